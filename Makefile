@@ -1,35 +1,82 @@
-# Every target works on a fresh checkout: what is missing is set up first, into .venv and .make.
+# Every target works on a fresh checkout: what is missing is set up first, in .venv.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-BIN := .venv/bin
-LOCKS := requirements/test.txt requirements/demo.txt
-READY := .venv/.ready
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+ARGS ?=
+RUN := .venv/bin/python -m
+TYPED := journal txbroker $(wildcard spark demo benchmarks)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .PHONY: help
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1|\2/' | column -t -s '|'
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo
+demo: .venv/.ready  ## run the main job on a year of flights, with kills on the way (ARGS=... for options)
+	$(RUN) demo.flights $(ARGS)
+
+.PHONY: check
+check: lint  ## lint, types, layers and the fast tests, within a minute
+	$(RUN) pytest -n 2 -m "not slow" $(ARGS)
+
+.PHONY: test
+test: lint  ## everything: lint, types, layers and all tests
+	$(RUN) pytest -n 2 $(ARGS)
+
+.PHONY: lint
+lint: .venv/.ready  ## lint, format, types and layers only
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy $(TYPED)
+	.venv/bin/lint-imports --config setup.cfg
+
+.PHONY: format
+format: .venv/.ready  ## sort the imports and format every file
+	$(RUN) ruff check --select I --fix .
+	$(RUN) ruff format .
+
+.PHONY: bench
+bench: .venv/.ready  ## measure, beside the limits of this machine (ARGS=... for options)
+	$(RUN) benchmarks $(ARGS)
 
 .PHONY: venv
-venv: $(READY)  ## set up .venv with the pinned packages
+venv: .venv/.ready  ## set up .venv with the pinned packages
 
-$(BIN)/python:
-	PYTHON=$(PYTHON) .ci/make-venv .venv
+.PHONY: lock
+lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for (ARGS=--upgrade for the newest)
+	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
+	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra test \
+		--output-file requirements/test.txt pyproject.toml
 
-.venv/.pinned: $(LOCKS) | $(BIN)/python
-	$(PIP) install --quiet --require-hashes --no-deps -r requirements/test.txt
-	$(PIP) install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.txt
+.PHONY: clean
+clean:  ## remove everything that make made, .venv too
+	rm -rf .venv .make build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.made:
+	.ci/make-venv $(PYTHON) .venv
 	touch $@
 
-# Compat mode puts the checkout itself on the path, so that a new package or Twisted plugin is found
-# without another install.
-$(READY): pyproject.toml .venv/.pinned
-	$(PIP) install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+.venv/.pinned: requirements/test.txt requirements/demo.txt .venv/.made
+	$(RUN) pip install --quiet --require-hashes --no-deps -r requirements/test.txt
+	$(RUN) pip install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.txt
+	touch $@
+
+# Compat mode puts the checkout itself on the path: a new package or Twisted plugin is found at once.
+.venv/.ready: pyproject.toml .venv/.pinned
+	$(RUN) pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	touch $@
+
+# The emit options keep the settings of one machine's pip out of the files that all share.
+COMPILE = CUSTOM_COMPILE_COMMAND="make lock" .make/lock/bin/pip-compile --quiet --generate-hashes \
+	--strip-extras --allow-unsafe --no-emit-find-links --no-emit-index-url --no-emit-trusted-host $(ARGS)
+
+.make/lock/.ready:
+	.ci/make-venv $(PYTHON) .make/lock
+	.make/lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	touch $@
