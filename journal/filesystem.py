@@ -1,0 +1,246 @@
+"""Every system call on files: :class:`OSFilesystem`, and what works on the files of any file system."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from zope.interface import implementer
+
+from journal.constants import MIB
+from journal.errors import DirectoryLocked
+from journal.interfaces import IFile, IFilesystem, ILock
+
+IOV_MAX = 1024
+"""Linux takes at most this many buffers in one call."""
+
+_READ_NOW_FLAG: int | None = getattr(os, "RWF_NOWAIT", None)
+_FILE_MODE = 0o640
+_DIRECTORY_MODE = 0o750
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if it stays below a file system's root; ``""`` is the root itself.
+
+    Raises ``ValueError`` for absolute paths, ``.``, ``..``, empty parts and NUL.
+    """
+    if path and (not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path):
+        raise ValueError(f"{path!r} is not a plain path below the root")
+    return path
+
+
+def write_fully(file: IFile, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+    """Write all of ``buffers``, one after the other from ``position`` on; return how many bytes that was.
+
+    Goes on after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError`` of
+    the system call, or EIO when a call made no progress; then any part may have been written.
+    """
+    pending = [buffer for buffer in buffers if len(buffer)]
+    start = position
+    first = 0
+    while first < len(pending):
+        written = file.write_some(position, pending[first : first + IOV_MAX])
+        if written <= 0:
+            raise OSError(errno.EIO, f"a write at {position} made no progress", file.path)
+        position += written
+        while written:
+            length = len(pending[first])
+            if written < length:
+                pending[first] = memoryview(pending[first])[written:]
+                break
+            written -= length
+            first += 1
+    return position - start
+
+
+def zero_fill(file: IFile, start: int, length: int, step: int = MIB) -> None:
+    """Write ``length`` zero bytes from ``start`` on, ``step`` at a time. Unforced."""
+    zeros = memoryview(bytes(min(step, length)))
+    end = start + length
+    for position in range(start, end, step):
+        write_fully(file, position, [zeros[: end - position]])
+
+
+@implementer(IFile)
+class OSFile:
+    """A file descriptor. Safe to read from several threads at once; close it when none uses it any more."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``position``; fewer only where the file ends."""
+        data = os.pread(self._descriptor, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < length and (data := os.pread(self._descriptor, length - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def read_now(self, position: int, length: int) -> bytes | None:
+        """As :meth:`read`, but None if that would wait for the disk (or cannot be known here)."""
+        if _READ_NOW_FLAG is None:
+            return None
+        memory = bytearray(length)
+        view = memoryview(memory)
+        got = 0
+        while got < length:
+            try:
+                count = os.preadv(self._descriptor, [view[got:]], position + got, _READ_NOW_FLAG)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                    return None
+                raise
+            if not count:
+                break
+            got += count
+        return bytes(view[:got])
+
+    def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write the start of ``buffers`` at ``position``; may be short. See :func:`write_fully`."""
+        return os.pwritev(self._descriptor, buffers[:IOV_MAX], position)
+
+    def force(self) -> None:
+        """Return once every byte written through this file is on disk."""
+        os.fdatasync(self._descriptor)
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend with zeros to ``length`` bytes. Unforced."""
+        os.ftruncate(self._descriptor, length)
+
+    def close(self) -> None:
+        """Give the descriptor back. Any later use but another close raises EBADF."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+@implementer(ILock)
+class OSLock:
+    """A held ``flock``. It goes with the process, however that ends; children made by fork share it."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Let go of the lock. The file stays: unlinking it would let two processes lock two files."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+
+@implementer(IFilesystem)
+class OSFilesystem:
+    """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).absolute()
+
+    def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
+        """Return the file; with ``create`` a missing one is made."""
+        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        descriptor = os.open(self._full(path), flags, _FILE_MODE)
+        if not writable and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return OSFile(path, descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file a new name, replacing whatever had it, atomically."""
+        os.rename(self._full(old), self._full(new))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(self._full(path))
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory; one that exists already is fine."""
+        full = self._full(path)
+        try:
+            os.mkdir(full, _DIRECTORY_MODE)
+        except FileExistsError:
+            if not full.is_dir():
+                raise
+        else:
+            if not path:
+                _force_directory(full.parent)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(self._full(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(self._full(path)))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has that name; an ``OSError`` where that cannot be found out."""
+        try:
+            os.stat(self._full(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def force_directory(self, path: str) -> None:
+        """Return once all names in the directory are on disk."""
+        _force_directory(self._full(path))
+
+    def lock(self, path: str) -> OSLock:
+        """Take an exclusive lock on a file and write our process id into it, for people to find."""
+        full = self._full(path)
+        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise DirectoryLocked(locked_message(str(full), owner)) from None
+        with suppress(OSError):  # the id is for people: a full disk must not keep recovery from starting
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return OSLock(descriptor)
+
+    def free_bytes(self) -> int:
+        """Bytes that can still be written to the disk by a process without privileges."""
+        numbers = os.statvfs(self.root)
+        return numbers.f_bavail * numbers.f_frsize
+
+    def _full(self, path: str) -> Path:
+        return self.root / check_path(path)
+
+
+def locked_message(path: str, owner: str) -> str:
+    """What :class:`DirectoryLocked` says, on every file system."""
+    return (
+        f"{path} is locked by process {owner}: another program has this data directory open. Nothing was read "
+        "or changed. Stop that process, or use another directory"
+    )
+
+
+def _force_directory(full: Path) -> None:
+    descriptor = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
