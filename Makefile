@@ -64,7 +64,7 @@ clean:  ## remove everything that make made, .venv too
 
 .venv/.pinned: requirements/test.txt requirements/demo.txt .venv/.made
 	$(RUN) pip install --quiet --require-hashes --no-deps -r requirements/test.txt
-	$(RUN) pip install --quiet --require-hashes --no-deps --no-build-isolation -r requirements/demo.txt
+	$(RUN) pip install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 -r requirements/demo.txt
 	touch $@
 
 # Compat mode puts the checkout itself on the path: a new package or Twisted plugin is found at once.
