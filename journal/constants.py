@@ -1,0 +1,59 @@
+"""Limits and sizes, with the relations between them asserted.
+
+Sizes are in bytes, times in microseconds unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+BLOCK = 4 * KIB
+"""Journal groups start on a multiple of this; only such boundaries are resync points."""
+
+MAX_FRAME = 16 * MIB
+"""Default largest frame (a message, or a wrapper with all that it holds), header included."""
+
+MAX_REQUEST_DATA = 16 * MIB
+"""Most message bytes of one request, hence of one journal record."""
+
+GROUP_BYTES = 4 * MIB
+"""A group is cut at this size; one record that is larger makes a group of its own."""
+
+GROUP_RECORDS = 65_536
+"""A group is cut at this many records, so that publishing one never holds the reactor for long."""
+
+JOURNAL_FILE_BYTES = 64 * MIB
+"""Default size of a journal file: zero-filled ahead of need, recycled by rename."""
+
+SEGMENT_BYTES = 256 * MIB
+"""Default size at which a partition's log rolls to a new segment."""
+
+START_STRIDE = 1 << 36
+"""Every start of the engine begins at the next multiple of this LSN, so no LSN is ever used twice."""
+
+MAX_TOPIC_NAME = 200
+MAX_PARTITIONS_PER_TOPIC = 10_000
+MAX_GLOBAL_ID = 64
+MAX_BRANCH_ID = 64
+MAX_ATTRIBUTE = 1 * MIB
+"""Most bytes of a message's key and headers together, encoded."""
+
+SLICED_COMMIT_BYTES = 16 * MIB
+"""A commit of more bytes than this is copied to its partitions in slices."""
+
+INDEX_INTERVAL_BYTES = 16 * KIB
+"""A sparse index holds one entry for about this many bytes of log."""
+
+CHECKPOINT_JOURNAL_BYTES = 256 * MIB
+CHECKPOINT_INTERVAL = 60_000_000
+IDLE_MARK_AFTER = 100_000
+"""After this much idleness a MARK record is forced, the proof that all before it was."""
+
+assert BLOCK & (BLOCK - 1) == 0
+assert GROUP_BYTES % BLOCK == 0
+assert MAX_FRAME <= MAX_REQUEST_DATA
+assert MAX_REQUEST_DATA + 2 * BLOCK < JOURNAL_FILE_BYTES, "the largest record fits into a journal file"
+assert JOURNAL_FILE_BYTES < SEGMENT_BYTES * 4
+assert MAX_REQUEST_DATA <= SEGMENT_BYTES
+assert MAX_ATTRIBUTE < MAX_FRAME

@@ -1,0 +1,174 @@
+"""The tree of errors of the journal and of everything above it.
+
+The type of an error says whose fault it is and whether the outcome is known:
+
+* :class:`RequestRefused`: *your fault*, or a limit. Nothing has changed.
+* :class:`StorageUnavailable`: *our side*. Nothing has changed, a later try may succeed.
+* :class:`CorruptData`: bytes on disk are not what was written. Nothing is guessed or destroyed.
+* :class:`OutcomeUnknown`: the change may or may not have happened; the message says how to find out.
+
+Every message says what happened, to what, what state things are in now, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class TxBrokerError(Exception):
+    """The root: everything that this project raises on purpose."""
+
+
+# -- your fault: the request is refused, nothing has changed -------------------------------------
+
+
+class RequestRefused(TxBrokerError):
+    """The request cannot be carried out as it was made. Nothing has changed."""
+
+
+class InvalidFrame(RequestRefused):
+    """Bytes that claim to be message frames are not: wrong length, checksum, count or flag."""
+
+
+class MessageTooLarge(RequestRefused):
+    """A frame or a request is over a limit; the message names the limit and the size."""
+
+
+class InvalidName(RequestRefused):
+    """A topic, group or producer name has characters or a length that are not allowed."""
+
+
+class InvalidSetting(RequestRefused):
+    """A setting is unknown, of the wrong type or out of its range."""
+
+
+class UnknownTopic(RequestRefused):
+    """There is no topic of that name."""
+
+
+class TopicExists(RequestRefused):
+    """A topic of that name exists already."""
+
+
+class UnknownPartition(RequestRefused):
+    """There is no partition of that number (or its topic has been deleted; numbers are never reused)."""
+
+
+class OffsetOutOfRange(RequestRefused):
+    """The offset is below the start of the log (retention took it) or beyond its end.
+
+    ``start`` and ``end`` are the offsets of the first message that can be read and of the next one to come.
+    """
+
+    def __init__(self, message: str, start: int, end: int) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
+
+
+class UnknownTransaction(RequestRefused):
+    """No live or remembered transaction has that number or xid."""
+
+
+class TransactionConflict(RequestRefused):
+    """The transaction's state does not allow the request, or its xid is live or remembered already."""
+
+
+class TransactionRolledBack(RequestRefused):
+    """The transaction has been rolled back; the message says when, by whom and why."""
+
+
+class TransactionCommitted(RequestRefused):
+    """The transaction has been committed, so it cannot be rolled back or changed."""
+
+
+class OutcomeForgotten(RequestRefused):
+    """The transaction ended long ago and how it ended has been evicted. It was *not* just rolled back."""
+
+
+class ContentMismatch(RequestRefused):
+    """Count or checksum of what arrived differs from what the client says it sent: rollback only."""
+
+
+class LimitExceeded(RequestRefused):
+    """A limit (number, bytes or messages of open transactions, producers, ...) would be exceeded."""
+
+
+class ProducerFenced(RequestRefused):
+    """A newer producer of the same name is at work; this one must stop."""
+
+
+class UnknownProducer(RequestRefused):
+    """The producer id is not known or has expired: what it has sent can no longer be told apart."""
+
+
+class SequenceOutOfOrder(RequestRefused):
+    """A producer's sequence number is not the next one: something before it was lost or refused."""
+
+
+class GenerationFenced(RequestRefused):
+    """A newer consumer has claimed the partition for the group; this one must stop."""
+
+
+class OffsetPending(RequestRefused):
+    """The group's offset is held by an undecided transaction; the message names it."""
+
+
+# -- our side: nothing has changed, a later try may succeed ---------------------------------------
+
+
+class StorageUnavailable(TxBrokerError):
+    """The broker cannot take this now. Nothing has changed; a later try may succeed."""
+
+
+class DiskFull(StorageUnavailable):
+    """Free space is below the low-water mark: new work is refused, finishing and reading work."""
+
+
+class MemoryExhausted(StorageUnavailable):
+    """The byte budget of the buffer pool is used up for the moment."""
+
+
+class DirectoryLocked(StorageUnavailable):
+    """Another process has the data directory open."""
+
+
+class ShuttingDown(StorageUnavailable):
+    """The broker is stopping and takes no new work."""
+
+
+# -- corrupt ---------------------------------------------------------------------------------------
+
+
+class CorruptData(TxBrokerError):
+    """Bytes on disk are not what was written there, and that cannot be the trace of a crash.
+
+    ``path`` is relative to the data directory, ``position`` in bytes from the file's start.
+    """
+
+    def __init__(self, message: str, path: str, position: int = 0) -> None:
+        super().__init__(message)
+        self.path = path
+        self.position = position
+
+
+class CorruptJournal(CorruptData):
+    """A journal file or checkpoint is damaged below a point that is known to have been forced."""
+
+
+class CorruptSegment(CorruptData):
+    """A partition's segment is damaged. ``first_offset`` to ``last_offset`` (inclusive) cannot be read."""
+
+    def __init__(self, message: str, path: str, position: int, first_offset: int, last_offset: int) -> None:
+        super().__init__(message, path, position)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+# -- outcome unknown -------------------------------------------------------------------------------
+
+
+class OutcomeUnknown(TxBrokerError):
+    """The change may or may not be durable. Recovery, or asking again, decides; never assume either."""
+
+
+class JournalPoisoned(OutcomeUnknown):
+    """A write or force of the journal failed. It is never retried: the process must stop and recover."""

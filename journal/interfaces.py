@@ -1,0 +1,202 @@
+"""The contracts between the parts of the journal (zope interfaces) and the seams tests plug into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from zope.interface import Attribute, Interface
+
+# ruff: noqa: N805  (interface methods have no self)
+
+
+class IFile(Interface):
+    """One open file, with positional I/O only. Every failure is the ``OSError`` of the system call."""
+
+    path: str = Attribute("Relative to the file system's root.")
+
+    def read(position: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``position``; fewer only where the file ends."""
+
+    def read_now(position: int, length: int) -> bytes | None:
+        """As :meth:`read`, but None if that would wait for the disk, or if the platform cannot tell.
+
+        Never waits: after None, call :meth:`read` where waiting does no harm.
+        """
+
+    def write_some(position: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write the start of ``buffers`` (at most IOV_MAX of them) at ``position``; may be short.
+
+        Returns how many bytes were written, at least one. Use
+        :func:`journal.filesystem.write_fully`, which goes on after short writes.
+        """
+
+    def force() -> None:
+        """Return once every byte written through this file is on disk (fdatasync). Never retry a failure."""
+
+    def size() -> int:
+        """The file's length in bytes."""
+
+    def truncate(length: int) -> None:
+        """Cut or extend with zeros to ``length`` bytes. Unforced."""
+
+    def close() -> None:
+        """Give the descriptor back. Forces nothing. A second close does nothing."""
+
+
+class ILock(Interface):
+    """A held exclusive lock."""
+
+    def release() -> None:
+        """Let go of the lock. A second release does nothing."""
+
+
+class IFilesystem(Interface):
+    """All that the engine asks of an operating system's files. Paths are relative, with ``/``.
+
+    Creating, renaming and unlinking are durable only after :meth:`force_directory` of the parent.
+    Every failure is an ``OSError``.
+    """
+
+    def open(path: str, create: bool = False, writable: bool = True) -> Any:
+        """Return the :class:`IFile`; with ``create`` a missing file is made (parents must exist)."""
+
+    def rename(old: str, new: str) -> None:
+        """Give a file a new name, replacing whatever had it, atomically."""
+
+    def unlink(path: str) -> None:
+        """Remove a file."""
+
+    def make_directory(path: str) -> None:
+        """Make a directory; parents must exist; one that exists already is fine."""
+
+    def remove_directory(path: str) -> None:
+        """Remove an empty directory."""
+
+    def list_directory(path: str) -> list[str]:
+        """Names in a directory, sorted. ``""`` is the root."""
+
+    def exists(path: str) -> bool:
+        """Whether a file or directory has that name."""
+
+    def force_directory(path: str) -> None:
+        """Return once all names in the directory are on disk. ``""`` is the root."""
+
+    def lock(path: str) -> Any:
+        """Take an exclusive lock on a file (made if missing); returns an :class:`ILock`.
+
+        Raises :class:`journal.errors.DirectoryLocked` if another open file system holds it.
+        """
+
+    def free_bytes() -> int:
+        """Bytes that can still be written to the disk."""
+
+
+class IBuffer(Interface):
+    """A piece of pooled memory. ``view`` is a writable memoryview of exactly the asked size."""
+
+    view: memoryview = Attribute("The memory; not to be used after release.")
+
+    def release() -> None:
+        """Give the memory back; exactly once."""
+
+
+class IBufferAllocator(Interface):
+    """Memory within a byte budget."""
+
+    def allocate(size: int) -> Any:
+        """Return an :class:`IBuffer` of ``size`` bytes; raises ``MemoryExhausted`` over the budget."""
+
+    def available() -> int:
+        """How many more bytes may be allocated now."""
+
+
+class IClock(Interface):
+    """Two clocks: one for ages and time-outs, one for people."""
+
+    def monotonic() -> int:
+        """Microseconds that only ever grow; the zero point has no meaning."""
+
+    def wall() -> int:
+        """Microseconds since 1970 UTC, as the operating system believes. Never decides an outcome."""
+
+
+class IFold(Interface):
+    """A kind of state that is a fold over the journal.
+
+    ``apply`` is total and deterministic: it reads no clock, limit or configuration, and asserts the
+    results which the record carries.
+    """
+
+    name: str = Attribute("The fold's name in checkpoints; never changed once released.")
+    handles: tuple[type, ...] = Attribute("The record types that it wants to see.")
+
+    def apply(lsn: int, record: Any, data: bytes | memoryview) -> None:
+        """Take one record into the state. ``data`` are the frames that it carries, already stamped."""
+
+    def snapshot() -> Iterator[Any]:
+        """Rows (of what msgpack can hold) that :meth:`restore` rebuilds the state from.
+
+        The rows are those of the moment of the call, however late they are drawn.
+        """
+
+    def restore(rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+
+
+class IForcePolicy(Interface):
+    """Says when a partition's tail is written to its segment and forced."""
+
+    def due(messages: int, age: int) -> bool:
+        """Whether a tail with that many unflushed messages, the oldest ``age`` µs old, is due."""
+
+
+class IJournal(Interface):
+    """The journal's files, as the writer sees them."""
+
+    def write(group: Any) -> None:
+        """Write one group at the end; rolls to a new file when the current one is full."""
+
+    def force() -> None:
+        """Return once everything written is on disk; any failure poisons the journal for good."""
+
+
+class IMessageStore(Interface):
+    """A partition's log: tail in memory, segments on disk, one read path over both.
+
+    Offsets count messages. ``start_offset`` is inclusive; ``high_watermark`` and ``end_offset`` are exclusive.
+    """
+
+    number: int = Attribute("The partition's number, never reused.")
+    start_offset: int = Attribute("The first offset that can be read.")
+    high_watermark: int = Attribute("Readers see offsets below this: committed and forced.")
+    end_offset: int = Attribute("The offset that the next accepted message gets.")
+
+    def append(frames: bytes | memoryview, count: int, time: int) -> memoryview:
+        """Copy frames to the tail, stamp them from ``end_offset`` on; return the stamped bytes."""
+
+    def publish(end: int) -> None:
+        """Let readers see all below ``end``."""
+
+    def read(offset: int, max_bytes: int) -> bytes:
+        """Whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
+
+        Empty at the high watermark. Raises ``OffsetOutOfRange`` outside the log, ``CorruptSegment`` for
+        damaged bytes.
+        """
+
+
+class ITransactionStore(Interface):
+    """Transactions over message stores, durable through the journal."""
+
+    def add(number: Any, partition: int, frames: bytes, count: int) -> int:
+        """Stage frames for a partition inside a transaction; the first add begins it. Returns the LSN."""
+
+    def prepare(number: Any, xid: Any, totals: Any) -> int:
+        """Make the transaction survive everything until it is committed or rolled back."""
+
+    def commit(number: Any) -> int:
+        """Decide for: its messages become visible everywhere at once, when the LSN is forced."""
+
+    def rollback(number: Any) -> int:
+        """Decide against: nothing of it is ever seen."""

@@ -1,0 +1,301 @@
+"""The bytes of a journal record, and every kind of record there is. Nothing else packs or unpacks them.
+
+A record is ``length u32 | crc u32 | head length u32 | head | data``. ``length`` counts the whole record. The
+head is a msgpack array beginning with the record's tag, data is a run of message frames or empty. ``crc`` is
+CRC-32C over all that follows it, seeded with :func:`seed`, so that a record proves its place: bytes left by an
+earlier use of the file, or written to the wrong place, do not pass. ``docs/file_format.md`` has worked bytes.
+
+Times named ``at`` are journal time: microseconds that only grow and stand still while the engine is stopped.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from journal.errors import CorruptJournal
+from journal.settings import TopicSettings
+from journal.transaction import Cause, Totals, Xid
+
+HEADER = Struct(">III")
+HEADER_BYTES = HEADER.size
+_CRC_END = 8
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A decision already taken: it carries its results, and replaying it needs nothing else."""
+
+
+class Started(Record, tag=1):
+    """The engine started: active transactions are rolled back, sessions of earlier starts are dead.
+
+    ``wall`` is the wall clock (µs since 1970) at journal time ``at``; it is for people only.
+    """
+
+    start: int
+    at: int
+    wall: int
+
+
+class Mark(Record, tag=2):
+    """Nothing happened. Its group's header proves that all before it was forced."""
+
+    at: int
+
+
+class Messages(Record, tag=3):
+    """One accepted send: its frames, stamped. ``producer_id`` 0 is a send without deduplication."""
+
+    partition: int
+    base_offset: int
+    count: int
+    at: int
+    producer_id: int = 0
+    epoch: int = 0
+    sequence: int = 0
+
+
+class TopicCreated(Record, tag=4):
+    """A topic with partitions numbered ``first_partition`` and on."""
+
+    topic: str
+    first_partition: int
+    partitions: int
+    settings: TopicSettings
+    at: int
+
+
+class TopicDeleted(Record, tag=5):
+    """The topic and its partitions are gone; their numbers are never used again."""
+
+    topic: str
+    at: int
+
+
+class LogStartMoved(Record, tag=6):
+    """Retention, or an operator, dropped everything of a partition below ``start_offset``."""
+
+    partition: int
+    start_offset: int
+    at: int
+
+
+class ProducerOpened(Record, tag=7):
+    """A producer may send with this id and epoch; lower epochs of the id are fenced."""
+
+    producer_id: int
+    epoch: int
+    name: str
+    at: int
+
+
+class ProducersExpired(Record, tag=8):
+    """What these producers sent is no longer remembered; a sequence of theirs is refused from now on."""
+
+    producer_ids: list[int]
+    at: int
+
+
+class TransactionAdded(Record, tag=9):
+    """Frames (unstamped) staged for a partition. The first one of a transaction begins it.
+
+    ``seen`` is the highest serial up to which the client has seen every outcome of its session (RIFL).
+    """
+
+    session: int
+    serial: int
+    partition: int
+    count: int
+    at: int
+    seen: int
+    xid: Xid | None = None
+    owner: str = ""
+
+
+class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group's position in a partition: the next offset to read. ``generation`` 0 is unfenced."""
+
+    partition: int
+    offset: int
+    generation: int = 0
+    metadata: str = ""
+
+
+class TransactionOffsetsAdded(Record, tag=10):
+    """Consumer offsets that the transaction will commit; they are held from prepare until the outcome."""
+
+    session: int
+    serial: int
+    group: str
+    offsets: list[PartitionOffset]
+    at: int
+    seen: int
+    xid: Xid | None = None
+    owner: str = ""
+
+
+class TransactionPrepared(Record, tag=11):
+    """The promise: whatever happens, this transaction can still be committed or rolled back."""
+
+    session: int
+    serial: int
+    xid: Xid
+    totals: Totals
+    at: int
+    seen: int
+    owner: str = ""
+
+
+class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Where a committed transaction's messages of one partition begin, and how many they are."""
+
+    partition: int
+    base_offset: int
+    count: int
+
+
+class TransactionCommitted(Record, tag=12):
+    """The decision for. The frames are those of the transaction's adds, in order."""
+
+    session: int
+    serial: int
+    placements: list[Placement]
+    at: int
+    cause: Cause
+    seen: int = 0
+    by: str = ""
+    why: str = ""
+    totals: Totals | None = None
+    """Of a one-phase commit, what the client says it sent; a prepared one stated it before."""
+
+
+class TransactionRolledBack(Record, tag=13):
+    """The decision against."""
+
+    session: int
+    serial: int
+    at: int
+    cause: Cause
+    by: str = ""
+    why: str = ""
+
+
+class TransactionsForgotten(Record, tag=14):
+    """Outcomes removed from memory: each (session, serial); asking for one is told ``OutcomeForgotten``.
+
+    Sessions below ``session_mark`` that are not in the table are forgotten as a whole.
+    """
+
+    numbers: list[tuple[int, int]]
+    session_mark: int
+    at: int
+    by: str = ""
+
+
+class CoordinatorTold(Record, tag=15):
+    """The coordinator of a transaction with a forced (heuristic) outcome has been told of it."""
+
+    session: int
+    serial: int
+    at: int
+
+
+class OffsetsCommitted(Record, tag=16):
+    """A group's positions moved, outside a transaction."""
+
+    group: str
+    offsets: list[PartitionOffset]
+    at: int
+
+
+class PartitionsClaimed(Record, tag=17):
+    """A consumer claimed partitions for a group; lower generations of each are fenced from now on."""
+
+    group: str
+    member: str
+    claims: list[tuple[int, int]]
+    """(partition, new generation)."""
+    at: int
+
+
+class GroupDeleted(Record, tag=18):
+    """A group and its positions are gone."""
+
+    group: str
+    at: int
+
+
+AnyRecord = (
+    Started
+    | Mark
+    | Messages
+    | TopicCreated
+    | TopicDeleted
+    | LogStartMoved
+    | ProducerOpened
+    | ProducersExpired
+    | TransactionAdded
+    | TransactionOffsetsAdded
+    | TransactionPrepared
+    | TransactionCommitted
+    | TransactionRolledBack
+    | TransactionsForgotten
+    | CoordinatorTold
+    | OffsetsCommitted
+    | PartitionsClaimed
+    | GroupDeleted
+)
+
+_encode_head = msgspec.msgpack.Encoder().encode
+_decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
+_pack_header = HEADER.pack
+_pack_after_crc = Struct(">I").pack
+
+
+class Unpacked(NamedTuple):
+    """A record read from a journal file; ``length`` is how many bytes it takes there."""
+
+    record: AnyRecord
+    data: memoryview
+    length: int
+
+
+def seed(salt: int, lsn: int) -> int:
+    """The value that the checksum of the record at ``lsn`` starts from; ``salt`` is the start's."""
+    return (salt + lsn) & 0xFFFFFFFF
+
+
+def pack(record: AnyRecord, data: bytes | memoryview, crc_seed: int) -> bytes:
+    """Return header and head of a record; ``data`` follows them, it is only read for the checksum."""
+    head = _encode_head(record)
+    head_length = len(head)
+    crc = crc32c(head, crc32c(_pack_after_crc(head_length), crc_seed))
+    if data:
+        crc = crc32c(data, crc)
+    return _pack_header(HEADER_BYTES + head_length + len(data), crc, head_length) + head
+
+
+def unpack(view: memoryview, position: int, crc_seed: int, path: str) -> Unpacked:
+    """Read the record at ``position`` of a file's bytes.
+
+    Raises :class:`CorruptJournal` with the reason if it is not whole and sound; ``path`` is for its message.
+    """
+    room = len(view) - position
+    if room < HEADER_BYTES:
+        raise CorruptJournal(f"{path}: {room} bytes at {position} are too few for a record", path, position)
+    length, crc, head_length = HEADER.unpack_from(view, position)
+    if not HEADER_BYTES < length <= room or head_length > length - HEADER_BYTES:
+        raise CorruptJournal(f"{path}: the record at {position} says {length} bytes of {room}", path, position)
+    body = view[position + _CRC_END : position + length]
+    if crc32c(body, crc_seed) != crc:
+        raise CorruptJournal(f"{path}: the record at {position} fails its checksum", path, position)
+    head_end = position + HEADER_BYTES + head_length
+    try:
+        record = _decode_head(view[position + HEADER_BYTES : head_end])
+    except msgspec.MsgspecError as error:
+        message = f"{path}: the record at {position} is of a kind or form that is not known here: {error}"
+        raise CorruptJournal(message, path, position) from error
+    return Unpacked(record, view[head_end : position + length], length)

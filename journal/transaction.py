@@ -1,0 +1,171 @@
+"""What a transaction is: its number, its xid, its states, and the table of what may happen in which state.
+
+The table is the truth: the documents' diagram and the tests for every (state, input) pair are made from it.
+The states are those of X/Open XA's branch, with presumed abort (Mohan, Lindsay and Obermarck, 1986).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from journal.constants import MAX_BRANCH_ID, MAX_GLOBAL_ID
+from journal.errors import InvalidName
+
+
+class TransactionNumber(NamedTuple):
+    """Which transaction: the session's number (never reused) and the serial its client chose (from 1)."""
+
+    session: int
+    serial: int
+
+    def __str__(self) -> str:
+        return f"{self.session}-{self.serial}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionNumber:
+        """Read what ``str`` gave; raises ``ValueError``."""
+        session, _, serial = text.partition("-")
+        return cls(int(session), int(serial))
+
+
+class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A global transaction's branch, as in XA and PEP 249. Equality is by all three parts."""
+
+    format_id: int
+    global_id: bytes
+    branch: bytes
+
+    def check(self) -> Xid:
+        """Return self if the parts are within XA's bounds; raises :class:`InvalidName`."""
+        if not 0 <= self.format_id < 1 << 31:
+            raise InvalidName(f"xid format id {self.format_id} is not within 0..2147483647; nothing has changed")
+        if not 1 <= len(self.global_id) <= MAX_GLOBAL_ID or len(self.branch) > MAX_BRANCH_ID:
+            raise InvalidName(
+                f"xid with a global id of {len(self.global_id)} bytes (1 to {MAX_GLOBAL_ID} are allowed) and a branch "
+                f"of {len(self.branch)} (at most {MAX_BRANCH_ID}); nothing has changed"
+            )
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.format_id}:{readable(self.global_id)}:{readable(self.branch)}"
+
+
+def readable(part: bytes) -> str:
+    """A part of an xid for people: as text where it is printable ASCII, else ``0x`` and hex."""
+    text = part.decode("ascii", "replace")
+    if text.isascii() and text.isprintable() and ":" not in text and not text.startswith("0x"):
+        return text
+    return "0x" + part.hex()
+
+
+class State(enum.IntEnum):
+    """Where a transaction is. The numbers are on disk and on the wire."""
+
+    ACTIVE = 1
+    ROLLBACK_ONLY = 2
+    PREPARED = 3
+    COMMITTED = 4
+    ROLLED_BACK = 5
+
+
+class Input(enum.Enum):
+    """What may happen to a transaction."""
+
+    ADD = "add"
+    REFUSED_ADD = "refused add"
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    TIMEOUT = "timeout"
+    DISCONNECT = "disconnect"
+    RESTART = "restart"
+
+
+class Action(enum.Enum):
+    """What the store does about an input."""
+
+    STAGE = "stage the frames"
+    DOOM = "remember that it can only be rolled back"
+    JOURNAL_PREPARE = "journal the prepare"
+    JOURNAL_COMMIT = "journal the commit and apply it"
+    JOURNAL_ROLLBACK = "journal the rollback"
+    REPEAT = "answer as the first time"
+    REFUSE = "refuse, change nothing"
+    IGNORE = "nothing"
+
+
+TRANSITIONS: dict[tuple[State, Input], tuple[State, Action]] = {
+    (State.ACTIVE, Input.ADD): (State.ACTIVE, Action.STAGE),
+    (State.ACTIVE, Input.REFUSED_ADD): (State.ROLLBACK_ONLY, Action.DOOM),
+    (State.ACTIVE, Input.PREPARE): (State.PREPARED, Action.JOURNAL_PREPARE),
+    (State.ACTIVE, Input.COMMIT): (State.COMMITTED, Action.JOURNAL_COMMIT),
+    (State.ACTIVE, Input.ROLLBACK): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ACTIVE, Input.TIMEOUT): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ACTIVE, Input.DISCONNECT): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ACTIVE, Input.RESTART): (State.ROLLED_BACK, Action.IGNORE),
+    (State.ROLLBACK_ONLY, Input.ADD): (State.ROLLBACK_ONLY, Action.REFUSE),
+    (State.ROLLBACK_ONLY, Input.REFUSED_ADD): (State.ROLLBACK_ONLY, Action.IGNORE),
+    (State.ROLLBACK_ONLY, Input.PREPARE): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ROLLBACK_ONLY, Input.COMMIT): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ROLLBACK_ONLY, Input.ROLLBACK): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ROLLBACK_ONLY, Input.TIMEOUT): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ROLLBACK_ONLY, Input.DISCONNECT): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.ROLLBACK_ONLY, Input.RESTART): (State.ROLLED_BACK, Action.IGNORE),
+    (State.PREPARED, Input.ADD): (State.PREPARED, Action.REFUSE),
+    (State.PREPARED, Input.REFUSED_ADD): (State.PREPARED, Action.IGNORE),
+    (State.PREPARED, Input.PREPARE): (State.PREPARED, Action.REPEAT),
+    (State.PREPARED, Input.COMMIT): (State.COMMITTED, Action.JOURNAL_COMMIT),
+    (State.PREPARED, Input.ROLLBACK): (State.ROLLED_BACK, Action.JOURNAL_ROLLBACK),
+    (State.PREPARED, Input.TIMEOUT): (State.PREPARED, Action.IGNORE),
+    (State.PREPARED, Input.DISCONNECT): (State.PREPARED, Action.IGNORE),
+    (State.PREPARED, Input.RESTART): (State.PREPARED, Action.IGNORE),
+    (State.COMMITTED, Input.ADD): (State.COMMITTED, Action.REFUSE),
+    (State.COMMITTED, Input.REFUSED_ADD): (State.COMMITTED, Action.IGNORE),
+    (State.COMMITTED, Input.PREPARE): (State.COMMITTED, Action.REFUSE),
+    (State.COMMITTED, Input.COMMIT): (State.COMMITTED, Action.REPEAT),
+    (State.COMMITTED, Input.ROLLBACK): (State.COMMITTED, Action.REFUSE),
+    (State.COMMITTED, Input.TIMEOUT): (State.COMMITTED, Action.IGNORE),
+    (State.COMMITTED, Input.DISCONNECT): (State.COMMITTED, Action.IGNORE),
+    (State.COMMITTED, Input.RESTART): (State.COMMITTED, Action.IGNORE),
+    (State.ROLLED_BACK, Input.ADD): (State.ROLLED_BACK, Action.REFUSE),
+    (State.ROLLED_BACK, Input.REFUSED_ADD): (State.ROLLED_BACK, Action.IGNORE),
+    (State.ROLLED_BACK, Input.PREPARE): (State.ROLLED_BACK, Action.REFUSE),
+    (State.ROLLED_BACK, Input.COMMIT): (State.ROLLED_BACK, Action.REFUSE),
+    (State.ROLLED_BACK, Input.ROLLBACK): (State.ROLLED_BACK, Action.REPEAT),
+    (State.ROLLED_BACK, Input.TIMEOUT): (State.ROLLED_BACK, Action.IGNORE),
+    (State.ROLLED_BACK, Input.DISCONNECT): (State.ROLLED_BACK, Action.IGNORE),
+    (State.ROLLED_BACK, Input.RESTART): (State.ROLLED_BACK, Action.IGNORE),
+}
+
+assert len(TRANSITIONS) == len(State) * len(Input)
+
+
+class Cause(enum.IntEnum):
+    """Why a transaction ended as it did. The numbers are on disk and on the wire."""
+
+    CLIENT = 1
+    """The client or coordinator asked for it."""
+    TIMEOUT = 2
+    DISCONNECT = 3
+    REFUSED_ADD = 4
+    RESTART = 5
+    OPERATOR = 6
+    """Forced by a person: a heuristic outcome, kept until forgotten."""
+    ORPHAN_POLICY = 7
+    MISMATCH = 8
+    """Count or checksum differed at prepare or commit."""
+
+
+class Totals(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a client says that it sent in a transaction.
+
+    ``messages`` counts messages, ``requests`` the add and offset requests, ``checksum`` is CRC-32C over the
+    frames of all adds, unstamped, in the order in which they were sent.
+    """
+
+    messages: int
+    requests: int
+    checksum: int

@@ -1,0 +1,48 @@
+"""Every error a program that uses txbroker may see: the journal's tree, and the network's additions.
+
+``OutcomeUnknown`` is the only answer to "did it happen?" that is neither yes nor no; see docs/guarantees.md.
+"""
+
+from __future__ import annotations
+
+from journal import errors as _journal_errors
+from journal.errors import *  # noqa: F403
+from journal.errors import OutcomeUnknown, RequestRefused, StorageUnavailable, TxBrokerError
+
+
+class PeerViolation(TxBrokerError):
+    """The other side sent bytes that are not the protocol. The connection is closed."""
+
+
+class VersionRefused(RequestRefused):
+    """Client and broker have no protocol version in common; the message lists both."""
+
+
+class ConnectionUnavailable(StorageUnavailable):
+    """No connection to the broker; nothing was sent. A later try may succeed."""
+
+
+class ConnectionClosed(RequestRefused):
+    """This client has been closed; nothing was sent."""
+
+
+class BufferFull(RequestRefused):
+    """The client's own bound on unanswered bytes is reached and the caller chose not to wait."""
+
+
+class RequestTimedOut(OutcomeUnknown):
+    """No answer in time. Whether the change happened is not known; the message says how to find out."""
+
+
+class Misuse(RequestRefused):
+    """The client's methods were called in an order that makes no sense; nothing was sent."""
+
+
+class ProcessForked(Misuse):
+    """A connection made before ``fork()`` is used in the child; open a new one there."""
+
+
+def by_name(name: str) -> type[TxBrokerError]:
+    """The error class of that name, for answers off the wire; ``RequestRefused`` for one not known here."""
+    found = globals().get(name, getattr(_journal_errors, name, RequestRefused))
+    return found if isinstance(found, type) and issubclass(found, TxBrokerError) else RequestRefused
