@@ -1,0 +1,1 @@
+"""Pooled memory within a byte budget: where message bytes live between the socket and the disk."""
