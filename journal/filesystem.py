@@ -37,8 +37,8 @@ def check_path(path: str) -> str:
 def write_fully(file: IFile, position: int, buffers: Sequence[bytes | memoryview]) -> int:
     """Write all of ``buffers``, one after the other from ``position`` on; return how many bytes that was.
 
-    Goes on after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError`` of
-    the system call, or EIO when a call made no progress; then any part may have been written.
+    Goes on after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError``
+    of the system call, or EIO when a call made no progress; then any part may have been written.
     """
     pending = [buffer for buffer in buffers if len(buffer)]
     start = position
@@ -233,8 +233,8 @@ class OSFilesystem:
 def locked_message(path: str, owner: str) -> str:
     """What :class:`DirectoryLocked` says, on every file system."""
     return (
-        f"{path} is locked by process {owner}: another program has this data directory open. Nothing was read "
-        "or changed. Stop that process, or use another directory"
+        f"{path} is locked by process {owner}: another program has this data directory open. Nothing was "
+        "read or changed. Stop that process, or use another directory"
     )
 
 

@@ -1,0 +1,228 @@
+"""A file system in memory that knows what a power cut, or a killed process, would leave of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from random import Random
+from threading import RLock
+
+from zope.interface import implementer
+
+from journal.errors import DirectoryLocked
+from journal.filesystem import IOV_MAX, check_path, locked_message
+from journal.interfaces import IFile, IFilesystem, ILock
+from journal.testing.names import Directory, Names, os_error
+from journal.testing.pages import Content
+
+SURVIVAL = (0.0, 0.1, 0.5, 0.9, 1.0)
+"""The chances that :meth:`MemoryFilesystem.crash_clone` draws from: the extremes find their own faults."""
+
+
+@implementer(IFile)
+class MemoryFile:
+    """One open file of a :class:`MemoryFilesystem`."""
+
+    __slots__ = ("_content", "_open", "_writable", "path")
+
+    def __init__(self, path: str, content: Content, writable: bool) -> None:
+        self.path = path
+        self._content = content
+        self._writable = writable
+        self._open = True
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``position``; fewer only where the file ends."""
+        self._check(position)
+        return self._content.read(position, length)
+
+    def read_now(self, position: int, length: int) -> bytes | None:
+        """As :meth:`read`: memory never waits. A fault plan can make it seem so."""
+        return self.read(position, length)
+
+    def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write the start of ``buffers`` at ``position``: all of them, up to IOV_MAX."""
+        self._check(position)
+        if not self._writable:
+            raise os_error(errno.EBADF, self.path)
+        data = buffers[0] if len(buffers) == 1 else b"".join(buffers[:IOV_MAX])
+        self._content.write(position, data)
+        return len(data)
+
+    def force(self) -> None:
+        """Make every byte of the file durable, but for pages that :meth:`lose` marked clean."""
+        self._check()
+        self._content.force()
+
+    def lose(self) -> None:
+        """What a failed force leaves: pages that are clean in the cache and perhaps never on disk."""
+        self._check()
+        self._content.lose()
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        self._check()
+        return self._content.size
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend with zeros to ``length`` bytes. Unforced."""
+        self._check(length)
+        if not self._writable:
+            raise os_error(errno.EINVAL, self.path)
+        self._content.truncate(length)
+
+    def close(self) -> None:
+        """Any later use but another close raises EBADF."""
+        self._open = False
+
+    def _check(self, position: int = 0) -> None:
+        if not self._open:
+            raise os_error(errno.EBADF, self.path)
+        if position < 0:
+            raise os_error(errno.EINVAL, self.path)
+
+
+@implementer(ILock)
+class MemoryLock:
+    """A lock that is held until released."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+        held.add(path)
+
+    def release(self) -> None:
+        """Let go of the lock. A second release does nothing."""
+        self._held.discard(self._path)
+        self._held = set()
+
+
+@implementer(IFilesystem)
+class MemoryFilesystem:
+    """Files and directories in memory, for tests that cut the power.
+
+    Changes of names may come from several threads, those of one file from one at a time. A file system and its
+    clones share no file: what is written to one is never seen in another.
+    """
+
+    def __init__(self, free: int = 1 << 40) -> None:
+        self.free = free
+        """What :meth:`free_bytes` answers; a full disk is played by a fault plan."""
+        self._names = Names()
+        self._locked: set[str] = set()
+        self._guard = RLock()
+
+    def crash_clone(self, seed: int, survive: float | None = None) -> MemoryFilesystem:
+        """What a machine could find after a power cut at this moment; always the same for a seed.
+
+        Of all that is unforced, each page, change of length and change of name survives with the chance
+        ``survive``: 0 keeps nothing, 1 everything, and None lets the seed draw one of :data:`SURVIVAL`.
+        """
+        random = Random(seed)
+        clone = MemoryFilesystem(self.free)
+        with self._guard:
+            clone._names = self._names.crashed(
+                random, random.choice(SURVIVAL) if survive is None else survive
+            )
+        return clone
+
+    def kill_clone(self) -> MemoryFilesystem:
+        """What the next process finds after SIGKILL: all is still readable, no more durable than it was."""
+        clone = MemoryFilesystem(self.free)
+        with self._guard:
+            clone._names = self._names.copy()
+        return clone
+
+    def open(self, path: str, create: bool = False, writable: bool = True) -> MemoryFile:
+        """Return the file; with ``create`` a missing one is made."""
+        with self._guard:
+            node = self._names.now.find(check_path(path))
+            if node is None:
+                if not create:
+                    raise os_error(errno.ENOENT, path)
+                node = Content()
+                self._names.change(node, self._names.now.place(path))
+            if isinstance(node, Directory):
+                raise os_error(errno.EISDIR, path)
+            return MemoryFile(path, node, writable)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file a new name, replacing whatever had it, atomically. Directories stay put."""
+        with self._guard:
+            node = self._file(old)
+            replaced = self._names.now.find(check_path(new))
+            if isinstance(replaced, Directory):
+                raise os_error(errno.EISDIR, new)
+            if replaced is not node:
+                self._names.change(node, self._names.now.place(new))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; whoever has it open goes on with it."""
+        with self._guard:
+            self._names.change(self._file(path), None)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory; one that exists already is fine."""
+        with self._guard:
+            node = self._names.now.find(check_path(path))
+            if isinstance(node, Content):
+                raise os_error(errno.EEXIST, path)
+            if node is None:
+                self._names.change(Directory(), self._names.now.place(path))
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        with self._guard:
+            directory = self._directory(path)
+            if self._names.now.entries[directory]:
+                raise os_error(errno.ENOTEMPTY, path)
+            if not path:
+                raise os_error(errno.EBUSY, path)
+            self._names.change(directory, None)
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        with self._guard:
+            return sorted(self._names.now.entries[self._directory(path)])
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has that name."""
+        with self._guard:
+            try:
+                return self._names.now.find(check_path(path)) is not None
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+
+    def force_directory(self, path: str) -> None:
+        """Make all names in the directory durable."""
+        with self._guard:
+            self._names.force(self._directory(path))
+
+    def lock(self, path: str) -> MemoryLock:
+        """Take an exclusive lock on a file. Clones start without any."""
+        with self._guard:
+            self.open(path, create=True).close()
+            if path in self._locked:
+                raise DirectoryLocked(locked_message(path, str(os.getpid())))
+            return MemoryLock(self._locked, path)
+
+    def free_bytes(self) -> int:
+        """What :attr:`free` says."""
+        return self.free
+
+    def _file(self, path: str) -> Content:
+        node = self._names.now.find(check_path(path))
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if isinstance(node, Directory):
+            raise os_error(errno.EISDIR, path)
+        return node
+
+    def _directory(self, path: str) -> Directory:
+        node = self._names.now.find(check_path(path))
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        if not isinstance(node, Directory):
+            raise os_error(errno.ENOTDIR, path)
+        return node

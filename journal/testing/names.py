@@ -1,0 +1,218 @@
+"""The names of files and directories as memory and a disk hold them, and what of them a power cut may leave.
+
+Every creation, rename and removal is a :class:`Change`: a node gets a place, or loses its own. Until one of
+its directories is forced it may survive a power cut or not, whatever becomes of the others; but a file that
+is merely renamed always has exactly one of its names, so some changes need earlier ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from journal.testing.pages import Content
+
+
+class Directory:
+    """A directory; :class:`Table` knows what is in it."""
+
+
+Node = Content | Directory
+Place = tuple[Directory, str]
+Settle = Callable[[Content], Content]
+
+
+@dataclass(eq=False, slots=True)
+class Change:
+    """``node`` goes from ``source`` (None: it is new) to ``target`` (None: it is removed)."""
+
+    node: Node
+    source: Place | None
+    target: Place | None
+    needs: list[Change]
+    """Changes that have survived if this one has; without them it would take a name still in use."""
+
+    def touches(self, directory: Directory) -> bool:
+        """Whether forcing ``directory`` makes this change durable."""
+        return any(place is not None and place[0] is directory for place in (self.source, self.target))
+
+
+class Table:
+    """Who is where, and the other way round."""
+
+    def __init__(self, root: Directory) -> None:
+        self.root = root
+        self.entries: dict[Directory, dict[str, Node]] = {root: {}}
+        self.places: dict[Node, Place] = {}
+
+    def apply(self, change: Change) -> None:
+        """Take the node from wherever it is to its target, in place of what is there."""
+        before = self.places.pop(change.node, None)
+        if before is not None:
+            del self.entries[before[0]][before[1]]
+        if change.target is not None:
+            directory, name = change.target
+            entries = self.entries.setdefault(directory, {})
+            displaced = entries.get(name)
+            if displaced is not None:
+                del self.places[displaced]
+            entries[name] = change.node
+            self.places[change.node] = change.target
+        if isinstance(change.node, Directory):
+            self.entries.setdefault(change.node, {})
+
+    def copy(self, twin: Callable[[Node], Node]) -> Table:
+        """The same table over other nodes; ``twin`` gives a node's copy."""
+        other = Table(_directory(twin(self.root)))
+        for directory, entries in self.entries.items():
+            copied = _directory(twin(directory))
+            other.entries[copied] = {name: twin(node) for name, node in entries.items()}
+            other.places.update((node, (copied, name)) for name, node in other.entries[copied].items())
+        return other
+
+    def find(self, path: str) -> Node | None:
+        """The node at ``path``. Raises ENOENT or ENOTDIR for a parent that is none."""
+        if not path:
+            return self.root
+        directory, name = self.place(path)
+        return self.entries[directory].get(name)
+
+    def place(self, path: str) -> Place:
+        """The directory and the name in it that ``path`` means, whether or not anything has it."""
+        directory = self.root
+        *parents, name = path.split("/")
+        for parent in parents:
+            node = self.entries[directory].get(parent)
+            if node is None:
+                raise os_error(errno.ENOENT, path)
+            if not isinstance(node, Directory):
+                raise os_error(errno.ENOTDIR, path)
+            directory = node
+        return directory, name
+
+
+class Names:
+    """The table that everybody sees, the durable one, and the changes between them in their order."""
+
+    def __init__(self) -> None:
+        root = Directory()
+        self.now = Table(root)
+        self._disk = Table(root)
+        self._pending: list[Change] = []
+
+    def change(self, node: Node, target: Place | None) -> None:
+        """Make, move or remove a node."""
+        source = self.now.places.get(node)
+        change = Change(node, source, target, self._needs(node, source, target))
+        self.now.apply(change)
+        self._pending.append(change)
+
+    def force(self, directory: Directory) -> None:
+        """Make the names in ``directory`` durable, with all that this needs elsewhere."""
+        forced: set[Change] = set()
+        nodes: set[Node] = set()
+        for change in reversed(self._pending):
+            if change in forced or change.node in nodes or change.touches(directory):
+                forced.add(change)
+                forced.update(change.needs)
+                nodes.add(change.node)
+        for change in self._pending:
+            if change in forced:
+                self._disk.apply(change)
+                change.needs.clear()
+        self._pending = [change for change in self._pending if change not in forced]
+
+    def copy(self) -> Names:
+        """The same names over copies of all files: what a new process finds."""
+        twin = _Twins()
+        other = Names()
+        other.now = self.now.copy(twin)
+        other._disk = self._disk.copy(twin)
+        changes: dict[Change, Change] = {}
+        for old in self._pending:
+            changes[old] = Change(
+                twin(old.node),
+                _place_twin(old.source, twin),
+                _place_twin(old.target, twin),
+                [changes[need] for need in old.needs if need in changes],
+            )
+        other._pending = list(changes.values())
+        return other
+
+    def crashed(self, random: Random, survive: float) -> Names:
+        """The names, with the files, that a power cut may leave; all of it is durable then."""
+        survivors: set[Change] = set()
+        for change in reversed(self._pending):
+            if change in survivors or survive == 1 or (survive and random.random() < survive):
+                survivors.add(change)
+                survivors.update(change.needs)
+        left = self._disk.copy(_same)
+        for change in self._pending:
+            if change in survivors:
+                left.apply(change)
+        other = Names()
+        _settle(left, left.root, other.now, other.now.root, lambda file: file.crashed(random, survive))
+        other._disk = other.now.copy(_same)
+        return other
+
+    def _needs(self, node: Node, source: Place | None, target: Place | None) -> list[Change]:
+        """Earlier changes by which a name that this one takes or leaves was left, and the like."""
+        needs: list[Change] = []
+        for place in (source, target):
+            leavers = [change for change in self._pending if place and change.source == place]
+            needs.extend(leavers[-1:])
+        if isinstance(node, Directory):
+            needs.extend(change for change in self._pending if change.source and change.source[0] is node)
+        if source and target and source[0] is not target[0]:
+            needs.extend(self._makers(target[0]))
+        return needs
+
+    def _makers(self, directory: Directory) -> list[Change]:
+        """What made ``directory`` and its parents, as far as it is unforced."""
+        makers = [change for change in self._pending if change.node is directory and change.target]
+        return makers + [
+            maker for change in makers if change.target for maker in self._makers(change.target[0])
+        ]
+
+
+def os_error(number: int, path: str) -> OSError:
+    """The error that a system call on ``path`` would raise."""
+    return OSError(number, os.strerror(number), path)
+
+
+class _Twins:
+    """Copies of nodes, each made at its first mention."""
+
+    def __init__(self) -> None:
+        self._made: dict[Node, Node] = {}
+
+    def __call__(self, node: Node) -> Node:
+        made = self._made.get(node)
+        if made is None:
+            made = self._made[node] = node.copy() if isinstance(node, Content) else Directory()
+        return made
+
+
+def _same(node: Node) -> Node:
+    return node
+
+
+def _place_twin(place: Place | None, twin: Callable[[Node], Node]) -> Place | None:
+    return (_directory(twin(place[0])), place[1]) if place else None
+
+
+def _directory(node: Node) -> Directory:
+    assert isinstance(node, Directory)
+    return node
+
+
+def _settle(left: Table, source: Directory, table: Table, target: Directory, settle: Settle) -> None:
+    """Copy what can be reached from ``source`` in ``left`` to ``target`` in ``table``, files settled."""
+    for name, node in sorted(left.entries[source].items()):
+        copied = settle(node) if isinstance(node, Content) else Directory()
+        table.apply(Change(copied, None, (target, name), []))
+        if isinstance(node, Directory):
+            _settle(left, node, table, _directory(copied), settle)

@@ -1,0 +1,217 @@
+"""One file's bytes as a page cache and a disk hold them, and what of them a power cut may leave.
+
+The model follows ext4 and XFS. Between two forces the kernel may write any dirty page back at any time, or
+not: so after a power cut each page is what was forced, or *any* version written since, page by page, and
+sometimes a mixture of their sectors. The length is metadata: its changes reach the disk in their order, each
+without the bytes it makes room for (a hole reads zeros), and growth may be cut at a page boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
+
+PAGE = 4096
+SECTOR = 512
+ZERO = bytes(PAGE)
+"""Every page of zeros is this object, so that zero-filled files cost no memory."""
+
+TORN_SHARE = 0.25
+"""In how many crashes of a file with dirty pages one of them is torn between sectors."""
+
+
+class _Resize(NamedTuple):
+    """A change of length; ``cut`` maps pages that lost bytes to the version (by index) without them.
+
+    ``tail`` is the page that lost only its end, if any: it stays where it is on the disk.
+    """
+
+    size: int
+    cut: Mapping[int, int] = MappingProxyType({})
+    tail: int = -1
+
+
+class Content:
+    """What reads see (the cache), what is surely on disk, and every version of a page written since."""
+
+    __slots__ = ("_cache", "_disk", "_disk_size", "_lost", "_resizes", "_versions", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._cache: dict[int, bytes] = {}
+        self._disk: dict[int, bytes] = {}
+        self._disk_size = 0
+        self._versions: dict[int, list[bytes]] = {}
+        self._lost: set[int] = set()
+        self._resizes: list[_Resize] = []
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``position``; fewer only where the file ends."""
+        end = min(position + length, self.size)
+        if end <= position:
+            return b""
+        first, offset = divmod(position, PAGE)
+        last = (end - 1) // PAGE
+        pages = [self._cache.get(page, ZERO) for page in range(first, last + 1)]
+        pages[-1] = pages[-1][: end - last * PAGE]
+        pages[0] = pages[0][offset:]
+        return pages[0] if len(pages) == 1 else b"".join(pages)
+
+    def write(self, position: int, data: bytes | memoryview) -> None:
+        """Put ``data`` into the cache. A page written whole costs about 1 µs."""
+        view = memoryview(data)
+        length = len(view)
+        page, offset = divmod(position, PAGE)
+        done = 0
+        while done < length:
+            count = min(PAGE - offset, length - done)
+            part = view[done : done + count]
+            if count == PAGE:
+                self._put(page, bytes(part))
+            else:
+                old = self._cache.get(page, ZERO)
+                self._put(page, b"".join((old[:offset], part, old[offset + count :])))
+            done += count
+            offset = 0
+            page += 1
+        if length and position + length > self.size:
+            self.size = position + length
+            self._resizes.append(_Resize(self.size))
+
+    def truncate(self, length: int) -> None:
+        """Cut, or extend with zeros."""
+        if length == self.size:
+            return
+        cut: dict[int, int] = {}
+        whole, rest = divmod(length, PAGE)
+        tail = whole if rest else -1
+        if length < self.size:
+            for page in [page for page, data in self._cache.items() if page >= whole and data is not ZERO]:
+                self._put(page, self._cache[page][:rest] + ZERO[rest:] if page == tail else ZERO)
+                cut[page] = len(self._versions[page]) - 1
+        self.size = length
+        self._resizes.append(_Resize(length, cut, tail))
+
+    def force(self) -> None:
+        """Make the cache durable, but for pages that a failed force has marked clean."""
+        if self._lost:
+            self._force_around_lost()
+        else:
+            for page in self._versions:
+                self._disk[page] = self._cache[page]
+            self._versions.clear()
+        self._resizes.clear()
+        self._disk_size = self.size
+
+    def lose(self) -> None:
+        """A force fails: dirty pages count as clean from now on, though they may never have reached the disk.
+
+        Reads give them until a crash, and no later force writes them, unless they are written again.
+        """
+        self._lost.update(self._versions)
+
+    def copy(self) -> Content:
+        """The same file as a new process finds it: nothing more durable, nothing less."""
+        other = Content()
+        other.size = self.size
+        other._cache = self._cache.copy()
+        other._disk = self._disk.copy()
+        other._disk_size = self._disk_size
+        other._versions = {page: versions.copy() for page, versions in self._versions.items()}
+        other._lost = self._lost.copy()
+        other._resizes = self._resizes.copy()
+        return other
+
+    def crashed(self, random: Random, survive: float) -> Content:
+        """The same file as a machine may find it after a power cut; all of it is durable then.
+
+        ``survive`` is the chance of an unforced change: at 0 none is left, at 1 all that was written last.
+        """
+        size, oldest, newest = self._surviving_size(random, survive)
+        pages = self._disk.copy()
+        for page, versions in self._versions.items():
+            low = oldest.get(page, -1)
+            high = newest.get(page, len(versions) - 1)
+            if survive == 1:
+                chosen = low if page in self._lost else high
+            elif low < high and random.random() < survive:
+                chosen = random.randint(low + 1, high)
+            else:
+                chosen = low
+            if chosen >= 0:
+                pages[page] = versions[chosen]
+        if self._versions and 0 < survive < 1 and random.random() < TORN_SHARE:
+            page = random.choice(list(self._versions))
+            low, high = oldest.get(page, -1), newest.get(page, len(self._versions[page]) - 1)
+            pages[page] = self._torn(random, page, low, high)
+        return _durable(pages, size)
+
+    def _surviving_size(self, random: Random, survive: float) -> tuple[int, dict[int, int], dict[int, int]]:
+        """A length, and for pages that were ever cut the oldest and newest version that can go with it."""
+        kept = 0
+        if survive == 1:
+            kept = len(self._resizes)
+        elif self._resizes and random.random() < survive:
+            kept = random.randint(1, len(self._resizes))
+        oldest: dict[int, int] = {}
+        newest: dict[int, int] = {}
+        for resize in self._resizes[:kept]:
+            oldest.update(resize.cut)
+        for resize in reversed(self._resizes[kept:]):
+            newest.update((page, index - 1) for page, index in resize.cut.items() if page != resize.tail)
+        sizes = [self._disk_size, *(resize.size for resize in self._resizes[:kept])]
+        size = sizes[-1]
+        if kept and survive < 1:
+            boundaries = range(sizes[-2] // PAGE + 1, size // PAGE + 1)
+            if boundaries and random.random() < 0.5:
+                size = random.choice(boundaries) * PAGE
+        return size, oldest, newest
+
+    def _torn(self, random: Random, page: int, low: int, high: int) -> bytes:
+        versions = [self._disk.get(page, ZERO), *self._versions[page]][low + 1 : high + 2]
+        starts = range(0, PAGE, SECTOR)
+        return b"".join(random.choice(versions)[start : start + SECTOR] for start in starts)
+
+    def _put(self, page: int, data: bytes) -> None:
+        if data == ZERO:
+            data = ZERO
+        self._cache[page] = data
+        versions = self._versions.get(page)
+        if versions is None:
+            self._versions[page] = [data]
+        else:
+            versions.append(data)
+            self._lost.discard(page)
+
+    def _force_around_lost(self) -> None:
+        cut: dict[int, int] = {}
+        for resize in self._resizes:
+            cut.update(resize.cut)
+        for page, versions in list(self._versions.items()):
+            if page in self._lost:
+                index = cut.get(page, -1)
+                if index >= 0:
+                    self._disk[page] = versions[index]
+                    del versions[: index + 1]
+            else:
+                self._disk[page] = self._cache[page]
+                versions.clear()
+            if not versions:
+                del self._versions[page]
+                self._lost.discard(page)
+
+
+def _durable(pages: dict[int, bytes], size: int) -> Content:
+    whole, rest = divmod(size, PAGE)
+    for page in [page for page in pages if page >= whole]:
+        if page == whole and rest:
+            pages[page] = pages[page][:rest] + ZERO[rest:]
+        else:
+            del pages[page]
+    content = Content()
+    content.size = content._disk_size = size
+    content._cache = pages
+    content._disk = pages.copy()
+    return content
