@@ -12,7 +12,8 @@ _DEFAULT = TopicSettings()
 
 @implementer(IForcePolicy)
 class ForcePolicy:
-    """Due after ``messages`` unflushed messages or when the oldest is ``interval`` µs old, whichever is first.
+    """Due after ``messages`` unflushed messages or when the oldest is ``interval`` µs old, whichever comes
+    first.
 
     Raises :class:`journal.errors.InvalidSetting` for values out of range.
     """

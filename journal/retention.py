@@ -24,13 +24,15 @@ class Sealed(Protocol):
         """Append time of its last message, µs."""
 
 
-def retained_start(sealed: Sequence[Sealed], total_bytes: int, now: int, settings: TopicSettings) -> int | None:
+def retained_start(
+    sealed: Sequence[Sealed], total_bytes: int, now: int, settings: TopicSettings
+) -> int | None:
     """Return the offset at which the log should start, or None if nothing can go.
 
     ``sealed`` are the segments from the oldest on, without the active one: only whole segments go, so a log
     keeps at least ``retention_bytes`` (of ``total_bytes``, unflushed ones included) and each message at least
-    ``retention_age`` µs. Either limit alone lets a segment go; None is no limit. ``now`` is on the clock of the
-    append times.
+    ``retention_age`` µs. Either limit alone lets a segment go; None is no limit. ``now`` is on the clock of
+    the append times.
     """
     start = None
     for segment in sealed:

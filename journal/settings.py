@@ -29,10 +29,10 @@ OPTIONAL = frozenset({"retention_bytes", "retention_age", "max_message_bytes"})
 class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
     """Storage settings of a topic; sizes in bytes, times in µs.
 
-    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment, ``segment_bytes``
-    when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at least (None: everything),
-    ``max_message_bytes`` is the largest frame (None: the broker's limit). Appended fields get defaults, so that
-    older checkpoints stay readable.
+    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment,
+    ``segment_bytes`` when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at
+    least (None: everything), ``max_message_bytes`` is the largest frame (None: the broker's limit). Appended
+    fields get defaults, so that older checkpoints stay readable.
     """
 
     force_messages: int = 1_000
@@ -51,7 +51,9 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
 def check_setting(name: str, value: object) -> None:
     """Raise :class:`InvalidSetting` if the setting is unknown or cannot have that value."""
     if name not in RANGES:
-        raise InvalidSetting(f"there is no setting {name!r}; known are {', '.join(RANGES)}; nothing was changed")
+        raise InvalidSetting(
+            f"there is no setting {name!r}; known are {', '.join(RANGES)}; nothing was changed"
+        )
     least, greatest = RANGES[name]
     if value is None and name in OPTIONAL:
         return

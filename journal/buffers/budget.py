@@ -42,9 +42,9 @@ class Buffer:
 class BudgetAllocator:
     """Chunks from 64 KiB to 16 MiB, doubling, of together at most ``budget`` bytes. Not thread-safe.
 
-    What is counted is the size of the chunk, not of the request. Freed chunks are kept while they fit into the
-    budget beside what is in use and what is reserved. With ``poison`` they are filled with 0xDE when freed, so
-    that a view used too late shows.
+    What is counted is the size of the chunk, not of the request. Freed chunks are kept while they fit into
+    the budget beside what is in use and what is reserved. With ``poison`` they are filled with 0xDE when
+    freed, so that a view used too late shows.
     """
 
     def __init__(self, budget: int, poison: bool = False) -> None:

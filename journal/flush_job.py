@@ -1,0 +1,142 @@
+"""Published bytes on their way from memory to segments: decided on the reactor, done by the flusher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from journal.filenames import PARTITION_DIRECTORY
+from journal.filesystem import write_fully
+from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, salt_of
+from journal.interfaces import IFile
+from journal.open_files import OpenFiles
+from journal.segment import Segment
+from journal.segment_index import completed, read_all
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one segment gets. ``before`` and ``after`` are the segment without and with it.
+
+    ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset,
+    position) before them. ``views`` are their bytes.
+    """
+
+    before: Segment
+    after: Segment
+    first: tuple[int, int]
+    ends: Sequence[int]
+    positions: Sequence[int]
+    times: Sequence[int]
+    views: list[memoryview]
+
+    def bytes_at(self, start: int, end: int) -> memoryview:
+        """The bytes between two of the tail's positions inside one append."""
+        start -= self.first[1]
+        end -= self.first[1]
+        for view in self.views:
+            if start < len(view):
+                return view[start:end]
+            start -= len(view)
+            end -= len(view)
+        raise AssertionError(f"{self.after.path} is not given position {start}")
+
+
+@dataclass(slots=True)
+class IndexEnd:
+    """How far the index files of the active segment are known to be good."""
+
+    base_offset: int
+    entries: int
+    last_position: int
+
+
+class FlushJob:
+    """``run`` may go on in another thread: it touches files and nothing else of the store.
+
+    After an ``OSError`` from it the process must stop and recover: what was written may be lost in part, and
+    no retry can tell (the kernel may have dropped the pages).
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        pieces: list[Piece],
+        appends: int,
+        index_end: IndexEnd | None,
+        first_ever: bool,
+    ) -> None:
+        self.pieces = pieces
+        self.appends = appends
+        self.index_end = index_end
+        self.done = False
+        self._files = files
+        self._first_ever = first_ever
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last message of the job."""
+        return self.pieces[-1].after.end_offset
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the job writes to segments."""
+        return sum(piece.after.size - piece.before.size for piece in self.pieces)
+
+    def run(self) -> None:
+        """Write and force everything; new files and directories are durable when it returns."""
+        for piece in self.pieces:
+            self._write(piece)
+        self.done = True
+
+    def _write(self, piece: Piece) -> None:
+        segment = piece.after
+        filesystem = self._files.filesystem
+        new = not piece.before.size
+        if new and self._first_ever:
+            filesystem.make_directory(PARTITION_DIRECTORY)
+            filesystem.make_directory(segment.directory)
+        file = self._files.acquire(segment.path, create=new)
+        # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
+        write_fully(file, piece.before.size, piece.views)
+        self._write_indexes(piece, file)
+        file.force()
+        self._files.release(file)
+        if new:
+            filesystem.force_directory(segment.directory)
+        if new and self._first_ever:
+            filesystem.force_directory(PARTITION_DIRECTORY)
+            self._first_ever = False
+
+    def _write_indexes(self, piece: Piece, log: IFile) -> None:
+        segment = piece.after
+        index = self._files.acquire(segment.index_path, create=True)
+        time = self._files.acquire(segment.time_path, create=True)
+        try:
+            end = self._index_end(piece.before, log, index, time)
+            entries = IndexEntries(salt_of(segment.number, segment.base_offset), end.last_position)
+            shift = piece.before.size - piece.first[1]
+            entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
+            write_fully(index, end.entries * OFFSET_ENTRY.size, [entries.offsets])
+            write_fully(time, end.entries * TIME_ENTRY.size, [entries.times])
+            added = len(entries.offsets) // OFFSET_ENTRY.size
+            self.index_end = IndexEnd(segment.base_offset, end.entries + added, entries.last_position)
+        finally:
+            self._files.release(index)
+            self._files.release(time)
+
+    def _index_end(self, before: Segment, log: IFile, index: IFile, time: IFile) -> IndexEnd:
+        """Where the next entries go; index files that this process has not written to are checked first."""
+        known = self.index_end
+        if known is not None and known.base_offset == before.base_offset:
+            return known
+        made = (b"", b"")
+        if before.size:
+            salt = salt_of(before.number, before.base_offset)
+            made = completed((read_all(index), read_all(time)), before, salt, log.read)
+        for file, data in zip((index, time), made, strict=True):
+            file.truncate(len(data))
+            write_fully(file, 0, [data])
+        entries = len(made[0]) // OFFSET_ENTRY.size
+        last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
+        return IndexEnd(before.base_offset, entries, last)

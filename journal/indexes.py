@@ -1,0 +1,166 @@
+"""The bytes of the sparse indexes beside a segment: hints, of which nothing is believed unchecked.
+
+``.index`` holds ``offset u64 | position u32 | crc u32``, ``.time`` holds ``time i64 | offset u64 | crc u32``,
+both ascending, an entry of each for about every 16 KiB of log. An offset entry says that the frame of that
+offset begins at that position; a time entry that messages from that offset on were appended at that time (µs)
+or later, and those below it at that time or earlier. The segment's first frame has no entry. ``crc`` is
+CRC-32C of what stands before it, seeded with the partition's number and the segment's base offset, so that an
+index of another segment is noise.
+
+Both are written beside the flush without a force. The rule that makes gaps visible: a frame that has no entry
+begins less than ``MAX_GAP`` after the entry before it, so whoever must scan further knows that entries are
+missing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from crc32c import crc32c
+
+from journal.constants import INDEX_INTERVAL_BYTES
+from journal.frame import walk
+
+OFFSET_ENTRY = Struct(">QII")
+TIME_ENTRY = Struct(">qQI")
+LONG_APPEND = 2 * INDEX_INTERVAL_BYTES
+"""A longer append gets entries for frames inside it too."""
+MAX_GAP = INDEX_INTERVAL_BYTES + LONG_APPEND
+
+_offset_key = Struct(">QI").pack
+_time_key = Struct(">qQ").pack
+_salt = Struct(">QQ").pack
+
+
+class DamagedIndex(Exception):
+    """An entry is not what was written, or entries are missing: the index must be made again."""
+
+
+def salt_of(number: int, base_offset: int) -> int:
+    """The seed of the checksums in the indexes of one segment."""
+    return int(crc32c(_salt(number, base_offset)))
+
+
+class IndexEntries:
+    """Entries to be written, chosen as frames go by. ``last_position`` is that of the last entry there is."""
+
+    __slots__ = ("last_position", "offsets", "salt", "times")
+
+    def __init__(self, salt: int, last_position: int = 0) -> None:
+        self.salt = salt
+        self.last_position = last_position
+        self.offsets = bytearray()
+        self.times = bytearray()
+
+    def add(self, offset: int, position: int, time: int) -> None:
+        """Take an entry for the frame at ``position`` if one is due there."""
+        if position - self.last_position < INDEX_INTERVAL_BYTES:
+            return
+        key = _offset_key(offset, position)
+        self.offsets += key + crc32c(key, self.salt).to_bytes(4, "big")
+        key = _time_key(time, offset)
+        self.times += key + crc32c(key, self.salt).to_bytes(4, "big")
+        self.last_position = position
+
+    def add_run(self, frames: memoryview, position: int, time: int) -> None:
+        """Take the entries that are due for the stamped frames of one append that begins at ``position``."""
+        for start, _, offset, _ in walk(frames):
+            self.add(offset, position + start, time)
+
+    def add_appends(
+        self,
+        ends: Sequence[int],
+        positions: Sequence[int],
+        times: Sequence[int],
+        first: tuple[int, int],
+        shift: int,
+        bytes_at: Callable[[int, int], memoryview],
+    ) -> None:
+        """Take the entries that are due for many appends, skipping from one to the next by bisection.
+
+        ``ends`` and ``positions`` are offset and position after each append, ``first`` those before the first
+        one; a position plus ``shift`` is one in the segment, ``bytes_at(start, end)`` gives the bytes of an
+        append.
+        """
+        number = 0
+        while True:
+            due = self.last_position + INDEX_INTERVAL_BYTES - shift
+            number = max(number, bisect_right(positions, due))
+            if number >= len(ends):
+                return
+            offset, start = (ends[number - 1], positions[number - 1]) if number else first
+            if positions[number] - start > LONG_APPEND:
+                self.add_run(bytes_at(start, positions[number]), start + shift, times[number])
+            else:
+                self.add(offset, start + shift, times[number])
+            number += 1
+
+
+def floor_offset(data: bytes, salt: int, offset: int) -> tuple[int, int] | None:
+    """The (offset, position) of the last entry at or below ``offset``; None if there is none.
+
+    Raises :class:`DamagedIndex`. Whether the frame is there is for the caller to check.
+    """
+    number = _count_until(data, OFFSET_ENTRY, offset)
+    return _offset_entry(data, salt, number - 1) if number else None
+
+
+def above_offset(data: bytes, salt: int, offset: int) -> tuple[int, int] | None:
+    """The (offset, position) of the first entry above ``offset``; None if there is none."""
+    number = _count_until(data, OFFSET_ENTRY, offset)
+    return _offset_entry(data, salt, number) if number < len(data) // OFFSET_ENTRY.size else None
+
+
+def floor_time(data: bytes, salt: int, time: int) -> int | None:
+    """The offset of the last entry before ``time``, None if there is none: all below it are older."""
+    number = _count_until(data, TIME_ENTRY, time - 1)
+    if not number:
+        return None
+    position = (number - 1) * TIME_ENTRY.size
+    _, offset, crc = TIME_ENTRY.unpack_from(data, position)
+    if crc32c(data[position : position + TIME_ENTRY.size - 4], salt) != crc:
+        raise DamagedIndex(f"entry {number - 1} of the time index fails its checksum")
+    return int(offset)
+
+
+def sound_entries(offsets: bytes, times: bytes, salt: int, end_offset: int, size: int) -> int:
+    """How many entries, from the first on, are sound in both indexes and inside a segment of that size.
+
+    A segment that was cut has fewer messages than its indexes tell of; those entries are not counted.
+    """
+    last_offset = last_position = 0
+    last_time = -(1 << 63)
+    for number in range(min(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size)):
+        offset, position, crc = OFFSET_ENTRY.unpack_from(offsets, number * OFFSET_ENTRY.size)
+        time, again, time_crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
+        if (
+            not (last_position < position < size and last_offset < offset < end_offset and again == offset)
+            or time < last_time
+            or crc32c(_offset_key(offset, position), salt) != crc
+            or crc32c(_time_key(time, offset), salt) != time_crc
+        ):
+            return number
+        last_offset, last_position, last_time = offset, position, time
+    return min(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size)
+
+
+def _count_until(data: bytes, layout: Struct, key: int) -> int:
+    """How many entries have a first field of at most ``key``, by bisection over unproven entries.
+
+    What is left of a whole number of entries is being written just now, or torn; the rule of gaps tells.
+    """
+
+    def first_field(number: int) -> int:
+        return int(layout.unpack_from(data, number * layout.size)[0])
+
+    return bisect_right(range(len(data) // layout.size), key, key=first_field)
+
+
+def _offset_entry(data: bytes, salt: int, number: int) -> tuple[int, int]:
+    position = number * OFFSET_ENTRY.size
+    offset, place, crc = OFFSET_ENTRY.unpack_from(data, position)
+    if crc32c(data[position : position + OFFSET_ENTRY.size - 4], salt) != crc:
+        raise DamagedIndex(f"entry {number} of the offset index fails its checksum")
+    return offset, place

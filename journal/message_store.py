@@ -1,0 +1,309 @@
+"""A partition's log: its newest messages in memory, the others in segments, one read path over both."""
+
+from __future__ import annotations
+
+import msgspec
+from zope.interface import implementer
+
+from journal.errors import CorruptJournal, OffsetOutOfRange
+from journal.filenames import partition_directory
+from journal.flush_job import FlushJob, IndexEnd, Piece
+from journal.interfaces import IBufferAllocator, IMessageStore
+from journal.open_files import OpenFiles
+from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
+from journal.retention import retained_start
+from journal.segment import Segment, SegmentState
+from journal.segment_index import SegmentIndex
+from journal.segment_list import SegmentList
+from journal.settings import TopicSettings
+from journal.tail import Tail
+
+
+class StoreState(msgspec.Struct, array_like=True, frozen=True):
+    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced."""
+
+    number: int
+    topic: str
+    index: int
+    start_offset: int
+    flushed_offset: int
+    last_time: int
+    segments: list[SegmentState]
+    settings: TopicSettings
+
+
+@implementer(IMessageStore)
+class MessageStore:
+    """Messages get offsets when they are appended, are seen when published, and go to segments when flushed.
+
+    Everything runs on one thread but :meth:`FlushJob.run <journal.flush_job.FlushJob.run>` and
+    :meth:`ReadPlan.run <journal.read_plan.ReadPlan.run>`. Times are the broker's append times in µs and must
+    not go back from call to call. ``start_offset`` and ``flushed_offset`` never go back.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        topic: str,
+        index: int,
+        settings: TopicSettings,
+        files: OpenFiles,
+        allocator: IBufferAllocator,
+    ) -> None:
+        self.number = number
+        self.topic = topic
+        self.index = index
+        self.settings = settings
+        self.directory = partition_directory(topic, index, number)
+        self.start_offset = 0
+        self.high_watermark = 0
+        self._files = files
+        self._tail = Tail(allocator)
+        self._segments = SegmentList(number, self.directory)
+        self._job: FlushJob | None = None
+        self._index_end: IndexEnd | None = None
+        self._shelf: dict[int, tuple[bytes, bytes]] = {}
+        self._hints: Hints | None = None
+        self._dropped: list[str] = []
+
+    # -- state --------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(cls, state: StoreState, files: OpenFiles, allocator: IBufferAllocator) -> MessageStore:
+        """The store of a checkpoint; call :meth:`cut` before anything is appended to it."""
+        store = cls(state.number, state.topic, state.index, state.settings, files, allocator)
+        store.start_offset = state.start_offset
+        store.high_watermark = state.flushed_offset
+        store._tail = Tail(allocator, state.flushed_offset, state.last_time)
+        store._segments = SegmentList(state.number, store.directory, state.segments)
+        return store
+
+    def state(self) -> StoreState:
+        """What a checkpoint keeps: all that is flushed, nothing of the tail."""
+        return StoreState(
+            self.number,
+            self.topic,
+            self.index,
+            self.start_offset,
+            self.flushed_offset,
+            self._segments.active.last_time if self._segments.active else 0,
+            self._segments.states(),
+            self.settings,
+        )
+
+    def cut(self) -> None:
+        """Make the files agree with the restored state: shorten the newest segment, unlink later ones.
+
+        Raises :class:`journal.errors.CorruptSegment` for a file that is missing or too short; then no file of
+        this partition has been touched.
+        """
+        self._dropped += self._segments.cut(self._files.filesystem, self.flushed_offset)
+
+    @property
+    def flushed_offset(self) -> int:
+        """Messages below this are in segments, forced."""
+        return self._tail.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next accepted message gets."""
+        return self._tail.end_offset
+
+    @property
+    def last_time(self) -> int:
+        """Append time of the newest message, 0 without one."""
+        return self._tail.last_time
+
+    @property
+    def unflushed_messages(self) -> int:
+        """How many messages are in memory, published or not."""
+        return self._tail.end_offset - self._tail.base_offset
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """How many bytes of frames are in memory, published or not."""
+        return self._tail.end_position - self._tail.base_position
+
+    @property
+    def oldest_unflushed_time(self) -> int | None:
+        """Append time of the oldest message that is in memory; None if there is none."""
+        return self._tail.oldest_time
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of frames in segments and memory."""
+        return self._segments.total_bytes + self.unflushed_bytes
+
+    # -- messages come in ---------------------------------------------------------------------------
+
+    def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
+        """Copy checked frames to the tail, stamp them from ``end_offset`` on; return the stamped bytes.
+
+        The view stays good until the messages have been flushed. Raises
+        :class:`journal.errors.MemoryExhausted` before anything has changed.
+        """
+        return self._tail.append(frames, count, time)
+
+    def replay(self, frames: bytes | memoryview, base_offset: int, count: int, time: int) -> None:
+        """Append again what the journal holds, unless the segments hold it already.
+
+        Raises :class:`journal.errors.CorruptJournal` if messages between the log's end and ``base_offset``
+        are missing, or if the log ends amid the run.
+        """
+        end = self._tail.end_offset
+        if base_offset + count <= end:
+            return
+        if base_offset != end:
+            raise CorruptJournal(
+                f"partition {self.topic}-{self.index} (number {self.number}) ends at offset {end}, the "
+                f"journal goes on with offsets {base_offset} to {base_offset + count - 1}. Nothing was "
+                "changed; keep the data directory as it is and run txbroker verify",
+                self.directory,
+            )
+        self._tail.append(frames, count, time)
+
+    def publish(self, end: int) -> None:
+        """Let readers and the flusher see all below ``end``: it has been forced to the journal."""
+        if not self.high_watermark <= end <= self._tail.end_offset:
+            raise AssertionError(f"publish({end}) between {self.high_watermark} and {self._tail.end_offset}")
+        self.high_watermark = end
+
+    # -- messages are read --------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        """Whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
+
+        Empty at the high watermark. May wait for the disk. Raises :class:`journal.errors.OffsetOutOfRange`
+        and :class:`journal.errors.CorruptSegment`.
+        """
+        return self.plan_read(offset, max_bytes).run()
+
+    def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
+        """Decide a read. One read is answered from memory alone or from one segment alone.
+
+        Raises :class:`journal.errors.OffsetOutOfRange`.
+        """
+        if not self.start_offset <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic}-{self.index} is not in the log, which goes from "
+                f"{self.start_offset} to {self.high_watermark}; read on from one of these",
+                self.start_offset,
+                self.high_watermark,
+            )
+        if offset >= self._tail.base_offset:
+            return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes))
+        segment, sealed = self._segment_of(offset)
+        if self._hints is None:
+            self._hints = Hints()
+        return DiskReadPlan(self._files, segment, sealed, self._shelf, self._hints, offset, max_bytes)
+
+    def offset_for_time(self, time: int) -> int:
+        """The first offset whose append time is ``time`` or later; the high watermark if there is none.
+
+        For messages in segments it may be early by what one index entry covers, never late. Reads an index
+        file, and scans a segment if that is missing.
+        """
+        found = self._segments.reaching(time)
+        if found is None:
+            return max(self.start_offset, min(self._tail.offset_for_time(time), self.high_watermark))
+        segment, sealed = found
+        file = open_log(self._files, segment)
+        try:
+            index = SegmentIndex(self._files, segment, sealed, self._shelf, file.read, now=False)
+            return max(self.start_offset, index.offset_for_time(time))
+        finally:
+            self._files.release(file)
+
+    def _segment_of(self, offset: int) -> tuple[Segment, bool]:
+        found = self._segments.holding(offset)
+        if found is None:
+            raise AssertionError(f"no segment of {self.directory} holds offset {offset}")
+        return found
+
+    # -- messages go to segments --------------------------------------------------------------------
+
+    def begin_flush(self) -> FlushJob | None:
+        """A job that writes all published messages to segments; None if there are none or one is under way.
+
+        Call its ``run`` on the flusher thread, then :meth:`finish_flush` here.
+        """
+        tail = self._tail
+        appends = tail.appends_below(self.high_watermark)
+        if self._job is not None or not appends:
+            return None
+        pieces = []
+        segment = self._segments.active
+        first = 0
+        while first < appends:
+            segment, last = self._next_piece(segment, first, appends)
+            piece = self._piece(segment, first, last)
+            pieces.append(piece)
+            segment, first = piece.after, last
+        first_ever = not self._segments.segments
+        self._job = FlushJob(self._files, pieces, appends, self._index_end, first_ever)
+        return self._job
+
+    def _next_piece(self, segment: Segment | None, first: int, appends: int) -> tuple[Segment, int]:
+        """The segment that the append numbered ``first`` goes to, and the append up to which it takes all."""
+        offset, position = self._tail.edge(first)
+        if segment is not None and segment.end_offset > self.start_offset:
+            room = self.settings.segment_bytes - segment.size
+            last = self._tail.appends_within(position + room)
+            if last > first:
+                return segment, min(last, appends)
+        fitting = self._tail.appends_within(position + self.settings.segment_bytes)
+        return self._segments.next_segment(offset), min(max(fitting, first + 1), appends)
+
+    def _piece(self, segment: Segment, first: int, last: int) -> Piece:
+        start = self._tail.edge(first)
+        end_offset, end = self._tail.edge(last)
+        ends, positions, times = self._tail.appends(first, last)
+        after = segment.grown(end - start[1], end_offset, times[0], times[-1])
+        return Piece(segment, after, start, ends, positions, times, self._tail.views(start[1], end))
+
+    def finish_flush(self, job: FlushJob) -> None:
+        """Take note that the job has run: its messages are read from segments now, its memory goes back."""
+        if job is not self._job or not job.done:
+            raise AssertionError(f"the flush of {self.directory} is not under way, or has not run")
+        self._job = None
+        for piece in job.pieces:
+            self._segments.put(piece.after)
+            self._shelf.pop(piece.after.base_offset, None)
+            piece.views.clear()
+        self._index_end = job.index_end
+        self._tail.drop(job.appends)
+        self._drop_segments()
+
+    # -- messages go --------------------------------------------------------------------------------
+
+    def retention_start(self, now: int) -> int | None:
+        """The offset at which the log should start by its settings; None if nothing can go.
+
+        The caller journals that and then calls :meth:`move_start`. ``now`` is on the clock of the append
+        times.
+        """
+        start = retained_start(self._segments.sealed, self.total_bytes, now, self.settings)
+        return start if start is not None and start > self.start_offset else None
+
+    def move_start(self, offset: int) -> None:
+        """Let the log start at ``offset`` (no further than ``end_offset``); a smaller one changes nothing.
+
+        Segments wholly below are forgotten here and listed by :meth:`take_dropped`. An active segment wholly
+        below goes when the next flush has begun another.
+        """
+        if offset > self._tail.end_offset:
+            raise AssertionError(f"move_start({offset}) beyond the end, {self._tail.end_offset}")
+        self.start_offset = max(self.start_offset, offset)
+        self._drop_segments()
+
+    def take_dropped(self) -> list[str]:
+        """Files that are no longer part of the log, each listed once: unlink them after a checkpoint."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    def _drop_segments(self) -> None:
+        for segment in self._segments.drop_below(self.start_offset):
+            self._shelf.pop(segment.base_offset, None)
+            self._dropped += segment.paths
+            for path in segment.paths:
+                self._files.forget(path)

@@ -1,0 +1,204 @@
+"""The indexes of one segment in use: looked up with distrust, made again by a scan when they are no good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+
+from journal.errors import CorruptSegment
+from journal.filesystem import write_fully
+from journal.indexes import (
+    MAX_GAP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    DamagedIndex,
+    IndexEntries,
+    above_offset,
+    floor_offset,
+    floor_time,
+    salt_of,
+    sound_entries,
+)
+from journal.interfaces import IFile
+from journal.open_files import OpenFiles
+from journal.segment import BrokenChain, Read, Segment, is_frame_of, walk_headers
+
+_log = logging.getLogger(__name__)
+
+Shelf = MutableMapping[int, tuple[bytes, bytes]]
+"""Base offset to (offset, time) indexes made again that may not be written: the flusher owns the files."""
+
+
+class WouldBlock(Exception):
+    """Going on now would wait for the disk, or scan a segment."""
+
+
+class SegmentIndex:
+    """The indexes of ``segment`` for one read. ``now`` never waits: it raises :class:`WouldBlock` instead.
+
+    ``read`` reads the segment's log. A sealed segment's indexes are written when they had to be made again;
+    those of the active one are put on the ``shelf`` until the flusher has repaired the files.
+    """
+
+    def __init__(
+        self, files: OpenFiles, segment: Segment, sealed: bool, shelf: Shelf, read: Read, now: bool
+    ) -> None:
+        self._files = files
+        self._segment = segment
+        self._sealed = sealed
+        self._shelf = shelf
+        self._read = read
+        self._now = now
+        self._salt = salt_of(segment.number, segment.base_offset)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(offset, position) of the frame that holds ``offset``. Raises :class:`CorruptSegment`."""
+        try:
+            data = self._bytes(self._segment.index_path, 0)
+            start = floor_offset(data, self._salt, offset) or (self._segment.base_offset, 0)
+            if not is_frame_of(self._read, self._segment, *start):
+                return self._locate_by_scan(data, offset)
+            return self._walk(start, offset, MAX_GAP)
+        except DamagedIndex as damage:
+            return self._locate_anew(offset, str(damage))
+        except BrokenChain as broken:
+            raise self.corrupt(broken) from broken
+
+    def offset_for_time(self, time: int) -> int:
+        """At or below the first offset appended at ``time`` or later, by at most a gap of the index."""
+        segment = self._segment
+        if time <= segment.first_time:
+            return segment.base_offset
+        try:
+            times = self._bytes(segment.time_path, 1)
+            if len(times) // TIME_ENTRY.size != len(self._bytes(segment.index_path, 0)) // OFFSET_ENTRY.size:
+                raise DamagedIndex("the time index has another number of entries than the offset index")
+            if not times and segment.size > MAX_GAP * 2:
+                raise DamagedIndex("the time index is empty")
+            found = floor_time(times, self._salt, time)
+        except DamagedIndex as damage:
+            found = floor_time(self.rebuild(str(damage))[1], self._salt, time)
+        return segment.base_offset if found is None else min(found, segment.end_offset - 1)
+
+    def corrupt(self, broken: BrokenChain) -> CorruptSegment:
+        """The error for a break in the chain: all up to the next frame that an entry leads to is lost."""
+        end = broken.next_offset or self._next_sound(broken.offset)
+        return self._segment.corrupt(str(broken), broken.position, broken.offset, end - 1)
+
+    def rebuild(self, why: str, trusted: bool = True) -> tuple[bytes, bytes]:
+        """Make the indexes again and return them; entries with good checksums are kept if ``trusted``."""
+        if self._now:
+            raise WouldBlock
+        segment = self._segment
+        _log.warning("making the indexes of %s again: %s", segment.path, why)
+        old = self._on_disk() if trusted else (b"", b"")
+        made = completed(old, segment, self._salt, self._read)
+        if self._sealed:
+            self._shelf.pop(segment.base_offset, None)
+            self._write(made)
+        else:
+            self._shelf[segment.base_offset] = made
+        return made
+
+    def _walk(self, start: tuple[int, int], offset: int, limit: int) -> tuple[int, int]:
+        for place in walk_headers(self._read, self._segment, *start):
+            if offset < place.offset + place.count:
+                return place.offset, place.position
+            if place.position + place.length - start[1] >= limit:
+                raise DamagedIndex(f"there are no entries for {limit} bytes after position {start[1]}")
+        raise BrokenChain("the segment ends too early", self._segment.size, offset)
+
+    def _locate_anew(self, offset: int, why: str) -> tuple[int, int]:
+        try:
+            data = self.rebuild(why)[0]
+            start = floor_offset(data, self._salt, offset) or (self._segment.base_offset, 0)
+            return self._walk(start, offset, self._segment.size + 1)
+        except BrokenChain as broken:
+            raise self.corrupt(broken) from broken
+
+    def _locate_by_scan(self, data: bytes, offset: int) -> tuple[int, int]:
+        """No frame is where a good entry says: find out whether the entry or the segment is wrong."""
+        entry = floor_offset(data, self._salt, offset)
+        while entry and not is_frame_of(self._read, self._segment, *entry):
+            entry = floor_offset(data, self._salt, entry[0] - 1)
+        found = self._walk(entry or (self._segment.base_offset, 0), offset, self._segment.size + 1)
+        self.rebuild("an entry points to where no such frame is", trusted=False)
+        return found
+
+    def _next_sound(self, offset: int) -> int:
+        try:
+            data = self._bytes(self._segment.index_path, 0)
+            entry = above_offset(data, self._salt, offset)
+            while entry and not is_frame_of(self._read, self._segment, *entry):
+                entry = above_offset(data, self._salt, entry[0])
+        except DamagedIndex:
+            entry = None
+        return min(entry[0], self._segment.end_offset) if entry else self._segment.end_offset
+
+    def _bytes(self, path: str, number: int) -> bytes:
+        shelved = self._shelf.get(self._segment.base_offset)
+        if shelved is not None:
+            return shelved[number]
+        try:
+            file = self._files.acquire(path)
+        except FileNotFoundError:
+            raise DamagedIndex(f"{path} is missing") from None
+        try:
+            return read_all(file, self._now)
+        finally:
+            self._files.release(file)
+
+    def _on_disk(self) -> tuple[bytes, bytes]:
+        try:
+            return self._bytes(self._segment.index_path, 0), self._bytes(self._segment.time_path, 1)
+        except DamagedIndex:
+            return b"", b""
+
+    def _write(self, made: tuple[bytes, bytes]) -> None:
+        """Replace the files; a failure costs the next reader a scan, not this one its read."""
+        if not self._files.filesystem.exists(self._segment.path):
+            return
+        for path, data in zip((self._segment.index_path, self._segment.time_path), made, strict=True):
+            try:
+                file = self._files.acquire(path, create=True)
+                try:
+                    write_fully(file, 0, [data])
+                    file.truncate(len(data))
+                finally:
+                    self._files.release(file)
+            except OSError as error:
+                _log.warning("%s could not be written: %s", path, error)
+
+
+def read_all(file: IFile, now: bool = False) -> bytes:
+    """A whole file; with ``now`` raises :class:`WouldBlock` rather than wait."""
+    if not now:
+        return file.read(0, file.size())
+    data = file.read_now(0, file.size())
+    if data is None:
+        raise WouldBlock
+    return data
+
+
+def completed(old: tuple[bytes, bytes], segment: Segment, salt: int, read: Read) -> tuple[bytes, bytes]:
+    """Both indexes of a segment: the sound entries of the ``old`` ones, and what a scan behind them finds.
+
+    Append times are not in the frames: a scan takes the clients' timestamps, clamped into what is known of
+    the segment and made to ascend. A damaged frame ends the scan.
+    """
+    count = sound_entries(*old, salt, segment.end_offset, segment.size)
+    offset, position, time = segment.base_offset, 0, segment.first_time
+    if count:
+        offset, position, _ = OFFSET_ENTRY.unpack_from(old[0], (count - 1) * OFFSET_ENTRY.size)
+        time, _, _ = TIME_ENTRY.unpack_from(old[1], (count - 1) * TIME_ENTRY.size)
+    entries = IndexEntries(salt, position)
+    try:
+        for place in walk_headers(read, segment, offset, position):
+            time = max(time, min(place.timestamp, segment.last_time))
+            entries.add(place.offset, place.position, time)
+    except BrokenChain as broken:
+        _log.warning("%s is damaged at byte %s: %s", segment.path, broken.position, broken)
+    return (
+        old[0][: count * OFFSET_ENTRY.size] + bytes(entries.offsets),
+        old[1][: count * TIME_ENTRY.size] + bytes(entries.times),
+    )

@@ -1,0 +1,136 @@
+"""A partition's segments, oldest first: found by bisection, dropped at the start, cut at recovery."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from journal.filenames import parse_segment_file
+from journal.interfaces import IFilesystem
+from journal.segment import Segment, SegmentState
+
+_base_offset = attrgetter("base_offset")
+_end_offset = attrgetter("end_offset")
+_last_time = attrgetter("last_time")
+
+
+class SegmentList:
+    """Contiguous segments; the last one is *active*, it takes what is flushed until it rolls."""
+
+    __slots__ = ("directory", "number", "segments", "total_bytes")
+
+    def __init__(self, number: int, directory: str, states: Iterable[SegmentState] = ()) -> None:
+        self.number = number
+        self.directory = directory
+        self.segments = [
+            Segment(number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time)
+            for s in states
+        ]
+        self.total_bytes = sum(segment.size for segment in self.segments)
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that is written to."""
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def sealed(self) -> Sequence[Segment]:
+        """All but the active one."""
+        return self.segments[:-1]
+
+    def states(self) -> list[SegmentState]:
+        """What a checkpoint keeps."""
+        return [segment.state() for segment in self.segments]
+
+    def next_segment(self, base_offset: int) -> Segment:
+        """An empty segment to follow the last one; it is not in the list before :meth:`put`."""
+        return Segment(self.number, self.directory, base_offset, 0, base_offset)
+
+    def put(self, segment: Segment) -> None:
+        """Take a segment after a flush: the active one, grown, or the one after it."""
+        last = self.active
+        if last is not None and last.base_offset == segment.base_offset:
+            self.segments.pop()
+            self.total_bytes -= last.size
+        elif last is not None and last.end_offset != segment.base_offset:
+            raise AssertionError(
+                f"{segment.path} does not follow {last.path}, which ends at {last.end_offset}"
+            )
+        self.segments.append(segment)
+        self.total_bytes += segment.size
+
+    def holding(self, offset: int) -> tuple[Segment, bool] | None:
+        """The segment that holds ``offset`` and whether it is sealed; None if none does."""
+        found = bisect_right(self.segments, offset, key=_base_offset) - 1
+        if found < 0 or offset >= self.segments[found].end_offset:
+            return None
+        return self.segments[found], found < len(self.segments) - 1
+
+    def reaching(self, time: int) -> tuple[Segment, bool] | None:
+        """The first segment with a message appended at ``time`` or later, and whether it is sealed."""
+        found = bisect_left(self.segments, time, key=_last_time)
+        if found == len(self.segments):
+            return None
+        return self.segments[found], found < len(self.segments) - 1
+
+    def drop_below(self, offset: int) -> list[Segment]:
+        """Take out the sealed segments that lie wholly below ``offset`` and return them."""
+        count = bisect_right(self.segments, offset, hi=max(0, len(self.segments) - 1), key=_end_offset)
+        dropped = self.segments[:count]
+        del self.segments[:count]
+        self.total_bytes -= sum(segment.size for segment in dropped)
+        return dropped
+
+    def cut(self, filesystem: IFilesystem, end_offset: int) -> list[str]:
+        """Make the files agree with the list, as a checkpoint had it; nothing else shortens a log.
+
+        The newest segment is truncated to the size it had then and files of later segments are unlinked:
+        replay makes them again. Returns the files of earlier segments, which were dropped but not yet
+        unlinked. Raises :class:`journal.errors.CorruptSegment`, before anything is changed, for a file that
+        is missing or shorter than it was: its bytes had been forced.
+        """
+        names = filesystem.list_directory(self.directory) if filesystem.exists(self.directory) else []
+        present = set(names)
+        for segment in self.segments:
+            _check_file(filesystem, segment, present)
+        early, late = self._strangers(names, end_offset)
+        for path in late:
+            filesystem.unlink(path)
+        if self.segments:
+            _truncate(filesystem, self.segments[-1])
+        return early
+
+    def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
+        """Paths of segments that are not in the list: those before it, and those after."""
+        known = {segment.base_offset for segment in self.segments}
+        first = self.segments[0].base_offset if self.segments else end_offset
+        early, late = [], []
+        for name in names:
+            found = parse_segment_file(name)
+            if found is not None and found.base_offset not in known:
+                (early if found.base_offset < first else late).append(f"{self.directory}/{name}")
+        return early, late
+
+
+def _check_file(filesystem: IFilesystem, segment: Segment, names: set[str]) -> None:
+    last = segment.end_offset - 1
+    if segment.path.rpartition("/")[2] not in names:
+        raise segment.corrupt("the file is missing", 0, segment.base_offset, last)
+    file = filesystem.open(segment.path, writable=False)
+    try:
+        size = file.size()
+    finally:
+        file.close()
+    if size < segment.size:
+        what = f"the file ends there, {segment.size} bytes had been forced"
+        raise segment.corrupt(what, size, segment.base_offset, last)
+
+
+def _truncate(filesystem: IFilesystem, segment: Segment) -> None:
+    file = filesystem.open(segment.path)
+    try:
+        if file.size() > segment.size:
+            file.truncate(segment.size)
+    finally:
+        file.close()

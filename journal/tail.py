@@ -1,0 +1,201 @@
+"""The newest messages of a partition: in pooled memory from their acceptance until they have been flushed.
+
+Everything here runs on one thread. Bytes are numbered by a *position* that counts from the tail's making and
+never goes back; chunks and appends are found by bisecting such positions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from journal.buffers.budget import LARGEST_POOLED, SMALLEST_CHUNK
+from journal.errors import InvalidFrame, MemoryExhausted
+from journal.frame import stamp, walk
+from journal.interfaces import IBuffer, IBufferAllocator
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Pooled memory that holds the bytes from ``start`` on, until the next chunk's start."""
+
+    start: int
+    buffer: IBuffer
+
+
+class Tail:
+    """Appended runs of frames in chunks that grow from 64 KiB to 16 MiB with the bytes they wait beside.
+
+    ``end_offset``, ``end_position`` and ``last_time`` are those after the last append; ``base_offset`` and
+    ``base_position`` those before the oldest one still held.
+    """
+
+    __slots__ = (
+        "_allocator", "_chunks", "_ends", "_positions", "_room", "_times", "_used", "_view",
+        "base_offset", "base_position", "end_offset", "end_position", "last_time",
+    )  # fmt: skip
+
+    def __init__(self, allocator: IBufferAllocator, base_offset: int = 0, last_time: int = 0) -> None:
+        self._allocator = allocator
+        self.base_offset = self.end_offset = base_offset
+        self.base_position = self.end_position = 0
+        self.last_time = last_time
+        self._chunks: list[_Chunk] = []
+        self._view = memoryview(bytearray())
+        self._used = self._room = 0
+        # One entry per append: the offset and position after it, its time. Arrays: 24 bytes an append.
+        self._ends = array("Q")
+        self._positions = array("Q")
+        self._times = array("q")
+
+    def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
+        """Copy a run of checked frames, stamp it from ``end_offset`` on, return the stamped bytes.
+
+        100,000 times a second: 0.8 µs for a frame of 240 bytes, of which stamping takes 0.3.
+        The view is good until the append has been dropped. Raises :class:`MemoryExhausted` before anything
+        has changed, and :class:`InvalidFrame` if the frames do not hold ``count`` messages.
+        """
+        size = len(frames)
+        start = self._used
+        used = start + size
+        if used > self._room:
+            self._add_chunk(size)
+            start, used = 0, size
+        view = self._view[start:used]
+        view[:] = frames
+        end = self.end_offset + count
+        if stamp(view, self.end_offset) != end:
+            raise InvalidFrame(f"a run of {size} bytes does not hold {count} messages; nothing was stored")
+        self._used = used
+        self.end_offset = end
+        self.end_position = position = self.end_position + size
+        self.last_time = time
+        self._ends.append(end)
+        self._positions.append(position)
+        self._times.append(time)
+        return view
+
+    def __len__(self) -> int:
+        """How many appends are held."""
+        return len(self._ends)
+
+    @property
+    def oldest_time(self) -> int | None:
+        """Time of the oldest append held."""
+        return self._times[0] if self._times else None
+
+    def appends_below(self, offset: int) -> int:
+        """How many appends lie wholly below ``offset``."""
+        return bisect_right(self._ends, offset)
+
+    def appends_within(self, position: int) -> int:
+        """How many appends end at ``position`` or before."""
+        return bisect_right(self._positions, position)
+
+    def edge(self, number: int) -> tuple[int, int]:
+        """(offset, position) at which the append of that number begins, or would begin."""
+        if not number:
+            return self.base_offset, self.base_position
+        return self._ends[number - 1], self._positions[number - 1]
+
+    def appends(self, first: int, last: int) -> tuple[array[int], array[int], array[int]]:
+        """(offset after, position after, time) of the appends ``first`` to ``last`` (exclusive), copied."""
+        return self._ends[first:last], self._positions[first:last], self._times[first:last]
+
+    def offset_for_time(self, time: int) -> int:
+        """The first offset that was appended at ``time`` or later; ``end_offset`` if there is none."""
+        low, high = 0, len(self._times)
+        while low < high:
+            middle = (low + high) // 2
+            if self._times[middle] < time:
+                low = middle + 1
+            else:
+                high = middle
+        return self.edge(low)[0]
+
+    def views(self, start: int, end: int) -> list[memoryview]:
+        """The bytes from position ``start`` to ``end`` (exclusive), one view per chunk."""
+        chunks = self._chunks
+        found = []
+        number = bisect_right(chunks, start, key=_chunk_start) - 1
+        while start < end:
+            chunk = chunks[number]
+            number += 1
+            stop = min(end, chunks[number].start) if number < len(chunks) else end
+            found.append(chunk.buffer.view[start - chunk.start : stop - chunk.start])
+            start = stop
+        return found
+
+    def read(self, offset: int, limit: int, max_bytes: int) -> bytes:
+        """Whole frames from the one that holds ``offset`` on, of appends wholly below ``limit``.
+
+        At most ``max_bytes``, but at least one frame; empty if no append from ``offset`` on is below
+        ``limit``.
+        """
+        first = bisect_right(self._ends, offset)
+        last = bisect_right(self._ends, limit)
+        if first >= last:
+            return b""
+        found, start = self.edge(first)
+        if found < offset:
+            start += self._distance(start, self._positions[first], offset)
+        fitting = bisect_right(self._positions, start + max_bytes, first, last)
+        if fitting > first:
+            end = self._positions[fitting - 1]
+        else:
+            end = start + self._prefix(start, self._positions[first], max_bytes)
+        views = self.views(start, end)
+        return bytes(views[0]) if len(views) == 1 else b"".join(views)
+
+    def _distance(self, start: int, end: int, offset: int) -> int:
+        """Bytes from ``start`` to the frame that holds ``offset``, inside one append."""
+        [view] = self.views(start, end)
+        for position, _, first, count in walk(view):
+            if offset < first + count:
+                return position
+        raise AssertionError(f"offset {offset} is not in the append at {start}")
+
+    def _prefix(self, start: int, end: int, max_bytes: int) -> int:
+        """Bytes of the whole frames at the start of part of an append, within ``max_bytes`` or one frame."""
+        [view] = self.views(start, end)
+        taken = 0
+        for position, length, _, _ in walk(view):
+            if taken and position + length > max_bytes:
+                break
+            taken = position + length
+        return taken
+
+    def drop(self, appends: int) -> None:
+        """Forget that many of the oldest appends and release the chunks that held nothing else."""
+        if not appends:
+            return
+        self.base_offset, self.base_position = self.edge(appends)
+        del self._ends[:appends], self._positions[:appends], self._times[:appends]
+        chunks = self._chunks
+        if not self._ends:
+            done = len(chunks)
+            self._view = memoryview(bytearray())
+            self._used = self._room = 0
+        else:
+            done = bisect_right(chunks, self.base_position, key=_chunk_start) - 1
+        for chunk in chunks[:done]:
+            chunk.buffer.release()
+        del chunks[:done]
+
+    def _add_chunk(self, size: int) -> None:
+        waiting = self.end_position - self.base_position
+        wanted = min(max(waiting, SMALLEST_CHUNK), LARGEST_POOLED)
+        try:
+            buffer = self._allocator.allocate(max(size, wanted))
+        except MemoryExhausted:
+            if size >= wanted or wanted <= SMALLEST_CHUNK:
+                raise
+            buffer = self._allocator.allocate(max(size, SMALLEST_CHUNK))
+        self._chunks.append(_Chunk(self.end_position, buffer))
+        self._view = buffer.view
+        self._used, self._room = 0, len(buffer.view)
+
+
+def _chunk_start(chunk: _Chunk) -> int:
+    return chunk.start
