@@ -97,6 +97,10 @@ class FlushJob:
             filesystem.make_directory(PARTITION_DIRECTORY)
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
+        if new and file.size():
+            file.truncate(
+                0
+            )  # of a run before the last crash that no checkpoint knows; the journal has it all
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
         self._write_indexes(piece, file)
@@ -117,8 +121,8 @@ class FlushJob:
             entries = IndexEntries(salt_of(segment.number, segment.base_offset), end.last_position)
             shift = piece.before.size - piece.first[1]
             entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
-            write_fully(index, end.entries * OFFSET_ENTRY.size, [entries.offsets])
-            write_fully(time, end.entries * TIME_ENTRY.size, [entries.times])
+            write_fully(index, end.entries * OFFSET_ENTRY.size, [memoryview(entries.offsets)])
+            write_fully(time, end.entries * TIME_ENTRY.size, [memoryview(entries.times)])
             added = len(entries.offsets) // OFFSET_ENTRY.size
             self.index_end = IndexEnd(segment.base_offset, end.entries + added, entries.last_position)
         finally:

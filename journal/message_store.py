@@ -301,6 +301,21 @@ class MessageStore:
         dropped, self._dropped = self._dropped, []
         return dropped
 
+    def discard(self) -> list[str]:
+        """Give up the log, its topic was deleted: memory goes back, all files are returned for unlinking.
+
+        Call it when no flush is under way and the journal has been forced to the last append. Reads that were
+        planned before may still be carried out.
+        """
+        if self._job is not None:
+            raise AssertionError(f"{self.directory} cannot be discarded while a flush is under way")
+        paths = self.take_dropped() + [path for s in self._segments.segments for path in s.paths]
+        for path in paths:
+            self._files.forget(path)
+        self._shelf.clear()
+        self._tail.drop(len(self._tail))
+        return paths
+
     def _drop_segments(self) -> None:
         for segment in self._segments.drop_below(self.start_offset):
             self._shelf.pop(segment.base_offset, None)

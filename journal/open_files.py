@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from threading import RLock
 
 from journal.interfaces import IFile, IFilesystem
 
@@ -30,7 +30,7 @@ class OpenFiles:
     def __init__(self, filesystem: IFilesystem, limit: int = DEFAULT_LIMIT) -> None:
         self.filesystem = filesystem
         self._limit = limit
-        self._lock = Lock()
+        self._lock = RLock()  # a plan that is collected amid a call gives its file back here
         self._pinned: dict[str, _Open] = {}
         self._idle: OrderedDict[str, _Open] = OrderedDict()
         self._forgotten: dict[int, _Open] = {}

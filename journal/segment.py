@@ -91,12 +91,12 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class FramePlace(NamedTuple):
-    """Where a frame lies in its segment and what its header says."""
+    """Where a frame lies in its segment and what its header says; it holds ``messages`` offsets."""
 
     position: int
     length: int
     offset: int
-    count: int
+    messages: int
     timestamp: int
 
 

@@ -102,7 +102,7 @@ class SegmentIndex:
 
     def _walk(self, start: tuple[int, int], offset: int, limit: int) -> tuple[int, int]:
         for place in walk_headers(self._read, self._segment, *start):
-            if offset < place.offset + place.count:
+            if offset < place.offset + place.messages:
                 return place.offset, place.position
             if place.position + place.length - start[1] >= limit:
                 raise DamagedIndex(f"there are no entries for {limit} bytes after position {start[1]}")

@@ -105,7 +105,8 @@ class SegmentList:
         """Paths of segments that are not in the list: those before it, and those after."""
         known = {segment.base_offset for segment in self.segments}
         first = self.segments[0].base_offset if self.segments else end_offset
-        early, late = [], []
+        early: list[str] = []
+        late: list[str] = []
         for name in names:
             found = parse_segment_file(name)
             if found is not None and found.base_offset not in known:
