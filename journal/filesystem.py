@@ -90,6 +90,7 @@ class OSFile:
 
     def read_now(self, position: int, length: int) -> bytes | None:
         """As :meth:`read`, but None if that would wait for the disk (or cannot be known here)."""
+        self._check(position)
         if _READ_NOW_FLAG is None:
             return None
         memory = bytearray(length)
@@ -109,10 +110,12 @@ class OSFile:
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` at ``position``; may be short. See :func:`write_fully`."""
+        self._check(position)
         return os.pwritev(self._descriptor, buffers[:IOV_MAX], position)
 
     def force(self) -> None:
         """Return once every byte written through this file is on disk."""
+        self._check()
         os.fdatasync(self._descriptor)
 
     def size(self) -> int:
@@ -128,6 +131,12 @@ class OSFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _check(self, position: int = 0) -> None:
+        # The calls with flags take -1 for "where the last one ended"; fdatasync(-1) raises ValueError.
+        if position < 0 or self._descriptor < 0:
+            number = errno.EINVAL if self._descriptor >= 0 else errno.EBADF
+            raise OSError(number, os.strerror(number), self.path)
 
 
 @implementer(ILock)

@@ -102,8 +102,8 @@ class MemoryLock:
 class MemoryFilesystem:
     """Files and directories in memory, for tests that cut the power.
 
-    Changes of names may come from several threads, those of one file from one at a time. A file system and its
-    clones share no file: what is written to one is never seen in another.
+    Changes of names may come from several threads, those of one file from one at a time. A file system and
+    its clones share no file: what is written to one is never seen in another.
     """
 
     def __init__(self, free: int = 1 << 40) -> None:
