@@ -44,7 +44,7 @@ class BudgetAllocator:
 
     What is counted is the size of the chunk, not of the request. Freed chunks are kept while they fit into
     the budget beside what is in use and what is reserved. With ``poison`` they are filled with 0xDE when
-    freed, so that a view used too late shows.
+    freed, so that a view used too late shows. ``kept`` counts the bytes of freed chunks.
     """
 
     def __init__(self, budget: int, poison: bool = False) -> None:
@@ -52,7 +52,7 @@ class BudgetAllocator:
         self._poison = poison
         self._in_use = 0
         self._reserved = 0
-        self._kept = 0
+        self.kept = 0
         self._free: dict[int, list[memoryview]] = {}
 
     def available(self) -> int:
@@ -70,7 +70,7 @@ class BudgetAllocator:
         self._in_use += rounded
         free = self._free.get(rounded)
         if free:
-            self._kept -= rounded
+            self.kept -= rounded
             return Buffer(self, free.pop(), size)
         self._unmap_surplus()
         return Buffer(self, memoryview(mmap.mmap(-1, rounded)), size)
@@ -84,7 +84,7 @@ class BudgetAllocator:
                 memory[position : position + SMALLEST_CHUNK] = _POISON_BLOCK
         if size <= LARGEST_POOLED:
             self._free.setdefault(size, []).append(memory)
-            self._kept += size
+            self.kept += size
 
     def reserve(self, size: int) -> None:
         """Count ``size`` bytes that are held elsewhere; raises :class:`MemoryExhausted` over the budget."""
@@ -104,10 +104,10 @@ class BudgetAllocator:
 
     def _unmap_surplus(self) -> None:
         """Drop kept chunks, largest first, until all that is mapped or reserved fits into the budget."""
-        while self._kept > max(0, self.available()):
+        while self.kept > max(0, self.available()):
             size = max(size for size, chunks in self._free.items() if chunks)
             self._free[size].pop()
-            self._kept -= size
+            self.kept -= size
 
 
 def chunk_size(size: int) -> int:

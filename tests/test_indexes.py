@@ -1,0 +1,156 @@
+import contextlib
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal.constants import INDEX_INTERVAL_BYTES
+from journal.frame import encode, stamp, walk
+from journal.indexes import (
+    LONG_APPEND,
+    MAX_GAP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    DamagedIndex,
+    IndexEntries,
+    above_offset,
+    floor_offset,
+    floor_time,
+    salt_of,
+    sound_entries,
+)
+
+SALT = salt_of(17, 1_000)
+
+
+def entries(*places):
+    made = IndexEntries(SALT)
+    for offset, position, time in places:
+        made.add(offset, position, time)
+    return made
+
+
+THREE = entries((1_100, 20_000, 5), (1_200, 40_000, 5), (1_300, 60_000, 9))
+OFFSETS, TIMES = bytes(THREE.offsets), bytes(THREE.times)
+
+
+def test_an_entry_is_taken_for_every_interval_only():
+    made = entries(
+        (1, INDEX_INTERVAL_BYTES - 1, 0), (2, INDEX_INTERVAL_BYTES, 0), (3, INDEX_INTERVAL_BYTES + 1, 0)
+    )
+    assert [offset for offset, _, _ in OFFSET_ENTRY.iter_unpack(made.offsets)] == [2]
+    assert [offset for _, offset, _ in TIME_ENTRY.iter_unpack(made.times)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("offset", "floor", "above"),
+    [
+        (1_000, None, (1_100, 20_000)),
+        (1_099, None, (1_100, 20_000)),
+        (1_100, (1_100, 20_000), (1_200, 40_000)),
+        (1_299, (1_200, 40_000), (1_300, 60_000)),
+        (9_999, (1_300, 60_000), None),
+    ],
+)
+def test_the_neighbours_of_an_offset_are_found(offset, floor, above):
+    assert floor_offset(OFFSETS, SALT, offset) == floor
+    assert above_offset(OFFSETS, SALT, offset) == above
+
+
+def test_a_time_leads_to_the_last_entry_before_it():
+    found = {time: floor_time(TIMES, SALT, time) for time in (0, 5, 6, 9, 10, 99)}
+    assert found == {0: None, 5: None, 6: 1_200, 9: 1_200, 10: 1_300, 99: 1_300}
+
+
+def test_an_empty_index_knows_nothing():
+    assert floor_offset(b"", SALT, 5) is above_offset(b"", SALT, 5) is floor_time(b"", SALT, 5) is None
+
+
+def test_a_torn_last_entry_is_not_looked_at():
+    assert floor_offset(OFFSETS[:-1], SALT, 9_999) == (1_200, 40_000)
+    assert floor_time(TIMES[:-1], SALT, 99) == 1_200
+
+
+@pytest.mark.parametrize("position", range(OFFSET_ENTRY.size))
+def test_no_changed_byte_of_an_offset_entry_is_believed(position):
+    data = bytearray(OFFSETS[: OFFSET_ENTRY.size])
+    data[position] ^= 0x01
+    assert sound_entries(bytes(data), TIMES, SALT, 2_000, 80_000) == 0
+    with contextlib.suppress(DamagedIndex):
+        assert floor_offset(bytes(data), SALT, 1_101) is None
+
+
+def test_the_index_of_another_segment_or_partition_is_noise():
+    for other in (salt_of(17, 1_001), salt_of(18, 1_000)):
+        assert sound_entries(OFFSETS, TIMES, other, 2_000, 80_000) == 0
+        with pytest.raises(DamagedIndex):
+            floor_offset(OFFSETS, other, 1_150)
+        with pytest.raises(DamagedIndex):
+            floor_time(TIMES, other, 50)
+
+
+def test_zero_bytes_are_no_entries():
+    zeros = bytes(60)
+    assert sound_entries(zeros, zeros, SALT, 2_000, 80_000) == 0
+    with pytest.raises(DamagedIndex):
+        floor_offset(zeros, SALT, 5)
+
+
+def test_entries_beyond_a_cut_are_not_counted():
+    assert sound_entries(OFFSETS, TIMES, SALT, 2_000, 80_000) == 3
+    assert sound_entries(OFFSETS, TIMES, SALT, 2_000, 60_000) == 2
+    assert sound_entries(OFFSETS, TIMES, SALT, 1_200, 80_000) == 1
+
+
+def test_entries_count_only_where_both_indexes_agree():
+    other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
+    assert sound_entries(OFFSETS, bytes(other.times), SALT, 2_000, 80_000) == 1
+    assert sound_entries(OFFSETS, TIMES[: TIME_ENTRY.size * 2], SALT, 2_000, 80_000) == 2
+
+
+def test_entries_that_do_not_ascend_are_not_counted():
+    swapped = OFFSETS[16:32] + OFFSETS[:16], TIMES[20:40] + TIMES[:20]
+    assert sound_entries(*swapped, SALT, 2_000, 80_000) == 1
+
+
+def appends(sizes, shift):
+    """Offsets, positions, times and bytes of appends, each of frames of a kilobyte or so (or one larger)."""
+    runs, ends, offset = [], [], 50
+    for size in sizes:
+        frames = bytearray(
+            b"".join(encode(b"x" * 1_000, 1) for _ in range(size // 1_036)) or encode(b"x" * size, 1)
+        )
+        offset = stamp(memoryview(frames), offset)
+        runs.append(bytes(frames))
+        ends.append(offset)
+    positions = [at + 7_000 for at in accumulate(map(len, runs))]
+    joined = memoryview(b"".join(runs))
+    made = IndexEntries(SALT, last_position=shift)
+    made.add_appends(
+        ends,
+        positions,
+        range(len(runs)),
+        (50, 7_000),
+        shift - 7_000,
+        lambda start, end: joined[start - 7_000 : end - 7_000],
+    )
+    return made, bytes(joined)
+
+
+@given(
+    st.lists(
+        st.sampled_from((40, 900, 5_000, 20_000, LONG_APPEND, LONG_APPEND + 5_000, 120_000)), max_size=20
+    ),
+    st.sampled_from((0, 500)),
+)
+def test_no_frame_begins_a_gap_or_more_after_the_entry_before_it(sizes, shift):
+    made, data = appends(sizes, shift)
+    places = {offset: position + shift for position, _, offset, _ in walk(data)}
+    found = [(offset, position) for offset, position, _ in OFFSET_ENTRY.iter_unpack(made.offsets)]
+    assert all(places[offset] == position for offset, position in found)
+    for offset, position in places.items():
+        entry = floor_offset(bytes(made.offsets), SALT, offset)
+        assert position - (entry[1] if entry else shift) < MAX_GAP
+    assert all(b[1] - a[1] >= INDEX_INTERVAL_BYTES for a, b in pairwise(found))
+    assert sound_entries(bytes(made.offsets), bytes(made.times), SALT, 1 << 60, 1 << 60) == len(found)
