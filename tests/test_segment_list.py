@@ -1,0 +1,144 @@
+import pytest
+
+from journal.errors import CorruptSegment
+from journal.filesystem import OSFilesystem, write_fully
+from journal.segment import SegmentState
+from journal.segment_list import SegmentList
+from journal.testing import MemoryFilesystem
+
+DIRECTORY = "partitions/orders-0.17"
+STATES = [SegmentState(10, 100, 20, 1, 5), SegmentState(20, 200, 40, 5, 5), SegmentState(40, 50, 45, 7, 9)]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def filesystem(request, tmp_path):
+    return MemoryFilesystem() if request.param == "memory" else OSFilesystem(tmp_path)
+
+
+def segments():
+    return SegmentList(17, DIRECTORY, STATES)
+
+
+def write(filesystem, base_offset, size):
+    for directory in ("partitions", DIRECTORY):
+        filesystem.make_directory(directory)
+    for kind in ("log", "index", "time"):
+        file = filesystem.open(f"{DIRECTORY}/{base_offset:032d}.{kind}", create=True)
+        write_fully(file, 0, [b"x" * size])
+        file.close()
+
+
+def sizes(filesystem):
+    names = [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".log")]
+    return {int(name[:32]): filesystem.open(f"{DIRECTORY}/{name}").size() for name in names}
+
+
+def test_a_list_gives_back_the_states_it_was_made_of():
+    assert segments().states() == STATES
+    assert segments().total_bytes == 350
+
+
+@pytest.mark.parametrize(
+    ("offset", "base"), [(9, None), (10, 10), (19, 10), (20, 20), (39, 20), (40, 40), (44, 40), (45, None)]
+)
+def test_the_segment_of_an_offset_is_found(offset, base):
+    found = segments().holding(offset)
+    assert (found and found[0].base_offset) == base
+    if found:
+        assert found[1] is (base != 40)
+
+
+@pytest.mark.parametrize(("time", "base"), [(0, 10), (5, 10), (6, 40), (9, 40), (10, None)])
+def test_the_first_segment_that_reaches_a_time_is_found(time, base):
+    found = segments().reaching(time)
+    assert (found and found[0].base_offset) == base
+
+
+def test_an_empty_list_holds_nothing():
+    empty = SegmentList(17, DIRECTORY)
+    assert empty.active is empty.holding(0) is empty.reaching(0) is None
+    assert empty.drop_below(100) == empty.states() == []
+
+
+def test_the_active_segment_grows_in_place_and_is_followed_by_the_next():
+    listed = segments()
+    grown = listed.active.grown(25, 50, 0, 11)
+    listed.put(grown)
+    listed.put(listed.next_segment(50).grown(30, 60, 12, 13))
+    assert listed.states() == [*STATES[:2], SegmentState(40, 75, 50, 7, 11), SegmentState(50, 30, 60, 12, 13)]
+    assert listed.total_bytes == 405
+
+
+def test_a_segment_that_leaves_a_gap_is_refused():
+    listed = segments()
+    with pytest.raises(AssertionError, match="does not follow"):
+        listed.put(listed.next_segment(46))
+
+
+@pytest.mark.parametrize(
+    ("offset", "bases"), [(19, []), (20, [10]), (39, [10]), (40, [10, 20]), (45, [10, 20])]
+)
+def test_sealed_segments_wholly_below_go_and_the_active_one_stays(offset, bases):
+    listed = segments()
+    assert [segment.base_offset for segment in listed.drop_below(offset)] == bases
+    assert listed.total_bytes == sum(segment.size for segment in listed.segments)
+    assert listed.active.base_offset == 40
+
+
+def test_a_cut_shortens_the_newest_file_and_unlinks_later_ones(filesystem):
+    for base, size in ((10, 100), (20, 230), (40, 90), (60, 10)):
+        write(filesystem, base, size)
+    assert segments().cut(filesystem, 45) == []
+    assert sizes(filesystem) == {10: 100, 20: 230, 40: 50}
+    assert not [name for name in filesystem.list_directory(DIRECTORY) if "60." in name]
+
+
+def test_a_cut_reports_files_that_were_dropped_but_not_yet_unlinked(filesystem):
+    for base, size in ((0, 10), (10, 100), (20, 200), (40, 50)):
+        write(filesystem, base, size)
+    early = segments().cut(filesystem, 45)
+    assert early == [f"{DIRECTORY}/{0:032d}.{kind}" for kind in ("index", "log", "time")]
+    assert 0 in sizes(filesystem)
+
+
+def test_a_cut_of_a_partition_that_was_never_flushed_clears_its_directory(filesystem):
+    assert SegmentList(17, DIRECTORY).cut(filesystem, 0) == []
+    write(filesystem, 0, 10)
+    assert SegmentList(17, DIRECTORY).cut(filesystem, 0) == []
+    assert filesystem.list_directory(DIRECTORY) == []
+
+
+def test_a_cut_leaves_foreign_files_alone(filesystem):
+    for state in STATES:
+        write(filesystem, state.base_offset, state.size)
+    filesystem.open(f"{DIRECTORY}/notes.txt", create=True).close()
+    segments().cut(filesystem, 45)
+    assert filesystem.exists(f"{DIRECTORY}/notes.txt")
+
+
+@pytest.mark.parametrize("base", [10, 20, 40])
+def test_a_missing_file_is_refused_and_nothing_is_touched(filesystem, base):
+    for other, size in ((10, 100), (20, 200), (40, 90), (60, 10)):
+        write(filesystem, other, size)
+    filesystem.unlink(f"{DIRECTORY}/{base:032d}.log")
+    before = sizes(filesystem)
+    with pytest.raises(CorruptSegment, match="the file is missing") as caught:
+        segments().cut(filesystem, 45)
+    assert caught.value.first_offset == base
+    assert sizes(filesystem) == before
+
+
+def test_a_missing_directory_is_refused(filesystem):
+    with pytest.raises(CorruptSegment, match="missing"):
+        segments().cut(filesystem, 45)
+
+
+@pytest.mark.parametrize(("base", "size", "last"), [(10, 99, 19), (20, 0, 39), (40, 49, 44)])
+def test_a_file_that_is_too_short_is_refused_and_nothing_is_touched(filesystem, base, size, last):
+    for other, full in ((10, 100), (20, 200), (40, 90), (60, 10)):
+        write(filesystem, other, size if other == base else full)
+    before = sizes(filesystem)
+    with pytest.raises(CorruptSegment, match="had been forced") as caught:
+        segments().cut(filesystem, 45)
+    assert (caught.value.position, caught.value.first_offset, caught.value.last_offset) == (size, base, last)
+    assert sizes(filesystem) == before

@@ -1,0 +1,150 @@
+import pytest
+
+from journal.buffers.budget import POISON, SMALLEST_CHUNK, BudgetAllocator
+from journal.constants import KIB, MIB
+from journal.errors import InvalidFrame, MemoryExhausted
+from journal.frame import decode_run, encode, encode_inner, encode_wrapper, walk
+from journal.tail import Tail
+
+
+def frame(size=100):
+    return encode(b"v" * (size - 36), 1)
+
+
+def wrapper(count):
+    return encode_wrapper(b"".join(encode_inner(n, b"%d" % n, 1) for n in range(count)), count, 1)
+
+
+@pytest.fixture
+def allocator():
+    return BudgetAllocator(8 * MIB, poison=True)
+
+
+@pytest.fixture
+def tail(allocator):
+    return Tail(allocator, base_offset=10, last_time=3)
+
+
+def offsets(data):
+    return [offset for _, _, offset, _ in walk(data)]
+
+
+def test_appended_frames_are_stamped_in_the_returned_view(tail):
+    assert offsets(tail.append(frame(), 1, 5)) == [10]
+    assert offsets(tail.append(frame() + frame(), 2, 6)) == [11, 12]
+    assert offsets(tail.append(wrapper(7), 7, 6)) == [13]
+    assert (tail.end_offset, tail.last_time, tail.oldest_time) == (20, 6, 5)
+
+
+def test_the_source_is_not_touched(tail):
+    source = frame()
+    tail.append(memoryview(source), 1, 5)
+    assert source == frame()
+
+
+def test_a_count_that_the_frames_do_not_have_changes_nothing(tail):
+    with pytest.raises(InvalidFrame, match="does not hold 3 messages"):
+        tail.append(frame() + frame(), 3, 5)
+    assert (tail.end_offset, tail.end_position, len(tail), tail.last_time) == (10, 0, 0, 3)
+    assert offsets(tail.append(frame(), 1, 5)) == [10]
+    assert offsets(tail.read(10, 11, KIB)) == [10]
+
+
+def test_without_memory_nothing_changes():
+    tail = Tail(BudgetAllocator(SMALLEST_CHUNK))
+    tail.append(frame(60 * KIB), 1, 5)
+    with pytest.raises(MemoryExhausted):
+        tail.append(frame(60 * KIB), 1, 6)
+    assert (tail.end_offset, len(tail), tail.last_time) == (1, 1, 5)
+    assert offsets(tail.append(frame(), 1, 7)) == [1]
+
+
+def test_chunks_grow_with_what_is_waiting(tail, allocator):
+    taken = []
+    while tail.end_position < 700 * KIB:
+        before = allocator.available()
+        tail.append(frame(KIB), 1, 5)
+        if before != allocator.available():
+            taken.append(before - allocator.available())
+    assert taken == [64 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB]
+
+
+def test_a_smaller_chunk_does_when_a_large_one_is_over_the_budget():
+    allocator = BudgetAllocator(SMALLEST_CHUNK * 5)
+    tail = Tail(allocator)
+    for _ in range(5 * 63):
+        tail.append(frame(KIB), 1, 5)
+    assert allocator.available() == 0
+
+
+def test_frames_larger_than_a_chunk_get_one_of_their_size(tail):
+    assert offsets(tail.append(frame(MIB), 1, 5)) == [10]
+    assert tail.read(10, 11, 1)[36:40] == b"vvvv"
+
+
+def test_reads_give_whole_frames_up_to_the_limit(tail):
+    for _ in range(5):
+        tail.append(frame(), 1, 5)
+    tail.append(frame() * 5, 5, 5)
+    assert offsets(tail.read(10, 20, 10_000)) == list(range(10, 20))
+    assert offsets(tail.read(10, 13, 10_000)) == [10, 11, 12]
+    assert offsets(tail.read(12, 20, 299)) == [12, 13]
+    assert offsets(tail.read(12, 20, 1)) == [12]
+    assert offsets(tail.read(17, 20, 10_000)) == [17, 18, 19]
+    assert offsets(tail.read(16, 20, 299)) == [16, 17]
+    assert offsets(tail.read(19, 20, 1)) == [19]
+    assert tail.read(20, 20, 10_000) == b""
+
+
+def test_an_append_is_seen_wholly_or_not_at_all(tail):
+    tail.append(frame() * 5, 5, 5)
+    assert tail.read(10, 14, 10_000) == b""
+
+
+def test_a_wrapper_is_given_whole_for_any_offset_inside(tail):
+    tail.append(frame(), 1, 5)
+    tail.append(wrapper(5), 5, 5)
+    tail.append(frame(), 1, 5)
+    assert offsets(tail.read(13, 17, 1)) == [11]
+    assert [m.offset for m in decode_run(tail.read(13, 17, 10_000), 13)] == [13, 14, 15, 16]
+
+
+def test_reads_go_across_chunks(tail):
+    for _ in range(500):
+        tail.append(frame(KIB), 1, 5)
+    assert offsets(tail.read(10, 510, MIB)) == list(range(10, 510))
+    assert offsets(tail.read(70, 510, 9 * KIB)) == list(range(70, 79))
+
+
+def test_dropping_everything_gives_all_memory_back(tail, allocator):
+    for _ in range(500):
+        tail.append(frame(KIB), 1, 5)
+    tail.drop(len(tail))
+    assert allocator.available() == allocator.budget
+    assert (tail.base_offset, tail.base_position, tail.oldest_time) == (510, 500 * KIB, None)
+    assert offsets(tail.append(frame(), 1, 6)) == [510]
+
+
+def test_dropping_a_part_releases_only_chunks_that_hold_nothing_else(tail, allocator):
+    views = [tail.append(frame(KIB), 1, number) for number in range(100)]
+    tail.drop(63)
+    assert allocator.available() == allocator.budget - 128 * KIB
+    tail.drop(1)
+    assert allocator.available() == allocator.budget - 64 * KIB
+    assert bytes(views[63][:4]) == bytes([POISON] * 4)
+    assert offsets(views[64]) == [74]
+    assert offsets(tail.read(74, 110, MIB)) == list(range(74, 110))
+    assert tail.oldest_time == 64
+
+
+def test_dropping_nothing_does_nothing(tail):
+    tail.append(frame(), 1, 5)
+    tail.drop(0)
+    assert (tail.base_offset, len(tail)) == (10, 1)
+
+
+def test_the_first_offset_of_a_time_is_exact(tail):
+    for time in (5, 5, 7, 9):
+        tail.append(frame() * 2, 2, time)
+    found = [tail.offset_for_time(time) for time in (0, 5, 6, 7, 8, 9, 10)]
+    assert found == [10, 10, 14, 14, 16, 16, 18]
