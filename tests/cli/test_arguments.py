@@ -1,0 +1,158 @@
+"""How arguments are written."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal.transaction import TransactionNumber, Xid
+from txbroker.cli.arguments import duration, header, moment, setting, size, transaction
+
+xids = st.builds(
+    Xid,
+    st.integers(0, 2**31 - 1),
+    st.binary(min_size=1, max_size=64),
+    st.binary(max_size=64),
+)
+plain_xids = st.builds(
+    lambda f, g, b: Xid(f, g.encode(), b.encode()),
+    st.integers(0, 2**31 - 1),
+    st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64),
+    st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=64),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("7d", 604_800_000_000),
+        ("90s", 90_000_000),
+        ("1h30m", 5_400_000_000),
+        ("500ms", 500_000),
+        ("3us", 3),
+        ("2w", 1_209_600_000_000),
+    ],
+)
+def test_a_duration_is_numbers_with_units(text, micros):
+    assert duration(text) == micros
+
+
+@pytest.mark.parametrize("text", ["", "7", "d", "-1s", "1.5h", "7 d", "7days", "1s!", "\u0661s"])
+def test_a_duration_without_a_unit_or_with_an_unknown_one_is_refused(text):
+    with pytest.raises(ValueError, match="duration"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("65536", 65536), ("1B", 1), ("64KiB", 65536), ("1 GiB", 1 << 30)]
+)
+def test_a_size_is_a_number_of_bytes_or_of_a_binary_unit(text, count):
+    assert size(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "KiB", "1KB", "1k", "-1", "1.5GiB", "1e9"])
+def test_a_size_in_a_unit_that_could_mean_two_things_is_refused(text):
+    with pytest.raises(ValueError, match="size"):
+        size(text)
+
+
+def test_a_time_without_a_zone_is_utc_as_all_times_printed_are():
+    expected = int(datetime(2026, 1, 1, 10, tzinfo=UTC).timestamp()) * 1_000_000
+    assert moment("2026-01-01T10:00", 0) == expected
+    assert moment("2026-01-01T10:00:00Z", 0) == expected
+    assert moment("2026-01-01T12:00+02:00", 0) == expected
+
+
+def test_a_time_keeps_its_microseconds():
+    assert moment("1970-01-01T00:00:01.000001", 0) == 1_000_001
+
+
+def test_a_time_before_1970_is_negative():
+    assert moment("1969-12-31T23:59:59.999999", 0) == -1
+
+
+def test_a_time_may_count_back_from_now():
+    assert moment("-10m", 1_000_000_000_000) == 1_000_000_000_000 - 600_000_000
+    assert moment("now", 77) == 77
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "10m", "-", "-10"])
+def test_a_time_that_no_calendar_has_is_refused(text):
+    with pytest.raises(ValueError, match=r"time|duration"):
+        moment(text, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("retention_age=7d", ("retention_age", 604_800_000_000)),
+        ("force_interval=10s", ("force_interval", 10_000_000)),
+        ("segment_bytes=64MiB", ("segment_bytes", 64 << 20)),
+        ("force_messages=500", ("force_messages", 500)),
+        ("retention_bytes=none", ("retention_bytes", None)),
+    ],
+)
+def test_a_setting_is_read_in_the_unit_of_its_name(text, parsed):
+    assert setting(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("retention_age", "NAME=VALUE"),
+        ("retention=7d", "known are force_messages"),
+        ("retention_age=7", "duration"),
+        ("segment_bytes=1KiB", "whole number from"),
+        ("force_messages=many", "whole number"),
+        ("segment_bytes=none", "size"),
+    ],
+)
+def test_a_setting_that_is_unknown_or_out_of_range_is_refused_with_the_reason(text, reason):
+    with pytest.raises(ValueError, match=reason):
+        setting(text)
+
+
+def test_a_header_keeps_everything_after_the_first_equals_sign():
+    assert header("kind=a=b") == ("kind", b"a=b")
+    assert header("kind=") == ("kind", b"")
+    assert header("ort=Köln") == ("ort", "Köln".encode())
+
+
+@pytest.mark.parametrize("text", ["kind", "=x", ""])
+def test_a_header_without_a_name_is_refused(text):
+    with pytest.raises(ValueError, match="NAME=VALUE"):
+        header(text)
+
+
+@given(xids | plain_xids)
+def test_an_xid_is_read_back_from_what_is_printed(xid):
+    assert transaction(str(xid)) == xid
+
+
+@given(st.integers(1, 2**63), st.integers(1, 2**63))
+def test_a_number_is_read_back_from_what_is_printed(session, serial):
+    number = TransactionNumber(session, serial)
+    assert transaction(str(number)) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "a-b",
+        "1:2",
+        "1:a:b:c",
+        "x:a:b",
+        "1::b",
+        "1:ä:b",
+        "1:0xzz:b",
+        "\u0661-1",
+        f"1:{'a' * 65}:b",
+        "2147483648:a:b",
+    ],
+)
+def test_what_is_neither_a_number_nor_an_xid_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        transaction(text)

@@ -1,0 +1,135 @@
+"""How arguments are written: durations, sizes, times, settings, headers, xids. All of it is pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+import click
+
+from journal.errors import InvalidName, InvalidSetting
+from journal.settings import OPTIONAL, RANGES, check_setting
+from journal.transaction import TransactionNumber, Xid
+
+T = TypeVar("T")
+
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DURATION = re.compile(r"(?:\d+(?:us|ms|s|m|h|d|w))+", re.ASCII)
+
+
+def duration(text: str) -> int:
+    """``7d``, ``90s``, ``1h30m`` in µs; raises ``ValueError``. A bare number is refused: of what?"""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration like 90s, 1h30m or 7d (us, ms, s, m, h, d, w)")
+    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)([a-z]+)", text))
+
+
+def size(text: str) -> int:
+    """``65536``, ``64KiB``, ``1GiB`` in bytes; raises ``ValueError``."""
+    match = re.fullmatch(r"(\d+) ?([A-Za-z]*)", text, re.ASCII)
+    if not match or match[2] not in _SIZES:
+        raise ValueError(f"{text!r} is not a size like 65536, 64KiB or 1GiB (B, KiB, MiB, GiB, TiB)")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def moment(text: str, now: int) -> int:
+    """``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
+
+    Raises ``ValueError``.
+    """
+    if text == "now":
+        return now
+    if text.startswith("-"):
+        return now - duration(text[1:])
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time like 2026-01-01T10:00, 2026-01-01T10:00+02:00 or -10m"
+        ) from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def setting(text: str) -> tuple[str, int | None]:
+    """``retention_age=7d``, ``segment_bytes=64MiB``, ``retention_bytes=none``; raises ``ValueError``."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    if name not in RANGES:
+        raise ValueError(f"there is no setting {name!r}; known are {', '.join(RANGES)}")
+    parsed = None if value == "none" and name in OPTIONAL else _number(name, value)
+    try:
+        check_setting(name, parsed)
+    except InvalidSetting as error:
+        raise ValueError(str(error)) from None
+    return name, parsed
+
+
+def _number(name: str, value: str) -> int:
+    if name.endswith(("_age", "_interval")):
+        return duration(value)
+    if name.endswith("_bytes"):
+        return size(value)
+    if not value.isdecimal():
+        raise ValueError(f"setting {name} is {value!r}, it must be a whole number")
+    return int(value)
+
+
+def header(text: str) -> tuple[str, bytes]:
+    """``kind=new``: a header's name and its value in UTF-8; raises ``ValueError``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{text!r} is not NAME=VALUE")
+    return name, value.encode()
+
+
+def transaction(text: str) -> TransactionNumber | Xid:
+    """A transaction as ``str`` prints its number or its xid; raises ``ValueError``."""
+    if re.fullmatch(r"\d+-\d+", text, re.ASCII):
+        return TransactionNumber.parse(text)
+    parts = text.split(":")
+    if len(parts) != 3 or not re.fullmatch(r"\d+", parts[0], re.ASCII):
+        raise ValueError(f"{text!r} is neither SESSION-SERIAL like 68719476737-3 nor FORMAT:GLOBAL:BRANCH")
+    try:
+        return Xid(int(parts[0]), _xid_part(parts[1]), _xid_part(parts[2])).check()
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+
+
+def _xid_part(text: str) -> bytes:
+    if text.startswith("0x"):
+        return bytes.fromhex(text[2:])
+    if not text.isascii():
+        raise ValueError(f"{text!r} is not ASCII: write that part of the xid as 0x and hex")
+    return text.encode("ascii")
+
+
+class Parsed(click.ParamType[T], Generic[T]):
+    """An argument of click's read by one of the functions above."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Read the text; a ``ValueError`` becomes a usage error."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)

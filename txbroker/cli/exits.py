@@ -1,0 +1,83 @@
+"""What the exit code of a command says, and how an error becomes one. ``docs/cli.md`` has the table."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from txbroker.errors import (
+    CorruptData,
+    OutcomeUnknown,
+    PeerViolation,
+    RequestRefused,
+    StorageUnavailable,
+    TxBrokerError,
+)
+
+
+class Exit(enum.IntEnum):
+    """The exit codes. Scripts rely on them: their meaning never changes."""
+
+    OK = 0
+    NO = 1
+    """The answer to the question is no, or the person asked said no; nothing was changed."""
+    USAGE = 2
+    """The command line makes no sense; nothing was sent."""
+    REFUSED = 3
+    """The broker refused; nothing was changed, and trying again unchanged will not help."""
+    UNREACHABLE = 4
+    """No broker, or one that cannot take this now; nothing was changed, a later try may succeed."""
+    UNKNOWN = 5
+    """It may or may not have happened; the message says how to find out."""
+    CORRUPT = 6
+    """Bytes on the broker's disk are not what was written there."""
+    INTERRUPTED = 130
+    """Stopped with Ctrl-C."""
+
+
+_EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
+    (RequestRefused, Exit.REFUSED),
+    (StorageUnavailable, Exit.UNREACHABLE),
+    (PeerViolation, Exit.UNREACHABLE),
+    (OutcomeUnknown, Exit.UNKNOWN),
+    (CorruptData, Exit.CORRUPT),
+)
+
+
+def exit_for(error: TxBrokerError) -> Exit:
+    """The exit code of an error: whose fault it is, and whether the outcome is known."""
+    return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNKNOWN)
+
+
+class Failure(click.ClickException):
+    """An error as one paragraph on stderr, and its exit code."""
+
+    def __init__(self, message: str, code: Exit) -> None:
+        super().__init__(message)
+        self.exit_code: int = int(code)  # type: ignore[misc]  # click declares it for the class
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the paragraph, wrapped for people; one line if nobody sits at a terminal."""
+        stream = file or sys.stderr
+        text = "Error: " + " ".join(self.message.split())
+        click.echo(textwrap.fill(text, 100) if stream.isatty() else text, file=stream)
+
+
+@contextmanager
+def errors_as_exits() -> Iterator[None]:
+    """Turn this project's errors, and Ctrl-C, into exit codes.
+
+    An error nobody planned for keeps its traceback: that is a defect, and the traceback is what mends it.
+    """
+    try:
+        yield
+    except TxBrokerError as error:
+        raise Failure(f"{type(error).__name__}: {error}", exit_for(error)) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(int(Exit.INTERRUPTED)) from None

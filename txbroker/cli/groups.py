@@ -1,0 +1,236 @@
+"""``txbroker groups``: where consumer groups stand, how far behind, and how to move them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Group as Stack
+
+from txbroker.cli.arguments import Parsed, moment
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
+from txbroker.cli.moments import now_micros
+from txbroker.cli.output import count_text, emit, table
+from txbroker.cli.topics import known_topic
+from txbroker.commands import GroupInfo, PartitionInfo
+
+if TYPE_CHECKING:
+    from txbroker import Connection
+
+
+@click.group(cls=Group)
+def groups() -> None:
+    """See where consumer groups stand, and move them."""
+
+
+@groups.command("list")
+@pass_invocation
+def list_groups(invocation: Invocation) -> None:
+    """List all groups with their lag (messages they have not read)."""
+    with invocation.connect() as broker:
+        found = broker.groups()
+    rows = [(group.name, ", ".join(topics_of(group)), len(group.positions), lag_of(group)) for group in found]
+    emit(
+        invocation.as_json,
+        [group_json(group) for group in found],
+        lambda: table(("group", "topics", "partitions", "lag"), rows, "There are no groups."),
+    )
+
+
+@groups.command()
+@click.argument("name")
+@pass_invocation
+def describe(invocation: Invocation, name: str) -> None:
+    """Show the positions of the group NAME; exit 1 if there is none."""
+    with invocation.connect() as broker:
+        group = known_group(broker.groups(), name)
+    emit(
+        invocation.as_json,
+        group_json(group),
+        lambda: Stack(
+            f"Group {group.name}, {count_text(lag_of(group), 'message')} behind.",
+            table(("topic", "partition", "offset", "lag"), group.positions, "It has no positions."),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Move:
+    """A planned change of a group's position. ``before`` None: it has none yet."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    note: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """The move in JSON."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "before": self.before,
+            "after": self.after,
+            "note": self.note,
+        }
+
+
+@groups.command()
+@click.argument("name")
+@click.option(
+    "--topic", "topics", multiple=True, help="Only this topic (default: all the group has). Repeatable."
+)
+@click.option(
+    "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one. Repeatable."
+)
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset.")
+@click.option(
+    "--to-time", metavar="TIME", help="To the first message appended at that time or later, as -1h."
+)
+@click.option("--to-earliest", is_flag=True, help="To the oldest message there is.")
+@click.option("--to-latest", is_flag=True, help="Past the newest message.")
+@click.option("--execute", is_flag=True, help="Do it. Without this, only the plan is shown.")
+@pass_invocation
+def reset(
+    invocation: Invocation,
+    name: str,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    to_offset: int | None,
+    to_time: str | None,
+    to_earliest: bool,
+    to_latest: bool,
+    execute: bool,
+) -> None:
+    """Move the group NAME. Shows what it would do; with --execute it is done.
+
+    Stop the group's consumers first: one that runs goes on from where it is and commits over this.
+    """
+    target = Target.chosen(to_offset, to_time, to_earliest, to_latest)
+    with invocation.connect() as broker:
+        moves = plan(broker, name, topics, partitions, target)
+        if execute:
+            carry_out(broker, name, moves)
+    rows = [(move.topic, move.partition, move.before, move.after, move.note) for move in moves]
+    said = f"Moved group {name}." if execute else "This is only the plan; add --execute to do it."
+    emit(
+        invocation.as_json,
+        {"group": name, "executed": execute, "moves": [move.as_json() for move in moves]},
+        lambda: Stack(
+            table(("topic", "partition", "from", "to", "note"), rows, "Nothing to move."), "", said
+        ),
+    )
+
+
+@groups.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def delete(invocation: Invocation, name: str, yes: bool) -> None:
+    """Delete the group NAME with its positions; the messages stay."""
+    with invocation.connect() as broker:
+        group = known_group(broker.groups(), name)
+        confirm(f"Delete group {name} with {count_text(len(group.positions), 'position')}?", yes)
+        broker.delete_group(name)
+    emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted group {name}.")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a group is to go: exactly one of the four."""
+
+    offset: int | None = None
+    time: int | None = None
+    earliest: bool = False
+
+    @classmethod
+    def chosen(cls, offset: int | None, time: str | None, earliest: bool, latest: bool) -> Target:
+        """From the options; none or more than one of them is a usage error."""
+        if (offset is not None) + (time is not None) + earliest + latest != 1:
+            raise click.UsageError("say exactly one of --to-offset, --to-time, --to-earliest, --to-latest")
+        if time is None:
+            return cls(offset, None, earliest)
+        parsed = Parsed("time", lambda text: moment(text, now_micros()))
+        return cls(None, parsed.convert(time, None, click.get_current_context()))
+
+    def in_partition(self, part: PartitionInfo, at_time: int) -> tuple[int, str]:
+        """The offset in this partition, kept within what there is, and a note if that changed it."""
+        if self.earliest:
+            return part.start_offset, ""
+        if self.time is not None:
+            wanted = at_time
+        else:
+            wanted = part.high_watermark if self.offset is None else self.offset
+        if wanted < part.start_offset:
+            return part.start_offset, f"{wanted} is gone, this is the oldest"
+        if wanted > part.high_watermark:
+            return part.high_watermark, f"{wanted} is beyond the end"
+        return wanted, ""
+
+
+def plan(
+    broker: Connection, group: str, topics: tuple[str, ...], partitions: tuple[int, ...], target: Target
+) -> list[Move]:
+    """Where each partition would go. Without ``topics``, those that the group has positions in."""
+    before = positions_of(broker, group)
+    names = list(topics) or sorted({topic for topic, _ in before})
+    if not names:
+        raise Failure(f"group {group!r} has no positions; say which with --topic", Exit.NO)
+    moves = []
+    for name in names:
+        topic = known_topic(broker.topics([name]), name)
+        times = {} if target.time is None else dict(broker.offsets_for_time(name, target.time))
+        known = {part.index: part for part in topic.partitions}
+        for index in sorted(partitions or known):
+            if index not in known:
+                raise Failure(f"topic {name} has no partition {index}; it has {len(known)}", Exit.NO)
+            part = known[index]
+            after, note = target.in_partition(part, times.get(index, part.high_watermark))
+            moves.append(Move(name, index, before.get((name, index)), after, note))
+    return moves
+
+
+def positions_of(broker: Connection, group: str) -> dict[tuple[str, int], int]:
+    """A group's offsets by topic and partition; empty if it is not known."""
+    found = [each for each in broker.groups() if each.name == group]
+    return {(topic, index): offset for each in found for topic, index, offset, _ in each.positions}
+
+
+def carry_out(broker: Connection, group: str, moves: list[Move]) -> None:
+    """Move the group, topic by topic; each topic's partitions move in one step."""
+    for topic in dict.fromkeys(move.topic for move in moves):
+        broker.set_offsets(
+            group, topic, {move.partition: move.after for move in moves if move.topic == topic}
+        )
+
+
+def known_group(found: list[GroupInfo], name: str) -> GroupInfo:
+    """The group of that name; exit 1 if it is not there."""
+    for group in found:
+        if group.name == name:
+            return group
+    raise Failure(f"there is no group {name!r}; `txbroker groups list` shows those there are", Exit.NO)
+
+
+def topics_of(group: GroupInfo) -> list[str]:
+    """The topics it has positions in, sorted."""
+    return sorted({topic for topic, _, _, _ in group.positions})
+
+
+def lag_of(group: GroupInfo) -> int:
+    """How many messages it has not read, over all its partitions."""
+    return sum(lag for _, _, _, lag in group.positions)
+
+
+def group_json(group: GroupInfo) -> dict[str, object]:
+    """A group in JSON."""
+    return {
+        "name": group.name,
+        "lag": lag_of(group),
+        "positions": [
+            {"topic": topic, "partition": index, "offset": offset, "lag": lag}
+            for topic, index, offset, lag in group.positions
+        ],
+    }

@@ -1,0 +1,107 @@
+"""What all commands share: which broker, which form of output, and the options every command understands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+import txbroker
+from txbroker.cli.arguments import Parsed, duration
+from txbroker.cli.exits import Exit, errors_as_exits
+
+DEFAULT_BROKER = "tcp:127.0.0.1:7654"
+DEFAULT_TIMEOUT = 30_000_000
+"""µs until a command gives up waiting for an answer."""
+
+
+@dataclass
+class Invocation:
+    """One run of the command line. ``timeout`` is in µs."""
+
+    broker: str = DEFAULT_BROKER
+    as_json: bool = False
+    timeout: int = DEFAULT_TIMEOUT
+
+    @contextmanager
+    def connect(self) -> Iterator[txbroker.Connection]:
+        """A connection to the broker for the length of a ``with``."""
+        seconds = self.timeout / 1_000_000
+        with txbroker.connect(self.broker, client="txbroker-cli", timeout=seconds) as connection:
+            yield connection
+
+
+pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
+
+
+def _take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value is not None and parameter.name is not None:
+        setattr(context.ensure_object(Invocation), parameter.name, value)
+
+
+def _shared_options() -> list[click.Parameter]:
+    """Understood before a command's name and after it, since nobody remembers which."""
+    shared: dict[str, Any] = {"expose_value": False, "callback": _take}
+    return [
+        click.Option(
+            ["--broker"],
+            metavar="URL",
+            envvar="TXBROKER_URL",
+            help=f"Where the broker listens, a Twisted endpoint (or TXBROKER_URL). Default {DEFAULT_BROKER}.",
+            **shared,
+        ),
+        click.Option(
+            ["--json", "as_json"], is_flag=True, default=None, help="Print JSON instead of tables.", **shared
+        ),
+        click.Option(
+            ["--timeout"],
+            type=Parsed("duration", duration),
+            help="How long to wait for an answer. Default 30s.",
+            **shared,
+        ),
+    ]
+
+
+class Command(click.Command):
+    """A command that also understands the shared options."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.extend(_shared_options())
+
+
+class Group(click.Group):
+    """A group of such commands; the outermost one turns errors into exit codes."""
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.params.extend(_shared_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; errors become exits once, whatever the depth."""
+        with errors_as_exits():
+            return super().invoke(ctx)
+
+
+Group.group_class = Group
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something that cannot be taken back; the question goes to stderr, it is no output.
+
+    Exits with 1 on a no, and with 2 where there is nobody to ask.
+    """
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        raise click.UsageError("nobody answered; say --yes to go ahead without being asked") from None
+    if not agreed:
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(int(Exit.NO))

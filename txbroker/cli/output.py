@@ -1,0 +1,148 @@
+"""What commands print: one JSON document (or one per line), or a table for people. Never both."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+UNCUT = 10_000
+"""Columns of a table that no terminal shows: nothing is cut or wrapped on its way to a file or a pipe."""
+
+Json = dict[str, object] | list[dict[str, object]]
+
+
+def console(stderr: bool = False) -> Console:
+    """The terminal, or an endlessly wide page where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else UNCUT
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def emit(as_json: bool, data: Json, human: Callable[[], RenderableType]) -> None:
+    """Print a command's answer."""
+    if as_json:
+        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    shown = console()
+    with shown.capture() as captured:
+        shown.print(human())
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def json_line(data: dict[str, object]) -> str:
+    """One document of a stream of them, on one line."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> RenderableType:
+    """A table; numbers stand right, ``None`` is a dash. ``empty`` is said instead of a table without rows."""
+    cells = [list(row) for row in rows]
+    if not cells:
+        return Text(empty)
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, name in enumerate(columns):
+        right = all(isinstance(row[index], int | float | None) for row in cells)
+        made.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in cells:
+        made.add_row(*(Text(cell_text(cell)) for cell in row))
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> RenderableType:
+    """Names and values below each other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(overflow="fold")
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(Text(name, style="bold"), Text(cell_text(value)))
+    return grid
+
+
+def cell_text(value: object) -> str:
+    """A value for people; text from outside cannot steer the terminal."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, bytes):
+        return bytes_text(value)
+    return visible(str(value))
+
+
+def visible(text: str) -> str:
+    """The text with everything that does not print written as its escape: no bell, no colours, no lines."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def bytes_text(value: bytes | None) -> str:
+    """Bytes for people: as text where they are UTF-8, else ``0x`` and hex; ``None`` is a dash."""
+    if value is None:
+        return "–"
+    try:
+        return visible(value.decode())
+    except UnicodeDecodeError:
+        return "0x" + value.hex()
+
+
+def bytes_json(value: bytes | None) -> str | dict[str, str] | None:
+    """Bytes in JSON: a string where they are UTF-8, else ``{"base64": ...}``; ``None`` is null."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def time_text(micros: int) -> str:
+    """µs since 1970 as ISO 8601 in UTC, to the millisecond; as it came if no calendar has it."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return f"{micros} µs"
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def age_text(micros: int) -> str:
+    """A duration in µs in its two largest units."""
+    if micros < 1_000_000:
+        return f"{micros // 1_000} ms"
+    rest, parts = micros // 1_000_000, []
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if rest >= seconds:
+            parts.append(f"{rest // seconds}{unit}")
+            rest %= seconds
+    return " ".join(parts[:2])
+
+
+def size_text(count: int) -> str:
+    """Bytes in the largest unit that leaves a whole part."""
+    if count < 1 << 10:
+        return f"{count} B"
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f} {unit}"
+
+
+def count_text(count: int, noun: str) -> str:
+    """``1 message``, ``2,000 messages``."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,159 @@
+"""``txbroker send``: messages from arguments, files or the lines of stdin."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from txbroker.cli.arguments import Parsed, header
+from txbroker.cli.exits import Failure, exit_for
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import count_text, json_line
+from txbroker.errors import TxBrokerError
+
+if TYPE_CHECKING:
+    from txbroker import Connection, Receipt
+
+WINDOW = 1_000
+"""Most sends without an answer: enough to fill the pipe, little enough to keep in memory."""
+
+
+@click.command(cls=Command)
+@click.argument("topic")
+@click.argument("values", nargs=-1, metavar="[VALUE]...")
+@click.option("--key", help="Messages of one key keep their order; it also picks the partition.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    type=Parsed("header", header),
+    help="A header. Repeatable.",
+)
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Send a file's bytes as one message. Repeatable.",
+)
+@click.option("--partition", type=click.IntRange(0), metavar="N", help="Send to this partition.")
+@pass_invocation
+def send(
+    invocation: Invocation,
+    topic: str,
+    values: tuple[str, ...],
+    key: str | None,
+    headers: tuple[tuple[str, bytes], ...],
+    files: tuple[Path, ...],
+    partition: int | None,
+) -> None:
+    """Send each VALUE to TOPIC; without any, each --file; without those, each line of stdin.
+
+    Returns when all are forced to disk. With --json each receipt is a line.
+    """
+    if values and files:
+        raise click.UsageError("say either VALUEs or --file, not both")
+    tally = Tally(topic, invocation.as_json)
+    encoded_key = None if key is None else key.encode()
+    with invocation.connect() as broker:
+        sending = Sending(broker, topic, encoded_key, dict(headers), partition)
+        try:
+            for receipt in sending.receipts(bodies(values, files)):
+                tally.add(receipt)
+        except TxBrokerError as error:
+            raise Failure(f"{type(error).__name__}: {error} {tally.so_far()}", exit_for(error)) from error
+        finally:
+            tally.tell()
+
+
+def bodies(values: Iterable[str], files: Iterable[Path]) -> Iterator[bytes]:
+    """What to send: the first of the three sources that has anything."""
+    if values:
+        yield from (value.encode("utf-8", "surrogateescape") for value in values)
+    elif files:
+        yield from (path.read_bytes() for path in files)
+    else:
+        yield from (line.removesuffix(b"\n") for line in sys.stdin.buffer)
+
+
+@dataclass
+class Sending:
+    """Sends one after the other without waiting, and hands out their receipts in order."""
+
+    broker: Connection
+    topic: str
+    key: bytes | None
+    headers: dict[str, bytes]
+    partition: int | None
+
+    def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
+        """Send all and yield each receipt; raises what the first failed send raised."""
+        waiting: deque[Future[Receipt]] = deque()
+        for value in values:
+            waiting.append(
+                self.broker.send_async(
+                    self.topic, value, key=self.key, headers=self.headers, partition=self.partition
+                )
+            )
+            while waiting and (len(waiting) >= WINDOW or waiting[0].done()):
+                yield waiting.popleft().result()
+        self.broker.flush()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+@dataclass
+class Tally:
+    """What has been acknowledged: told line by line in JSON, as a summary to people."""
+
+    topic: str
+    as_json: bool
+    counts: Counter[int] = field(default_factory=Counter)
+    last: dict[int, int | None] = field(default_factory=dict)
+    durability: str = ""
+
+    def add(self, receipt: Receipt) -> None:
+        """Count a receipt; in JSON it is also a line of its own."""
+        self.counts[receipt.partition] += 1
+        self.last[receipt.partition] = receipt.offset
+        self.durability = durability_text(receipt)
+        if self.as_json:
+            click.echo(json_line(receipt_json(receipt)))
+
+    def tell(self) -> None:
+        """Say to people where the messages went."""
+        if self.as_json or not self.counts:
+            return
+        places = ", ".join(
+            f"partition {index}: {self.counts[index]:,} up to offset {self.last[index]}"
+            for index in sorted(self.counts)
+        )
+        sent = count_text(self.counts.total(), "message")
+        click.echo(f"Sent {sent} to {self.topic} ({places}), {self.durability}.")
+
+    def so_far(self) -> str:
+        """For an error in the middle: what is safely there all the same."""
+        return f"({count_text(self.counts.total(), 'message')} had been acknowledged before that.)"
+
+
+def durability_text(receipt: Receipt) -> str:
+    """How durable the message is, as its receipt says."""
+    return receipt.durability.value
+
+
+def receipt_json(receipt: Receipt) -> dict[str, object]:
+    """A receipt in JSON."""
+    return {
+        "topic": receipt.topic,
+        "partition": receipt.partition,
+        "offset": receipt.offset,
+        "durability": durability_text(receipt),
+    }

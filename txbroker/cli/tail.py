@@ -1,0 +1,137 @@
+"""``txbroker tail``: messages as lines, from anywhere in a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from txbroker.cli.arguments import Parsed, moment
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.moments import now_micros
+from txbroker.cli.output import bytes_json, bytes_text, json_line, time_text, visible
+from txbroker.cli.topics import known_topic
+from txbroker.commands import TopicInfo
+
+if TYPE_CHECKING:
+    from txbroker import Connection, Message
+
+LAST = -10
+"""Where it begins if nothing is said: with the last ten messages of each partition."""
+
+
+@click.command(cls=Command)
+@click.argument("topic")
+@click.option(
+    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one. Repeatable."
+)
+@click.option(
+    "--from-offset", type=int, metavar="N", help="Begin at this offset; -N for the last N of each partition."
+)
+@click.option(
+    "--from-time",
+    type=Parsed("time", lambda text: moment(text, now_micros())),
+    help="Begin with what was appended at that time or later: 2026-01-01T10:00 (UTC), or -10m.",
+)
+@click.option("--group", help="Begin where this group stands. The group is not moved.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after so many messages.")
+@pass_invocation
+def tail(
+    invocation: Invocation,
+    topic: str,
+    partitions: tuple[int, ...],
+    from_offset: int | None,
+    from_time: int | None,
+    group: str | None,
+    follow: bool,
+    count: int | None,
+) -> None:
+    """Print the messages of TOPIC, the last ten of each partition unless told where to begin.
+
+    Only committed messages are shown. Those of one partition come in their order. With --json each is a line.
+    """
+    if sum(chosen is not None for chosen in (from_offset, from_time, group)) > 1:
+        raise click.UsageError("say at most one of --from-offset, --from-time, --group")
+    with invocation.connect() as broker:
+        info = known_topic(broker.topics([topic]), topic)
+        chosen = chosen_partitions(info, partitions)
+        start = starts(broker, info, from_offset, from_time, group)
+        messages = broker.consume(
+            [topic],
+            partitions={topic: chosen},
+            start={(topic, index): start[index] for index in chosen},
+            follow=follow,
+        )
+        print_lines(messages, count, invocation.as_json)
+
+
+def chosen_partitions(topic: TopicInfo, wanted: tuple[int, ...]) -> list[int]:
+    """The partitions to read; one that the topic does not have is a usage error."""
+    known = [part.index for part in topic.partitions]
+    if unknown := sorted(set(wanted) - set(known)):
+        raise click.UsageError(
+            f"topic {topic.name} has no partition {unknown[0]}, only 0 to {len(known) - 1}"
+        )
+    return sorted(set(wanted)) or known
+
+
+def starts(
+    broker: Connection, topic: TopicInfo, offset: int | None, time: int | None, group: str | None
+) -> dict[int, int]:
+    """Where to begin in each partition.
+
+    An offset that a partition does not have is left for the broker to refuse: it says which there are.
+    """
+    parts = topic.partitions
+    if time is not None:
+        found = dict(broker.offsets_for_time(topic.name, time))
+        return {part.index: found.get(part.index, part.high_watermark) for part in parts}
+    if group is not None:
+        known = group_starts(broker, topic.name, group)
+        return {part.index: known.get(part.index, part.start_offset) for part in parts}
+    wanted = LAST if offset is None else offset
+    if wanted >= 0:
+        return {part.index: wanted for part in parts}
+    return {part.index: max(part.start_offset, part.high_watermark + wanted) for part in parts}
+
+
+def group_starts(broker: Connection, topic: str, group: str) -> dict[int, int]:
+    """A group's positions in the topic; where it has none it would begin with the oldest message."""
+    return {
+        position.partition: position.offset
+        for position in broker.group_offsets(group)
+        if position.topic == topic and position.offset is not None
+    }
+
+
+def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -> None:
+    """Print each message as a line as soon as it is there."""
+    for printed, message in enumerate(messages, 1):
+        click.echo(json_line(message_json(message)) if as_json else message_text(message))
+        if printed == count:
+            return
+
+
+def message_text(message: Message) -> str:
+    """A message for people, on one line."""
+    parts = [f"{message.topic}[{message.partition}] {message.offset}", time_text(message.timestamp)]
+    if message.key is not None:
+        parts.append(f"key={bytes_text(message.key)}")
+    parts += [f"{visible(name)}={bytes_text(value)}" for name, value in message.headers.items()]
+    parts.append("(tombstone)" if message.value is None else bytes_text(message.value))
+    return "  ".join(parts)
+
+
+def message_json(message: Message) -> dict[str, object]:
+    """A message in JSON; ``timestamp`` is the sender's, in µs since 1970 UTC."""
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+        "key": bytes_json(message.key),
+        "value": bytes_json(message.value),
+        "headers": {name: bytes_json(value) for name, value in message.headers.items()},
+    }

@@ -1,0 +1,148 @@
+"""``txbroker topics``: create, list, describe and delete topics."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Group as Stack
+
+from journal.settings import TopicSettings
+from txbroker.cli.arguments import Parsed, setting
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
+from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
+from txbroker.commands import TopicInfo
+
+
+@click.group(cls=Group)
+def topics() -> None:
+    """Create, list, describe and delete topics."""
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, metavar="N")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    type=Parsed("setting", setting),
+    help="A setting, such as retention_age=7d or segment_bytes=64MiB. Repeatable.",
+)
+@pass_invocation
+def create(
+    invocation: Invocation, name: str, partitions: int, settings: tuple[tuple[str, int | None], ...]
+) -> None:
+    """Create the topic NAME; one that exists is refused."""
+    with invocation.connect() as broker:
+        made = broker.create_topic(name, partitions=partitions, **dict(settings))
+    emit(
+        invocation.as_json,
+        topic_json(made),
+        lambda: f"Created topic {made.name} with {count_text(len(made.partitions), 'partition')}.",
+    )
+
+
+@topics.command("list")
+@pass_invocation
+def list_topics(invocation: Invocation) -> None:
+    """List all topics."""
+    with invocation.connect() as broker:
+        found = broker.topics()
+    rows = [
+        (topic.name, len(topic.partitions), messages_of(topic), size_text(bytes_of(topic))) for topic in found
+    ]
+    emit(
+        invocation.as_json,
+        [topic_json(topic) for topic in found],
+        lambda: table(("topic", "partitions", "messages", "bytes"), rows, "There are no topics."),
+    )
+
+
+@topics.command()
+@click.argument("name")
+@pass_invocation
+def describe(invocation: Invocation, name: str) -> None:
+    """Show the settings and partitions of the topic NAME; exit 1 if there is none."""
+    with invocation.connect() as broker:
+        topic = known_topic(broker.topics([name]), name)
+    columns = ("partition", "number", "start offset", "end offset", "messages", "bytes", "segments")
+    rows = [
+        (
+            part.index,
+            part.number,
+            part.start_offset,
+            part.high_watermark,
+            part.high_watermark - part.start_offset,
+            size_text(part.bytes),
+            part.segments,
+        )
+        for part in topic.partitions
+    ]
+    settings = [
+        (name, setting_text(name, getattr(topic.settings, name))) for name in TopicSettings.__struct_fields__
+    ]
+    emit(
+        invocation.as_json,
+        topic_json(topic),
+        lambda: Stack(facts([("topic", topic.name), *settings]), "", table(columns, rows, "No partitions.")),
+    )
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def delete(invocation: Invocation, name: str, yes: bool) -> None:
+    """Delete the topic NAME with all its messages."""
+    with invocation.connect() as broker:
+        topic = known_topic(broker.topics([name]), name)
+        confirm(f"Delete topic {name} with {count_text(messages_of(topic), 'message')}?", yes)
+        broker.delete_topic(name)
+    emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted topic {name}.")
+
+
+def known_topic(found: list[TopicInfo], name: str) -> TopicInfo:
+    """The topic of that name among the broker's answer; exit 1 if it is not there."""
+    for topic in found:
+        if topic.name == name:
+            return topic
+    raise Failure(f"there is no topic {name!r}; `txbroker topics list` shows those there are", Exit.NO)
+
+
+def messages_of(topic: TopicInfo) -> int:
+    """How many messages can be read."""
+    return sum(part.high_watermark - part.start_offset for part in topic.partitions)
+
+
+def bytes_of(topic: TopicInfo) -> int:
+    """How many bytes its partitions take."""
+    return sum(part.bytes for part in topic.partitions)
+
+
+def setting_text(name: str, value: int | None) -> str:
+    """A setting for people, with its unit; one that is not set says what that means."""
+    if value is None:
+        return "the broker's limit" if name == "max_message_bytes" else "keep everything"
+    if name.endswith(("_age", "_interval")):
+        return age_text(value)
+    return size_text(value) if name.endswith("_bytes") else f"{value:,}"
+
+
+def topic_json(topic: TopicInfo) -> dict[str, object]:
+    """A topic in JSON: sizes in bytes, times in µs, ``end_offset`` exclusive."""
+    return {
+        "name": topic.name,
+        "settings": {name: getattr(topic.settings, name) for name in TopicSettings.__struct_fields__},
+        "partitions": [
+            {
+                "partition": part.index,
+                "number": part.number,
+                "start_offset": part.start_offset,
+                "end_offset": part.high_watermark,
+                "bytes": part.bytes,
+                "segments": part.segments,
+            }
+            for part in topic.partitions
+        ],
+    }
