@@ -1,0 +1,100 @@
+"""A broker as its users run it, ``twistd -n txbroker``: started, killed and started again by the demo."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+READY_WITHIN = 30.0
+"""Seconds until a broker that has not opened its port is given up."""
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, or ended by itself; the message has the end of its log."""
+
+
+class BrokerProcess:
+    """One broker over its whole life: same directory, same port, one process after another."""
+
+    def __init__(self, data: Path, log: Path) -> None:
+        self.port = free_port()
+        self.url = f"tcp:127.0.0.1:{self.port}"
+        self.log = log
+        self.start_times: list[float] = []
+        """Seconds from the start of each process to its open port: the recovery, and Python's own start."""
+        self._data = data
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Start, wait until it takes connections, return how many seconds it took; may raise BrokerFailed."""
+        began = time.monotonic()
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        while not self._is_listening():
+            if self._process.poll() is not None:
+                raise BrokerFailed(f"the broker ended with {self._process.returncode}\n{self._end_of_log()}")
+            if time.monotonic() - began > READY_WITHIN:
+                raise BrokerFailed(
+                    f"the broker is not ready after {READY_WITHIN:.0f} s\n{self._end_of_log()}"
+                )
+            time.sleep(0.01)
+        self.start_times.append(time.monotonic() - began)
+        return self.start_times[-1]
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the orderly end; return the exit code."""
+        if self._process is None:
+            return 0
+        self._process.terminate()
+        try:
+            return self._process.wait(READY_WITHIN)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailed(f"the broker did not stop on SIGTERM\n{self._end_of_log()}") from None
+
+    def _command(self) -> list[str]:
+        twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "-n", "--pidfile="]
+        listen = f"tcp:{self.port}:interface=127.0.0.1"
+        return [*twistd, "txbroker", "--data", os.fspath(self._data), "--listen", listen]
+
+    def _is_listening(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def _end_of_log(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(["The end of its log:", *lines[-20:]])
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on.
+
+    Not one that outgoing connections are given: a client that tries such a port of its own machine, again and
+    again while the broker is down, may at last connect to itself.
+    """
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise BrokerFailed("100 ports between 20000 and 30000 are all taken")

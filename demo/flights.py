@@ -1,0 +1,170 @@
+"""``make demo``: a year of New York flights through a broker that is killed on the way. Nothing may be lost.
+
+Exits with 1 unless every row of the source came back exactly once, in order per carrier, and no day is half
+there.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+import txbroker
+from demo.broker_process import BrokerFailed, BrokerProcess
+from demo.killer import Killer
+from demo.kills import draw
+from demo.producer import Producer
+from demo.report import Run, faults_of, show
+from demo.source import TOPICS, Day, SourceError, read_year
+from demo.verify import Verdict, Verifier
+
+READ_STEP = 1_000
+"""Rows between two moves of the progress bar while reading."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--seed", type=int, help="Draw the kills from this seed (default: a new one, printed).")
+@click.option(
+    "--kills", type=click.IntRange(0), default=5, show_default=True, help="How often to kill the broker."
+)
+@click.option("--days", type=click.IntRange(1), help="Send only the first so many days (default: all).")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="A new directory for the broker's data; it is kept."
+)
+def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> None:
+    """Send the year 2013 of New York flights through a broker that is killed on the way, and read it back."""
+    console = Console(highlight=False)
+    seed = random.randrange(1_000_000) if seed is None else seed
+    place = directory(data)
+    console.print(f"Seed {seed}, directory {place}", markup=False)
+    try:
+        run = carry_out(read_year()[:days], seed, kills, place, console)
+    except (BrokerFailed, SourceError, txbroker.errors.TxBrokerError) as error:
+        console.print(f"The demo could not go on. {type(error).__name__}: {error}", markup=False, style="red")
+        console.print(f"The broker's log and data are kept in {place}.", markup=False)
+        sys.exit(1)
+    show(run, console)
+    failed = bool(faults_of(run))
+    if data is None and not failed:
+        shutil.rmtree(place)
+    sys.exit(1 if failed else 0)
+
+
+def directory(wanted: Path | None) -> Path:
+    """For data and log: the directory asked for, which must be new or empty, or one below ``build``."""
+    if wanted is None:
+        parent = Path("build/demo")
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=parent, prefix="run-"))
+    if wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+        raise click.BadParameter(f"{wanted} is there already and not an empty directory", param_hint="--data")
+    wanted.mkdir(parents=True, exist_ok=True)
+    return wanted
+
+
+def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Console) -> Run:
+    """Send, kill, restart, read back, verify."""
+    began = time.monotonic()
+    plan = draw(seed, [day.name for day in days], kills)
+    rows = {topic: sum(row.topic == topic for day in days for row in day.rows) for topic in TOPICS}
+    broker = BrokerProcess(place / "data", place / "broker.log")
+    start_seconds = broker.start()
+    with stopped_at_the_end(broker), progress(console) as bar:
+        killer = Killer(broker, plan, bar.console.print)
+        sending = bar.add_task("sending", total=sum(rows.values()))
+        reading = bar.add_task("reading", total=sum(rows.values()), start=False)
+        create_topics(broker.url)
+        producer, send_seconds = produce(broker.url, killer, days, bar, sending)
+        bar.start_task(reading)
+        verdict, read_seconds = read_back(broker.url, days, bar, reading)
+    return Run(
+        seed=seed,
+        place=str(place),
+        days=len(days),
+        rows_in_source=rows,
+        rows_sent=producer.rows_sent,
+        rows_sent_again=producer.rows_sent_again,
+        killed=killer.killed,
+        kills_planned=len(plan),
+        finished_in_doubt=len(producer.finished_in_doubt),
+        send_seconds=send_seconds,
+        read_seconds=read_seconds,
+        start_seconds=start_seconds,
+        total_seconds=time.monotonic() - began,
+        verdict=verdict,
+    )
+
+
+@contextmanager
+def stopped_at_the_end(broker: BrokerProcess) -> Iterator[None]:
+    """Stop the broker in order if all went well, and at once if not: what it has on disk is evidence."""
+    try:
+        yield
+    except BaseException:
+        broker.kill()
+        raise
+    broker.stop()
+
+
+def progress(console: Console) -> Progress:
+    """The bars; where there is no terminal nothing is drawn, the sentences above them still come."""
+    return Progress(
+        TextColumn("{task.description:>8}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("rows"),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+def create_topics(url: str) -> None:
+    """The two topics."""
+    with txbroker.connect(url, client="demo") as connection:
+        for topic, partitions in TOPICS.items():
+            connection.create_topic(topic, partitions=partitions)
+
+
+def produce(url: str, killer: Killer, days: list[Day], bar: Progress, task: TaskID) -> tuple[Producer, float]:
+    """Send everything, whatever happens to the broker; the seconds include its restarts."""
+    began = time.monotonic()
+    producer = Producer(url, killer, tell=bar.console.print, advance=lambda rows: bar.advance(task, rows))
+    try:
+        producer.run(days)
+        killer.finish()
+    finally:
+        producer.close()
+    return producer, time.monotonic() - began
+
+
+def read_back(url: str, days: list[Day], bar: Progress, task: TaskID) -> tuple[Verdict, float]:
+    """Read everything from the first offset on, as any consumer would, and judge it."""
+    began = time.monotonic()
+    with txbroker.connect(url, client="demo consumer") as connection:
+        batch, messages = [], []
+        for message in connection.consume(list(TOPICS), start="earliest", follow=False):
+            batch.append(message)
+            if len(batch) == READ_STEP:
+                bar.advance(task, len(batch))
+                messages += batch
+                batch = []
+        messages += batch
+        bar.advance(task, len(batch))
+    seconds = time.monotonic() - began
+    verifier = Verifier(days)
+    verifier.take(messages)
+    return verifier.verdict(), seconds
+
+
+if __name__ == "__main__":
+    main()

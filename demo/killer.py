@@ -1,0 +1,81 @@
+"""Kills the broker as planned while the producer works, and starts it again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from demo.broker_process import BrokerFailed, BrokerProcess
+from demo.kills import Kill, Phase, UsualDurations
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A kill that was carried out. ``back_after`` is in seconds, from the signal to the open port."""
+
+    kill: Kill
+    back_after: float
+
+
+class Killer:
+    """The producer tells it which phase begins; the signals come from threads of its own, on real timers."""
+
+    def __init__(self, broker: BrokerProcess, plan: Mapping[str, Kill], tell: Callable[[str], None]) -> None:
+        self.killed: list[Killed] = []
+        self.failure: BrokerFailed | None = None
+        self._broker = broker
+        self._plan = plan
+        self._tell = tell
+        self._usual = UsualDurations()
+        self._one_at_a_time = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._began: tuple[Phase, float] | None = None
+
+    def begins(self, day: str, phase: Phase, attempt: int) -> None:
+        """The producer begins a phase of a day. If a kill is planned for it, it is set off, once."""
+        self._began = phase, time.monotonic()
+        kill = self._plan.get(day)
+        if kill is None or kill.phase is not phase or attempt > 1:
+            return
+        delay = kill.delay(self._usual.of(phase))
+        dead = threading.Event()
+        thread = threading.Thread(target=self._carry_out, args=(kill, delay, dead), name=f"kill on {day}")
+        self._threads.append(thread)
+        thread.start()
+        if phase is Phase.PREPARED:
+            dead.wait()
+
+    def ended(self) -> None:
+        """The phase ended well; its duration is learned from."""
+        if self._began is not None:
+            phase, began = self._began
+            self._usual.add(phase, time.monotonic() - began)
+
+    def check(self) -> None:
+        """Raise what went wrong in a thread, if anything did."""
+        if self.failure is not None:
+            raise self.failure
+
+    def finish(self) -> None:
+        """Wait for the kills that come late and for the broker to be back; raise what went wrong."""
+        for thread in self._threads:
+            thread.join()
+        self.check()
+
+    def _carry_out(self, kill: Kill, delay: float, dead: threading.Event) -> None:
+        time.sleep(delay)
+        try:
+            with self._one_at_a_time:
+                began = time.monotonic()
+                self._broker.kill()
+                dead.set()
+                self._broker.start()
+                self.killed.append(Killed(kill, time.monotonic() - began))
+        except BrokerFailed as error:
+            self.failure = error
+        finally:
+            dead.set()
+        where = f"{kill.day}, {kill.phase.value}"
+        self._tell(f"SIGKILL on {where}; the broker is back after {time.monotonic() - began:.2f} s")

@@ -1,0 +1,103 @@
+"""The table at the end, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from demo.killer import Killed
+from demo.source import TOPICS
+from demo.verify import Verdict
+
+ADVICE = "The broker's log and data are kept in {place}; run again with --seed {seed} for the same kills."
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of the demo came to. Times are in seconds."""
+
+    seed: int
+    place: str
+    days: int
+    rows_in_source: dict[str, int]
+    rows_sent: int
+    rows_sent_again: int
+    killed: Sequence[Killed]
+    kills_planned: int
+    finished_in_doubt: int
+    send_seconds: float
+    read_seconds: float
+    start_seconds: float
+    total_seconds: float
+    verdict: Verdict
+
+
+def faults_of(run: Run) -> list[str]:
+    """Why the run failed, as sentences; empty if it did not."""
+    faults = [f"{kind}: {count:,} times" for kind, count in run.verdict.faults.items()]
+    if len(run.killed) != run.kills_planned:
+        faults.append(f"{run.kills_planned} kills were planned, {len(run.killed)} were carried out")
+    if run.rows_sent != sum(run.rows_in_source.values()):
+        faults.append(f"the producer sent {run.rows_sent:,} rows, the source has {run.rows_in_source}")
+    return faults
+
+
+def show(run: Run, console: Console) -> None:
+    """Print the tables and the verdict."""
+    console.print(_kills(run))
+    console.print(_figures(run))
+    faults = faults_of(run)
+    if not faults:
+        console.print(
+            "[bold green]Every row came back exactly once, in order per carrier, and no day is half there.[/]"
+        )
+        return
+    console.print("[bold red]The run failed:[/]")
+    for line in [*faults, *run.verdict.examples]:
+        console.print(f"  {line}", markup=False)
+    console.print(ADVICE.format(place=run.place, seed=run.seed), markup=False)
+
+
+def _kills(run: Run) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="Kills", title_justify="left", title_style="bold")
+    for name in ("day", "the producer was"):
+        table.add_column(name)
+    table.add_column("broker back after", justify="right")
+    for killed in run.killed:
+        table.add_row(killed.kill.day, killed.kill.phase.value, f"{killed.back_after:.2f} s")
+    return table
+
+
+def _figures(run: Run) -> Table:
+    table = Table(box=SIMPLE_HEAD, title="A year of flights", title_justify="left", title_style="bold")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    source = sum(run.rows_in_source.values())
+    read = sum(run.verdict.rows.values())
+    rows = [("days, one transaction each", f"{run.days:,}"), ("rows in the source", f"{source:,}")]
+    rows += [(f"  of them {topic}", f"{run.rows_in_source[topic]:,}") for topic in TOPICS]
+    rows += [
+        ("rows sent", f"{run.rows_sent:,}"),
+        ("  sent again after a rollback", f"{run.rows_sent_again:,}"),
+        ("rows read", f"{read:,}"),
+        ("kills (SIGKILL)", f"{len(run.killed)}"),
+        ("prepared transactions found and finished", f"{run.finished_in_doubt}"),
+        ("rows/s sent, kills included", f"{run.rows_sent / max(run.send_seconds, 1e-9):,.0f}"),
+        ("rows/s read", f"{read / max(run.read_seconds, 1e-9):,.0f}"),
+        ("first start of the broker", f"{run.start_seconds:.2f} s"),
+        ("restarts, recovery included", _range([killed.back_after for killed in run.killed])),
+        ("all in all", f"{run.total_seconds:.1f} s"),
+    ]
+    for name, value in rows:
+        table.add_row(name, value)
+    return table
+
+
+def _range(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "–"
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
