@@ -1,0 +1,227 @@
+"""The parts of the commands that need no broker."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from journal.settings import TopicSettings
+from journal.transaction import Cause, State, Xid
+from txbroker.cli import command_line
+from txbroker.cli.exits import Failure
+from txbroker.cli.groups import Target, group_json
+from txbroker.cli.send import Tally, bodies
+from txbroker.cli.status import value_text
+from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts
+from txbroker.cli.topics import known_topic, setting_text, topic_json
+from txbroker.cli.transactions import details, summary, transaction_json
+from txbroker.client.results import Message, Receipt, TransactionDetails
+from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo, TransactionInfo
+
+PART = PartitionInfo(index=0, number=7, start_offset=100, high_watermark=200)
+TOPIC = TopicInfo("orders", [PART, PartitionInfo(1, 8, 0, 3)], TopicSettings())
+PREPARED = TransactionInfo(
+    session=5, serial=3, state=State.PREPARED, xid=Xid(1, b"day-1", b"flights"), owner="billing",
+    age=61_000_000, messages=2, bytes=1536, topics=["orders", "payments"], groups=["g"],
+)  # fmt: skip
+FORCED = TransactionInfo(
+    session=5, serial=3, state=State.COMMITTED, xid=None, owner="billing", age=0, messages=1, bytes=10,
+    topics=[], groups=[], cause=Cause.OPERATOR, by="ann", why="ticket 7", heuristic=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (Target(offset=150), (150, "")),
+        (Target(offset=100), (100, "")),
+        (Target(offset=200), (200, "")),
+        (Target(offset=99), (100, "99 is gone, this is the oldest")),
+        (Target(offset=201), (200, "201 is beyond the end")),
+        (Target(earliest=True), (100, "")),
+        (Target(), (200, "")),
+        (Target(time=1), (170, "")),
+    ],
+)
+def test_a_group_is_only_moved_to_what_there_is(target, expected):
+    assert target.in_partition(PART, at_time=170) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--to-latest", "--to-earliest"], ["--to-offset", "1", "--to-time", "-1h"], ["--to-time", "soon"]],
+)
+def test_a_reset_without_exactly_one_target_is_refused_before_anything_is_sent(options):
+    result = CliRunner().invoke(
+        command_line, ["--broker", "tcp:127.0.0.1:1", "groups", "reset", "g", *options]
+    )
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_without_a_word_about_it_a_tail_begins_ten_before_the_end_but_not_before_the_start():
+    assert starts(None, TOPIC, None, None, None) == {0: 190, 1: 0}
+    assert starts(None, TOPIC, -150, None, None) == {0: 100, 1: 0}
+
+
+def test_an_offset_that_is_not_there_is_left_to_the_broker_to_refuse():
+    assert starts(None, TOPIC, 5, None, None) == {0: 5, 1: 5}
+
+
+def test_a_tail_reads_the_partitions_asked_for_or_all():
+    assert chosen_partitions(TOPIC, ()) == [0, 1]
+    assert chosen_partitions(TOPIC, (1, 1)) == [1]
+    with pytest.raises(Exception, match="no partition 2, only 0 to 1"):
+        chosen_partitions(TOPIC, (0, 2))
+
+
+def test_a_message_is_one_line_for_people_whatever_is_in_it():
+    message = Message("orders", 1, 7, 1_356_998_400_000_000, b"k\x1b", b"a\nb", {"h": b"\xff"})
+    assert message_text(message) == "orders[1] 7  2013-01-01T00:00:00.000Z  key=k\\x1b  h=0xff  a\\nb"
+
+
+def test_a_tombstone_is_told_apart_from_an_empty_message():
+    empty, tombstone = (Message("t", 0, 0, 0, None, value, {}) for value in (b"", None))
+    assert message_text(tombstone).endswith("(tombstone)")
+    assert not message_text(empty).endswith("(tombstone)")
+    assert (message_json(empty)["value"], message_json(tombstone)["value"]) == ("", None)
+
+
+def test_a_message_in_json_has_every_field():
+    message = Message("orders", 1, 7, 5, None, b"\xff", {"h": b"x"})
+    assert message_json(message) == {
+        "topic": "orders", "partition": 1, "offset": 7, "timestamp": 5, "key": None,
+        "value": {"base64": "/w=="}, "headers": {"h": "x"},
+    }  # fmt: skip
+
+
+def test_lines_of_stdin_are_messages_without_their_ends(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(b"a\n\nb\r\nlast \xff"))
+    monkeypatch.setattr(sys, "stdin", stream)
+    assert list(bodies([], [])) == [b"a", b"", b"b\r", b"last \xff"]
+
+
+def test_files_go_whole_and_arguments_go_as_they_are(tmp_path: Path):
+    (tmp_path / "f").write_bytes(b"a\nb\n")
+    assert list(bodies([], [tmp_path / "f"])) == [b"a\nb\n"]
+    assert list(bodies(["Köln", "x\udcff"], [])) == ["Köln".encode(), b"x\xff"]
+
+
+def test_values_and_files_together_are_a_usage_error(tmp_path: Path):
+    (tmp_path / "f").write_bytes(b"")
+    result = CliRunner().invoke(command_line, ["send", "t", "v", "--file", str(tmp_path / "f")])
+    assert result.exit_code == 2
+
+
+def test_a_summary_of_sending_names_every_partition(capsys):
+    tally = Tally("orders", as_json=False)
+    for receipt in (Receipt("orders", 1, 4), Receipt("orders", 0, 9), Receipt("orders", 1, 5)):
+        tally.add(receipt)
+    tally.tell()
+    assert capsys.readouterr().out == (
+        "Sent 3 messages to orders (partition 0: 1 up to offset 9, partition 1: 2 up to offset 5), forced.\n"
+    )
+
+
+def test_in_json_each_receipt_is_a_line_and_there_is_no_summary(capsys):
+    tally = Tally("orders", as_json=True)
+    tally.add(Receipt("orders", 1, 4))
+    tally.tell()
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"topic": "orders", "partition": 1, "offset": 4, "durability": "forced"}
+    ]
+
+
+def test_a_topic_that_is_not_there_is_a_no():
+    assert known_topic([TOPIC], "orders") is TOPIC
+    with pytest.raises(Failure) as failed:
+        known_topic([TOPIC], "order")
+    assert failed.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("retention_age", 604_800_000_000, "7d"),
+        ("segment_bytes", 64 << 20, "64.0 MiB"),
+        ("force_messages", 1000, "1,000"),
+        ("retention_bytes", None, "keep everything"),
+        ("max_message_bytes", None, "the broker's limit"),
+    ],
+)
+def test_a_setting_is_shown_with_its_unit(name, value, text):
+    assert setting_text(name, value) == text
+
+
+def test_a_topic_in_json_has_its_settings_by_name_in_plain_units():
+    data = topic_json(TOPIC)
+    assert data["settings"]["force_interval"] == 10_000_000
+    assert [part["end_offset"] for part in data["partitions"]] == [200, 3]
+
+
+def test_the_lag_of_a_group_is_the_sum_of_its_partitions():
+    group = GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)])
+    assert group_json(group)["lag"] == 53
+
+
+def test_a_transaction_in_a_sentence_says_what_it_is_and_holds():
+    assert summary(PREPARED) == (
+        "Transaction 5-3 (xid 1:day-1:flights) is prepared for 1m 1s; "
+        "it holds 2 messages (1.5 KiB) for orders, payments and offsets of g."
+    )
+
+
+def test_a_forced_outcome_is_always_told_as_one():
+    assert "committed (forced)" in summary(FORCED)
+    data = transaction_json(FORCED)
+    assert (data["forced"], data["by"], data["why"], data["cause"]) == (True, "ann", "ticket 7", "operator")
+
+
+def test_details_of_a_transaction_say_when_there_is_more_than_is_shown(capsys):
+    from txbroker.cli.output import emit
+
+    message = Message("orders", 0, 0, 0, None, b"v", {})
+    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message], [])))
+    assert "the first 1 of 2 messages" in capsys.readouterr().out
+    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message, message], [])))
+    assert "the first" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("pool_bytes", 1536, "1.5 KiB"),
+        ("uptime_us", 61_000_000, "1m 1s"),
+        ("sends", 5, 5),
+        ("version", "1", "1"),
+    ],
+)
+def test_a_status_value_is_shown_in_the_unit_its_name_ends_in(name, value, text):
+    assert value_text(name, value) == text
+
+
+@pytest.mark.parametrize("command", ["commit", "rollback"])
+def test_forcing_an_outcome_without_a_reason_is_a_usage_error(command):
+    result = CliRunner().invoke(command_line, ["transactions", command, "5-3", "--yes"])
+    assert result.exit_code == 2
+    assert "--why" in result.stderr
+
+
+def test_a_transaction_that_cannot_be_one_is_a_usage_error():
+    result = CliRunner().invoke(command_line, ["transactions", "show", "nonsense"])
+    assert result.exit_code == 2
+    assert "SESSION-SERIAL" in result.stderr
+
+
+def test_every_command_understands_the_shared_options():
+    def leaves(group):
+        for command in group.commands.values():
+            yield from leaves(command) if hasattr(command, "commands") else [command]
+
+    for command in leaves(command_line):
+        assert {"broker", "as_json", "timeout"} <= {parameter.name for parameter in command.params}, (
+            command.name
+        )
