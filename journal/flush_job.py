@@ -54,6 +54,8 @@ class IndexEnd:
 class FlushJob:
     """``run`` may go on in another thread: it touches files and nothing else of the store.
 
+    It makes the partition's own directory; the one above (``partitions``) came with the data directory.
+
     After an ``OSError`` from it the process must stop and recover: what was written may be lost in part, and
     no retry can tell (the kernel may have dropped the pages).
     """
@@ -94,7 +96,6 @@ class FlushJob:
         filesystem = self._files.filesystem
         new = not piece.before.size
         if new and self._first_ever:
-            filesystem.make_directory(PARTITION_DIRECTORY)
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
         if new and file.size():
