@@ -113,16 +113,21 @@ def above_offset(data: bytes, salt: int, offset: int) -> tuple[int, int] | None:
     return _offset_entry(data, salt, number) if number < len(data) // OFFSET_ENTRY.size else None
 
 
-def floor_time(data: bytes, salt: int, time: int) -> int | None:
-    """The offset of the last entry before ``time``, None if there is none: all below it are older."""
-    number = _count_until(data, TIME_ENTRY, time - 1)
-    if not number:
-        return None
-    position = (number - 1) * TIME_ENTRY.size
-    _, offset, crc = TIME_ENTRY.unpack_from(data, position)
-    if crc32c(data[position : position + TIME_ENTRY.size - 4], salt) != crc:
-        raise DamagedIndex(f"entry {number - 1} of the time index fails its checksum")
-    return int(offset)
+Place = tuple[int, int]
+"""(offset, position) of a frame."""
+
+
+def around_time(offsets: bytes, times: bytes, salt: int, time: int) -> tuple[Place | None, Place | None]:
+    """The places of the last entry before ``time`` and of the one after that; None where there is none.
+
+    What was appended at ``time`` or later begins between the two. Raises :class:`DamagedIndex`.
+    """
+    count = len(times) // TIME_ENTRY.size
+    if count != len(offsets) // OFFSET_ENTRY.size:
+        raise DamagedIndex(f"{count} entries of times are beside another number of offsets")
+    number = _count_until(times, TIME_ENTRY, time - 1)
+    before = _timed_entry(offsets, times, salt, number - 1) if number else None
+    return before, _timed_entry(offsets, times, salt, number) if number < count else None
 
 
 def sound_entries(offsets: bytes, times: bytes, salt: int, end_offset: int, size: int) -> int:
@@ -164,3 +169,11 @@ def _offset_entry(data: bytes, salt: int, number: int) -> tuple[int, int]:
     if crc32c(data[position : position + OFFSET_ENTRY.size - 4], salt) != crc:
         raise DamagedIndex(f"entry {number} of the offset index fails its checksum")
     return offset, place
+
+
+def _timed_entry(offsets: bytes, times: bytes, salt: int, number: int) -> Place:
+    place = _offset_entry(offsets, salt, number)
+    time, offset, crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
+    if crc32c(_time_key(time, offset), salt) != crc or offset != place[0]:
+        raise DamagedIndex(f"entry {number} of the time index fails its checksum or is of another offset")
+    return place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import MutableMapping
+from contextlib import suppress
 
 from journal.errors import CorruptSegment
 from journal.filesystem import write_fully
@@ -14,8 +15,8 @@ from journal.indexes import (
     DamagedIndex,
     IndexEntries,
     above_offset,
+    around_time,
     floor_offset,
-    floor_time,
     salt_of,
     sound_entries,
 )
@@ -67,18 +68,22 @@ class SegmentIndex:
     def offset_for_time(self, time: int) -> int:
         """At or below the first offset appended at ``time`` or later, by at most a gap of the index."""
         segment = self._segment
+        base = segment.base_offset, 0
         if time <= segment.first_time:
             return segment.base_offset
         try:
-            times = self._bytes(segment.time_path, 1)
-            if len(times) // TIME_ENTRY.size != len(self._bytes(segment.index_path, 0)) // OFFSET_ENTRY.size:
-                raise DamagedIndex("the time index has another number of entries than the offset index")
-            if not times and segment.size > MAX_GAP * 2:
-                raise DamagedIndex("the time index is empty")
-            found = floor_time(times, self._salt, time)
+            index = self._bytes(segment.index_path, 0), self._bytes(segment.time_path, 1)
+            before, after = around_time(*index, self._salt, time)
+            self._check_gap(before or base, after or (segment.end_offset, segment.size))
         except DamagedIndex as damage:
-            found = floor_time(self.rebuild(str(damage))[1], self._salt, time)
-        return segment.base_offset if found is None else min(found, segment.end_offset - 1)
+            before, _ = around_time(*self.rebuild(str(damage)), self._salt, time)
+        return min((before or base)[0], segment.end_offset - 1)
+
+    def _check_gap(self, start: tuple[int, int], end: tuple[int, int]) -> None:
+        """Raise :class:`DamagedIndex` if there must be an entry between two places that have one."""
+        if end[1] - start[1] >= MAX_GAP:
+            with suppress(BrokenChain):  # damage is for who reads the messages
+                self._walk(start, end[0] - 1, MAX_GAP)
 
     def corrupt(self, broken: BrokenChain) -> CorruptSegment:
         """The error for a break in the chain: all up to the next frame that an entry leads to is lost."""

@@ -15,8 +15,8 @@ from journal.indexes import (
     DamagedIndex,
     IndexEntries,
     above_offset,
+    around_time,
     floor_offset,
-    floor_time,
     salt_of,
     sound_entries,
 )
@@ -58,18 +58,28 @@ def test_the_neighbours_of_an_offset_are_found(offset, floor, above):
     assert above_offset(OFFSETS, SALT, offset) == above
 
 
-def test_a_time_leads_to_the_last_entry_before_it():
-    found = {time: floor_time(TIMES, SALT, time) for time in (0, 5, 6, 9, 10, 99)}
-    assert found == {0: None, 5: None, 6: 1_200, 9: 1_200, 10: 1_300, 99: 1_300}
+def test_a_time_leads_to_the_entries_around_it():
+    first, second, third = (1_100, 20_000), (1_200, 40_000), (1_300, 60_000)
+    for times, around in (((0, 5), (None, first)), ((6, 9), (second, third)), ((10, 99), (third, None))):
+        for time in times:
+            assert around_time(OFFSETS, TIMES, SALT, time) == around
+
+
+def test_a_time_index_of_another_length_or_other_offsets_is_not_believed():
+    other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
+    for times in (TIMES[: TIME_ENTRY.size * 2], b"", bytes(other.times), bytes(len(TIMES))):
+        with pytest.raises(DamagedIndex):
+            around_time(OFFSETS, times, SALT, 7)
 
 
 def test_an_empty_index_knows_nothing():
-    assert floor_offset(b"", SALT, 5) is above_offset(b"", SALT, 5) is floor_time(b"", SALT, 5) is None
+    assert floor_offset(b"", SALT, 5) is above_offset(b"", SALT, 5) is None
+    assert around_time(b"", b"", SALT, 5) == (None, None)
 
 
 def test_a_torn_last_entry_is_not_looked_at():
     assert floor_offset(OFFSETS[:-1], SALT, 9_999) == (1_200, 40_000)
-    assert floor_time(TIMES[:-1], SALT, 99) == 1_200
+    assert around_time(OFFSETS[:-1], TIMES[:-1], SALT, 99) == ((1_200, 40_000), None)
 
 
 @pytest.mark.parametrize("position", range(OFFSET_ENTRY.size))
@@ -87,7 +97,7 @@ def test_the_index_of_another_segment_or_partition_is_noise():
         with pytest.raises(DamagedIndex):
             floor_offset(OFFSETS, other, 1_150)
         with pytest.raises(DamagedIndex):
-            floor_time(TIMES, other, 50)
+            around_time(OFFSETS, TIMES, other, 50)
 
 
 def test_zero_bytes_are_no_entries():
