@@ -7,6 +7,7 @@
     journal/<first LSN>.journal
     journal/spare.next                              zero-filled and forced, ready to become a journal file
     journal/spare.filling                           a spare that is still being filled
+    journal/spare.rolling                           the next journal file until its header has been forced
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time
@@ -36,6 +37,7 @@ DIRECTORIES = (JOURNAL_DIRECTORY, CHECKPOINT_DIRECTORY, STAGED_DIRECTORY, PARTIT
 
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"
 SPARE_FILLING = f"{JOURNAL_DIRECTORY}/spare.filling"
+SPARE_ROLLING = f"{JOURNAL_DIRECTORY}/spare.rolling"
 
 DIGITS = 32
 TEMPORARY = ".tmp"

@@ -65,6 +65,8 @@ class MessageStore:
         self._shelf: dict[int, tuple[bytes, bytes]] = {}
         self._hints: Hints | None = None
         self._dropped: list[str] = []
+        self._flushable = 0
+        self._gone = False
 
     # -- state --------------------------------------------------------------------------------------
 
@@ -168,6 +170,16 @@ class MessageStore:
             raise AssertionError(f"publish({end}) between {self.high_watermark} and {self._tail.end_offset}")
         self.high_watermark = end
 
+    def allow_flush(self, end: int) -> None:
+        """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced."""
+        self._flushable = end
+
+    def discard(self) -> None:
+        """The partition has been deleted: give its memory back, after the flush under way if there is one."""
+        self._gone = True
+        if self._job is None:
+            self._tail.drop(len(self._tail))
+
     # -- messages are read --------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> bytes:
@@ -190,7 +202,7 @@ class MessageStore:
                 self.start_offset,
                 self.high_watermark,
             )
-        if offset >= self._tail.base_offset:
+        if offset >= min(self._tail.base_offset, self.high_watermark):
             return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes))
         segment, sealed = self._segment_of(offset)
         if self._hints is None:
@@ -210,7 +222,7 @@ class MessageStore:
         file = open_log(self._files, segment)
         try:
             index = SegmentIndex(self._files, segment, sealed, self._shelf, file.read, now=False)
-            return max(self.start_offset, index.offset_for_time(time))
+            return max(self.start_offset, min(index.offset_for_time(time), self.high_watermark))
         finally:
             self._files.release(file)
 
@@ -228,14 +240,17 @@ class MessageStore:
         Call its ``run`` on the flusher thread, then :meth:`finish_flush` here.
         """
         tail = self._tail
-        appends = tail.appends_below(self.high_watermark)
+        published = tail.appends_below(self.high_watermark)
+        appends = tail.appends_below(max(self.high_watermark, self._flushable))
         if self._job is not None or not appends:
             return None
         pieces = []
         segment = self._segments.active
         first = 0
         while first < appends:
-            segment, last = self._next_piece(segment, first, appends)
+            if first >= published and segment is not None and segment.base_offset < self.high_watermark:
+                segment = None  # what readers may not see yet begins a segment: no read of what they may touches it
+            segment, last = self._next_piece(segment, first, published if first < published else appends)
             piece = self._piece(segment, first, last)
             pieces.append(piece)
             segment, first = piece.after, last
@@ -271,7 +286,7 @@ class MessageStore:
             self._shelf.pop(piece.after.base_offset, None)
             piece.views.clear()
         self._index_end = job.index_end
-        self._tail.drop(job.appends)
+        self._tail.drop(len(self._tail) if self._gone else job.appends)
         self._drop_segments()
 
     # -- messages go --------------------------------------------------------------------------------

@@ -151,11 +151,9 @@ class MemoryFilesystem:
         """Give a file a new name, replacing whatever had it, atomically. Directories stay put."""
         with self._guard:
             node = self._file(old)
-            replaced = self._names.now.find(check_path(new))
-            if isinstance(replaced, Directory):
+            if isinstance(self._names.now.find(check_path(new)), Directory):
                 raise os_error(errno.EISDIR, new)
-            if replaced is not node:
-                self._names.change(node, self._names.now.place(new))
+            self._names.change(node, self._names.now.place(new))
 
     def unlink(self, path: str) -> None:
         """Remove a file; whoever has it open goes on with it."""

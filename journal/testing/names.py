@@ -35,9 +35,13 @@ class Change:
     needs: list[Change]
     """Changes that have survived if this one has; without them it would take a name still in use."""
 
+    def places(self) -> list[Place]:
+        """The places that it takes or leaves."""
+        return [place for place in (self.source, self.target) if place is not None]
+
     def touches(self, directory: Directory) -> bool:
         """Whether forcing ``directory`` makes this change durable."""
-        return any(place is not None and place[0] is directory for place in (self.source, self.target))
+        return any(place[0] is directory for place in self.places())
 
 
 class Table:
@@ -111,18 +115,23 @@ class Names:
         self._pending.append(change)
 
     def force(self, directory: Directory) -> None:
-        """Make the names in ``directory`` durable, with all that this needs elsewhere."""
+        """Make the names in ``directory`` durable.
+
+        After a move between directories that takes earlier changes elsewhere with it, of the same files and
+        places: left behind, they would undo it later.
+        """
         forced: set[Change] = set()
-        nodes: set[Node] = set()
+        involved: set[Node | Place] = set()
         for change in reversed(self._pending):
-            if change in forced or change.node in nodes or change.touches(directory):
+            mine: set[Node | Place] = {change.node, *change.places()}
+            if change in forced or change.touches(directory) or not involved.isdisjoint(mine):
                 forced.add(change)
                 forced.update(change.needs)
-                nodes.add(change.node)
+                involved |= mine
         for change in self._pending:
             if change in forced:
                 self._disk.apply(change)
-                change.needs.clear()
+                change.needs.clear()  # or every change would keep all before it in memory
         self._pending = [change for change in self._pending if change not in forced]
 
     def copy(self) -> Names:
@@ -159,23 +168,17 @@ class Names:
         return other
 
     def _needs(self, node: Node, source: Place | None, target: Place | None) -> list[Change]:
-        """Earlier changes by which a name that this one takes or leaves was left, and the like."""
+        """What left the names that this change takes or leaves, what left a directory, what made one."""
         needs: list[Change] = []
         for place in (source, target):
             leavers = [change for change in self._pending if place and change.source == place]
             needs.extend(leavers[-1:])
         if isinstance(node, Directory):
             needs.extend(change for change in self._pending if change.source and change.source[0] is node)
-        if source and target and source[0] is not target[0]:
-            needs.extend(self._makers(target[0]))
+        moved = source is not None and target is not None and source[0] is not target[0]
+        if target is not None and (moved or isinstance(node, Directory)):
+            needs.extend(change for change in self._pending if change.node is target[0])
         return needs
-
-    def _makers(self, directory: Directory) -> list[Change]:
-        """What made ``directory`` and its parents, as far as it is unforced."""
-        makers = [change for change in self._pending if change.node is directory and change.target]
-        return makers + [
-            maker for change in makers if change.target for maker in self._makers(change.target[0])
-        ]
 
 
 def os_error(number: int, path: str) -> OSError:

@@ -1,0 +1,79 @@
+"""Putting a committed transaction's messages into their logs, in slices if they are many."""
+
+from __future__ import annotations
+
+from journal.catalog import Catalog
+from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
+from journal.errors import CorruptJournal, MemoryExhausted
+from journal.message_store import MessageStore
+from journal.record import TransactionCommitted
+from journal.staging import Staging
+from journal.transaction_state import Transaction
+
+
+class SlicedApply:
+    """The application of one commit: first to last add, resumed where it ran out of memory or of its slice.
+
+    The logs show nothing of it before all is there and the commit is forced. Replaying what a log holds already
+    changes nothing, so a crash in the middle is repaired by beginning again.
+    """
+
+    def __init__(
+        self, lsn: int, record: TransactionCommitted, transaction: Transaction, staging: Staging, catalog: Catalog
+    ) -> None:
+        self.lsn = lsn
+        self.short_of_memory = False
+        self._record = record
+        self._transaction = transaction
+        self._staging = staging
+        self._catalog = catalog
+        self._next = 0
+        self._bases = {p.partition: p.base_offset for p in record.placements}
+        self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        """The record carries its results: what was added must be what it says."""
+        counts: dict[int, int] = {}
+        for entry in self._transaction.staged.entries:
+            counts[entry.partition] = counts.get(entry.partition, 0) + entry.count
+        if counts != {p.partition: p.count for p in self._record.placements}:
+            raise CorruptJournal(
+                f"transaction {self._transaction.number} committed at LSN {self.lsn} says {self._record.placements}, "
+                f"its adds are {counts}: a record is missing from the journal. Nothing was changed",
+                "",
+            )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it can be applied in one turn: within the size of a slice, and all of it in memory."""
+        staged = self._transaction.staged
+        return staged.bytes <= SLICED_COMMIT_BYTES and len(staged.held) == len(staged.entries)
+
+    def step(self, forced: bool) -> bool:
+        """Apply up to a slice; return whether all is done. ``short_of_memory`` says that a flush must come first.
+
+        Only once the commit is ``forced`` may the flusher take what is here: no segment is touched before.
+        """
+        staged = self._transaction.staged
+        left = GROUP_BYTES if not self.is_small else SLICED_COMMIT_BYTES
+        self.short_of_memory = False
+        while self._next < len(staged.entries):
+            entry = staged.entries[self._next]
+            if left <= 0:
+                return False
+            frames = self._staging.load(self._transaction.number, staged, self._next)
+            store = self._catalog.stores[entry.partition]
+            base = self._bases[entry.partition]
+            try:
+                self._catalog.place(store, frames, base, entry.count, self._record.at)
+            except MemoryExhausted:
+                self.short_of_memory = True
+                return False
+            if forced:
+                store.allow_flush(base + entry.count)
+            self._bases[entry.partition] = base + entry.count
+            left -= entry.size
+            self._next += 1
+        self._staging.release(staged)
+        return True

@@ -1,0 +1,157 @@
+"""Checkpoint files: what all folds and stores held at one LSN, so that the journal below need not be replayed.
+
+A file is eight bytes of magic, then sections ``length u32 | crc u32 | body`` with msgpack bodies: the header, runs
+of a fold's rows, runs of store states, and an end that counts the sections. It is written under a temporary name,
+forced, renamed, and its directory forced; so a file with a checkpoint's name is whole, or damaged later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from struct import Struct
+from typing import Any
+
+import msgspec
+from crc32c import crc32c
+
+from journal import filenames
+from journal.constants import MIB
+from journal.errors import CorruptJournal
+from journal.filesystem import write_fully
+from journal.interfaces import IFilesystem
+from journal.message_store import StoreState
+
+MAGIC = b"TXBCKPT\x01"
+_SECTION = Struct(">II")
+_ROWS_PER_SECTION = 1000
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class CheckpointHeader(msgspec.Struct, array_like=True, frozen=True):
+    """``lsn``: all at or below it is in here. ``needed_from``: the lowest LSN whose record may still be needed.
+
+    ``at`` is journal time at the checkpoint, ``start`` the start that wrote it.
+    """
+
+    lsn: int
+    needed_from: int
+    start: int
+    at: int
+
+
+class _Rows(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    fold: str
+    rows: list[Any]
+
+
+class _Stores(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    states: list[StoreState]
+
+
+class _End(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    sections: int
+
+
+_decode_header = msgspec.msgpack.Decoder(CheckpointHeader).decode
+_decode_section = msgspec.msgpack.Decoder(_Rows | _Stores | _End).decode
+
+
+class Checkpoint(msgspec.Struct):
+    """A checkpoint that has been read."""
+
+    header: CheckpointHeader
+    folds: dict[str, list[Any]]
+    stores: list[StoreState]
+
+
+def write_checkpoint(
+    filesystem: IFilesystem,
+    header: CheckpointHeader,
+    folds: dict[str, Iterator[Any]],
+    stores: list[StoreState],
+) -> None:
+    """Write a checkpoint durably. What it refers to must be forced before. (Flusher thread.)"""
+    path = filenames.checkpoint_file(header.lsn)
+    file = filesystem.open(filenames.temporary(path), create=True)
+    try:
+        file.truncate(0)
+        position = write_fully(file, 0, [MAGIC])
+        for section in _sections(header, folds, stores):
+            position += write_fully(file, position, [_SECTION.pack(len(section), crc32c(section)), section])
+        file.force()
+    finally:
+        file.close()
+    filesystem.rename(filenames.temporary(path), path)
+    filesystem.force_directory(filenames.CHECKPOINT_DIRECTORY)
+
+
+def _sections(
+    header: CheckpointHeader, folds: dict[str, Iterator[Any]], stores: list[StoreState]
+) -> Iterator[bytes]:
+    yield _encode(header)
+    count = 1
+    for name, rows in folds.items():
+        for run in _runs(rows):
+            yield _encode(_Rows(name, run))
+            count += 1
+    for states in _runs(stores):
+        yield _encode(_Stores(states))
+        count += 1
+    yield _encode(_End(count))
+
+
+def _runs(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    iterator = iter(rows)
+    while run := list(islice(iterator, _ROWS_PER_SECTION)):
+        yield run
+
+
+def read_checkpoint(filesystem: IFilesystem, lsn: int) -> Checkpoint:
+    """Read a checkpoint; raises :class:`CorruptJournal` if it is not whole and sound."""
+    path = filenames.checkpoint_file(lsn)
+    sections = _read_sections(filesystem, path)
+    try:
+        header = _decode_header(next(sections))
+        checkpoint = Checkpoint(header, {}, [])
+        count = 1
+        for body in sections:
+            section = _decode_section(body)
+            if isinstance(section, _End):
+                if section.sections != count or header.lsn != lsn:
+                    raise _damaged(path, 0, f"it says {section.sections} sections at LSN {header.lsn}")
+                return checkpoint
+            count += 1
+            if isinstance(section, _Rows):
+                checkpoint.folds.setdefault(section.fold, []).extend(section.rows)
+            else:
+                checkpoint.stores.extend(section.states)
+    except (msgspec.MsgspecError, StopIteration) as error:
+        raise _damaged(path, 0, f"a section is not one of a checkpoint: {error}") from error
+    raise _damaged(path, 0, "its end is missing")
+
+
+def _read_sections(filesystem: IFilesystem, path: str) -> Iterator[bytes]:
+    file = filesystem.open(path, writable=False)
+    try:
+        if file.read(0, len(MAGIC)) != MAGIC:
+            raise _damaged(path, 0, "it does not begin as a checkpoint does")
+        position, end = len(MAGIC), file.size()
+        while position < end:
+            lengths = file.read(position, _SECTION.size)
+            if len(lengths) < _SECTION.size:
+                raise _damaged(path, position, "it ends inside a section")
+            length, crc = _SECTION.unpack(lengths)
+            if length > max(end - position, MIB):
+                raise _damaged(path, position, f"a section says it has {length} bytes")
+            body = file.read(position + _SECTION.size, length)
+            if len(body) != length or crc32c(body) != crc:
+                raise _damaged(path, position, "a section fails its checksum")
+            yield body
+            position += _SECTION.size + length
+    finally:
+        file.close()
+
+
+def _damaged(path: str, position: int, reason: str) -> CorruptJournal:
+    return CorruptJournal(f"{path} is damaged at {position}: {reason}. Nothing was changed", path, position)

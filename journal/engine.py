@@ -1,0 +1,376 @@
+"""The folds together, and the cycle accept → write → force → publish.
+
+Everything but :meth:`Engine.write` runs on one thread (the reactor in the service). ``write`` touches the journal
+file and nothing else, so the service puts it on a thread; inline users call :meth:`Engine.sync`.
+
+A decision changes the folds and is queued in the same turn, so acceptance order is LSN order. What others can see
+of it waits for the force: watermarks, and every answer given through :meth:`Engine.when_forced`. A failed write
+or force is never undone, because the process stops.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from journal import record
+from journal.catalog import Catalog
+from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
+from journal.errors import JournalPoisoned
+from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.journal import Journal, JournalGroup
+from journal.message_store import MessageStore
+from journal.open_files import OpenFiles
+from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
+from journal.transaction_store import JournalTransactionStore
+
+Deliver = Callable[[Any], None]
+
+
+@dataclass(slots=True, eq=False)
+class Group(JournalGroup):
+    """A journal group with what publishing it does: ends to show to readers, answers to deliver."""
+
+    ends: dict[MessageStore, int] = field(default_factory=dict)
+    waiters: list[tuple[Deliver, Any]] = field(default_factory=list)
+
+
+class Housekeeps(Protocol):
+    """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`."""
+
+    def jobs(self, now: int) -> list[Any]:
+        """What is due."""
+
+    def finish(self, job: Any) -> None:
+        """A job has run."""
+
+    def want_flush(self) -> None:
+        """Flush all that may be."""
+
+
+def _nothing(*_: object) -> None:
+    """A hook that nobody has set."""
+
+
+class Engine:
+    """The state of one data directory. Built by :func:`journal.recovery.recover`.
+
+    Hooks, called on the engine's thread: ``on_pending`` when there is a group to write after there was none,
+    ``on_published`` with the stores whose high watermark moved, ``on_idle`` when requests that were turned away
+    by ``busy`` or ``MemoryExhausted`` may be tried again, ``on_flush_wanted`` when memory is short.
+    """
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        clock: IClock,
+        journal: Journal,
+        catalog: Catalog,
+        transactions: JournalTransactionStore,
+        folds: Sequence[IFold],
+        open_files: OpenFiles,
+        lock: ILock,
+    ) -> None:
+        self.filesystem = filesystem
+        self.clock = clock
+        self.journal = journal
+        self.catalog = catalog
+        self.transactions = transactions
+        self.open_files = open_files
+        self.lock = lock
+        self.housekeeping: Housekeeps
+        self.report: object = ""
+        self.folds: tuple[IFold, ...] = (catalog, transactions, *folds)
+        self._routes = _routes(self.folds)
+        # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
+        self._append_routes = tuple(fold for fold in self._routes.get(Messages, ()) if fold is not catalog)
+        self.next_lsn = 1
+        self.forced_lsn = 0
+        self.start_number = 0
+        self.wall_offset = 0
+        self._time_base = 0
+        self._ready: deque[Group] = deque()
+        self._filling: Group | None = None
+        self._in_flight: Group | None = None
+        self._newest: Group | None = None
+        self._deferred: deque[tuple[int, list[MessageStore], list[tuple[Deliver, Any]]]] = deque()
+        self._after_apply: list[tuple[Deliver, Any]] = []
+        self.dirty: set[MessageStore] = set()
+        """Stores with bytes in memory that may go to their segments."""
+        self.pending_bytes = 0
+        self.journaled_bytes = 0
+        self.failed = ""
+        self.full = False
+        self.last_forced_at = 0
+        self.on_pending: Callable[[], None] = _nothing
+        self.on_published: Callable[[list[MessageStore]], None] = _nothing
+        self.on_idle: Callable[[], None] = _nothing
+        self.on_flush_wanted: Callable[[], None] = _nothing
+        transactions.bind(self)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def set_time(self, at: int) -> None:
+        """Let journal time go on from ``at``; while the engine was stopped it stood still."""
+        self._time_base = at - self.clock.monotonic()
+
+    def now(self) -> int:
+        """Journal time: µs that only grow, over restarts too; the wall clock has no say in it."""
+        return self.clock.monotonic() + self._time_base
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last accepted record."""
+        return self.next_lsn - 1
+
+    # -- accept ------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        store: MessageStore,
+        frames: bytes | memoryview,
+        count: int,
+        producer_id: int = 0,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> int:
+        """Accept a run of checked frames for a partition; return the first offset.
+
+        Raises ``MemoryExhausted`` before anything has changed.
+        """
+        at = self.now()
+        base = store.end_offset
+        view = store.append(frames, count, at)
+        message = Messages(store.number, base, count, at, producer_id, epoch, sequence)
+        lsn = self._queue(message, view)
+        assert self._filling is not None
+        self._filling.ends[store] = base + count
+        for fold in self._append_routes:
+            self._apply(fold, lsn, message, view)
+        return base
+
+    def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Queue a decision and apply it to every fold that handles it; return its LSN."""
+        assert not self.busy, "no decision may be taken while a large commit is being applied"
+        lsn = self._queue(decision, data)
+        for fold in self._routes.get(type(decision), ()):
+            self._apply(fold, lsn, decision, data)
+        return lsn
+
+    def _apply(self, fold: IFold, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
+        try:
+            fold.apply(lsn, decision, data)
+        except BaseException as error:
+            # The record is queued but the state does not agree with it: neither can be trusted any more.
+            self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
+            raise
+
+    def _queue(self, decision: AnyRecord, data: bytes | memoryview) -> int:
+        if self.failed:
+            raise JournalPoisoned(self.failed)
+        lsn = self.next_lsn
+        packed = record.pack(decision, data, record.seed(self.journal.salt, lsn))
+        size = len(packed) + len(data)
+        group = self._filling
+        if group is None or group.length + size > GROUP_BYTES or group.count >= GROUP_RECORDS:
+            group = self._open_group(lsn)
+        group.pieces.append(packed)
+        if data:
+            group.pieces.append(data)
+        group.length += size
+        group.count += 1
+        self.next_lsn = lsn + 1
+        self.pending_bytes += size
+        return lsn
+
+    def _open_group(self, lsn: int) -> Group:
+        idle = self._newest is None
+        group = self._filling = self._newest = Group(lsn)
+        self._ready.append(group)
+        if idle:
+            self.on_pending()
+        return group
+
+    def touched(self, stores: Sequence[MessageStore]) -> None:
+        """Let the stores' ends be shown to readers together with the record that was queued last."""
+        for store in stores:
+            if self._filling is not None:
+                self._filling.ends[store] = store.end_offset
+            else:  # in replay all is forced
+                store.publish(store.end_offset)
+
+    def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
+        """Memory is short: flush now, whatever the force policies say. ``stores`` may have bytes to flush too."""
+        self.dirty.update(stores)
+        self.housekeeping.want_flush()
+        self.on_flush_wanted()
+
+    request_flush = want_flush
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def jobs(self, now: int) -> list[Any]:
+        """What is due on files; run each in order on one thread, then :meth:`finish` it here."""
+        return self.housekeeping.jobs(now)
+
+    def finish(self, job: Any) -> None:
+        """A job has run."""
+        self.housekeeping.finish(job)
+
+    def retain(self, now: int) -> int:
+        """Let logs start later where retention says so; returns how many moved."""
+        moved = 0
+        if not self.busy:
+            for store in list(self.catalog.stores.values()):
+                start = store.retention_start(now)
+                if start is not None:
+                    self.accept(LogStartMoved(store.number, start, now))
+                    moved += 1
+        return moved
+
+    def mark_if_idle(self, now: int) -> bool:
+        """Queue a MARK if nothing has been forced for ``IDLE_MARK_AFTER``."""
+        return now - self.last_forced_at >= IDLE_MARK_AFTER and self.mark()
+
+    def close(self) -> None:
+        """Close the files and let the directory go. Everything accepted should have been forced."""
+        self.journal.close()
+        self.open_files.close()
+        self.lock.release()
+
+    def when_forced(self, deliver: Deliver, answer: Any) -> None:
+        """Call ``deliver(answer)`` once everything accepted so far is forced and shown; now, if it is."""
+        if self.busy:
+            self._after_apply.append((deliver, answer))
+        elif self._newest is None:
+            deliver(answer)
+        else:
+            self._newest.waiters.append((deliver, answer))
+
+    # -- large commits, applied in slices ------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a large commit is being applied; until that is over nothing else may be accepted."""
+        return self.transactions.applying is not None
+
+    def continue_apply(self) -> None:
+        """Apply the next slice of a large commit; call it once a turn while ``busy``."""
+        self.transactions.continue_apply()
+
+    def applied(self, lsn: int, stores: list[MessageStore]) -> None:
+        """The commit at ``lsn`` is now in all its stores: show it, as soon as it is forced, in one step."""
+        waiters, self._after_apply = self._after_apply, []
+        self._deferred.append((lsn, stores, waiters))
+        self._publish_deferred()
+        self.on_idle()
+
+    def _publish_deferred(self) -> None:
+        while self._deferred and self._deferred[0][0] <= self.forced_lsn:
+            _, stores, waiters = self._deferred.popleft()
+            for store in stores:
+                store.publish(store.end_offset)
+            self.dirty.update(stores)
+            self.on_published(stores)
+            for deliver, answer in waiters:
+                deliver(answer)
+
+    # -- write, force, publish -------------------------------------------------------------------------------
+
+    def take(self) -> Group | None:
+        """The next group to write; None if there is none or one is under way."""
+        if self._in_flight is not None or not self._ready:
+            return None
+        group = self._ready.popleft()
+        if group is self._filling:
+            self._filling = None
+        group.forced_lsn = self.forced_lsn
+        self._in_flight = group
+        return group
+
+    def write(self, group: Group) -> None:
+        """Write and force a group. The only method for another thread.
+
+        Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
+        """
+        self.journal.write(group)
+        self.journal.force()
+
+    def publish(self, group: Group) -> None:
+        """The group is on disk: show its ends to readers and deliver the answers that waited for it."""
+        assert group is self._in_flight
+        self._in_flight = None
+        if self._newest is group:
+            self._newest = None
+        self.forced_lsn = group.last_lsn
+        self.pending_bytes -= group.length
+        self.journaled_bytes += group.length
+        self.last_forced_at = self.now()
+        group.pieces.clear()
+        for store, end in group.ends.items():
+            store.publish(end)
+        if group.ends:
+            self.dirty.update(group.ends)
+            self.on_published(list(group.ends))
+        if self._deferred:
+            self._publish_deferred()
+        for deliver, answer in group.waiters:
+            deliver(answer)
+
+    def sync(self) -> None:
+        """Carry everything accepted through to its answers, inline; large commits too."""
+        while (group := self.take()) is not None or self.busy:
+            if group is not None:
+                self.write(group)
+                self.publish(group)
+            else:
+                self.continue_apply()
+
+    def fail(self, reason: str) -> None:
+        """Nothing can be accepted any more; the process must stop and recover."""
+        if not self.failed:
+            self.failed = f"{reason}. The process must stop; the next start recovers what is on disk"
+
+    # -- recovery ----------------------------------------------------------------------------------------------
+
+    def replay(self, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
+        """Apply a record read from the journal to every fold, in LSN order; nothing is queued."""
+        self.next_lsn = lsn + 1
+        self.forced_lsn = lsn
+        for fold in self._routes.get(type(decision), ()):
+            fold.apply(lsn, decision, data)
+        while self.busy:
+            self.continue_apply()
+
+    def started(self, start_number: int, first_lsn: int) -> None:
+        """Begin a start: its first record rolls active transactions back."""
+        self.start_number = start_number
+        self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
+        wall = self.clock.wall()
+        self.wall_offset = wall - self.now()
+        self.accept(Started(start_number, self.now(), wall))
+
+    def mark(self) -> bool:
+        """Queue a MARK, the proof that all before it was forced, unless there is nothing to prove."""
+        if self._newest is not None or self.busy or self.failed or self.journal_is_proven:
+            return False
+        lsn = self.accept(Mark(self.now()))
+        self._proven_lsn = lsn
+        return True
+
+    _proven_lsn = 0
+
+    @property
+    def journal_is_proven(self) -> bool:
+        """Whether the last record is a MARK, so that all that matters is known to have been forced."""
+        return self._proven_lsn == self.last_lsn
+
+
+def _routes(folds: Sequence[IFold]) -> dict[type, tuple[IFold, ...]]:
+    routes: dict[type, tuple[IFold, ...]] = {}
+    for fold in folds:
+        for handled in fold.handles:
+            routes[handled] = (*routes.get(handled, ()), fold)
+    return routes

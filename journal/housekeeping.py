@@ -1,0 +1,315 @@
+"""What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, watching free space.
+
+All decisions are taken on the engine's thread; what touches files is a :class:`Job` whose ``run`` may be called on
+another thread (the flusher), one job at a time, and which then comes back through :meth:`Housekeeping.finish`.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from journal import filenames
+from journal.checkpoint import CheckpointHeader, write_checkpoint
+from journal.engine import Engine
+from journal.flush_job import FlushJob
+from journal.force_policy import ForcePolicy
+from journal.interfaces import IFilesystem
+from journal.journal_settings import JournalSettings
+from journal.message_store import MessageStore, StoreState
+from journal.staging import StagingPlan
+
+
+class Job(ABC):
+    """Work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`): nothing is retried."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do it; touches files only. Any thread."""
+
+
+class FlushStore(Job):
+    """One partition's tail to its segment."""
+
+    def __init__(self, store: MessageStore, flush: FlushJob) -> None:
+        self.store = store
+        self.flush = flush
+
+    def run(self) -> None:
+        """Write and force."""
+        self.flush.run()
+
+
+class StageFrames(Job):
+    """Frames of long-lived transactions to their staged files."""
+
+    def __init__(self, engine: Engine, plans: list[StagingPlan]) -> None:
+        self._engine = engine
+        self.plans = plans
+
+    def run(self) -> None:
+        """Write and force each, then the directory."""
+        for plan in self.plans:
+            self._engine.transactions.staging.write(plan)
+        self._engine.filesystem.force_directory(filenames.STAGED_DIRECTORY)
+
+
+class WriteCheckpoint(Job):
+    """A checkpoint, all of whose stores have been flushed far enough."""
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        header: CheckpointHeader,
+        folds: dict[str, Iterator[Any]],
+        stores: list[StoreState],
+    ) -> None:
+        self._filesystem = filesystem
+        self.header = header
+        self._folds = folds
+        self._stores = stores
+
+    def run(self) -> None:
+        """Force the directory of partitions, then write the checkpoint durably."""
+        self._filesystem.force_directory(filenames.PARTITION_DIRECTORY)
+        write_checkpoint(self._filesystem, self.header, self._folds, self._stores)
+
+
+class CollectGarbage(Job):
+    """Files that no kept checkpoint needs."""
+
+    def __init__(self, engine: Engine, journals: list[str], files: list[str], directories: list[str]) -> None:
+        self._engine = engine
+        self._journals = journals
+        self._files = files
+        self._directories = directories
+
+    def run(self) -> None:
+        """Unlink, or turn a journal file into the spare."""
+        filesystem = self._engine.filesystem
+        self._engine.journal.remove(self._journals)
+        for path in self._files:
+            if filesystem.exists(path):
+                filesystem.unlink(path)
+        for path in self._directories:
+            if filesystem.exists(path):
+                for name in filesystem.list_directory(path):
+                    filesystem.unlink(f"{path}/{name}")
+                filesystem.remove_directory(path)
+
+
+class FillSpare(Job):
+    """The next journal file, zero-filled ahead of need."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.no_room = False
+
+    def run(self) -> None:
+        """Fill and force it. A full disk is no failure here: nothing that was promised depends on it."""
+        try:
+            self._engine.journal.fill_spare()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.no_room = True
+
+
+class Phase(enum.Enum):
+    """Where a checkpoint is."""
+
+    NONE = "none under way"
+    STAGING = "writing staged frames"
+    FORCING = "waiting for the force of its LSN"
+    FLUSHING = "flushing partitions"
+    WRITING = "writing the checkpoint"
+    COLLECTING = "unlinking what is no longer needed"
+
+
+class Housekeeping:
+    """Decides what is to be done on files. One per engine."""
+
+    def __init__(self, engine: Engine, settings: JournalSettings, last: list[CheckpointHeader]) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._kept = last
+        """The headers of the checkpoints on disk, oldest first, at most two."""
+        self.phase = Phase.NONE
+        self._requested = False
+        self._next: CheckpointHeader
+        self._folds: dict[str, Iterator[Any]] = {}
+        self._stores: dict[MessageStore, int] = {}
+        self._garbage: tuple[list[str], list[str]] = ([], [])
+        self._fresh_garbage: tuple[list[str], list[str]] = ([], [])
+        self._journaled_before = engine.journaled_bytes
+        self._checkpointed_at = engine.now()
+        self._flush_wanted = False
+        self._filling = False
+        self._collecting: CollectGarbage | None = None
+        self._gone: list[MessageStore] = []
+
+    # -- what is due -------------------------------------------------------------------------------
+
+    def jobs(self, now: int) -> list[Job]:
+        """What is to be run now, in this order. Call it on every tick and after every finished job."""
+        self._watch_space()
+        found: list[Job] = []
+        if self.phase is Phase.NONE and self._checkpoint_due(now):
+            found += self._begin()
+        if self.phase is Phase.FORCING and self._engine.forced_lsn >= self._next.lsn:
+            self.phase = Phase.FLUSHING
+        found += self._flushes(now)
+        if self.phase is Phase.FLUSHING and all(s.flushed_offset >= end for s, end in self._stores.items()):
+            found.append(self._write())
+        if self._collecting is not None:
+            found.append(self._collecting)
+            self._collecting = None
+        if not self._filling and not self._engine.journal.spare_exists() and not self._engine.full:
+            self._filling = True
+            found.append(FillSpare(self._engine))
+        return found
+
+    def finish(self, job: Job) -> None:
+        """Take note that a job has run."""
+        match job:
+            case FlushStore():
+                job.store.finish_flush(job.flush)
+                if job.store.unflushed_messages:
+                    self._engine.dirty.add(job.store)
+                self._engine.on_idle()
+            case StageFrames():
+                self._engine.transactions.staged(job.plans)
+                self._snapshot()
+            case WriteCheckpoint():
+                self._written(job.header)
+            case CollectGarbage():
+                self.phase = Phase.NONE
+            case FillSpare():
+                self._filling = False
+                self._engine.full = self._engine.full or job.no_room
+
+    def want_flush(self) -> None:
+        """Flush all that is published at the next call of :meth:`jobs`."""
+        self._flush_wanted = True
+
+    def _flushes(self, now: int) -> list[Job]:
+        found: list[Job] = []
+        everything, self._flush_wanted = self._flush_wanted, False
+        targets = self._stores if self.phase is Phase.FLUSHING else {}
+        for store in list(self._engine.dirty):
+            due = everything or store.flushed_offset < targets.get(store, 0) or self._is_due(store, now)
+            if due and (flush := store.begin_flush()) is not None:
+                self._engine.dirty.discard(store)
+                found.append(FlushStore(store, flush))
+        return found
+
+    def _is_due(self, store: MessageStore, now: int) -> bool:
+        oldest = store.oldest_unflushed_time
+        policy = ForcePolicy(store.settings.force_messages, store.settings.force_interval)
+        return oldest is not None and policy.due(store.unflushed_messages, now - oldest)
+
+    def _watch_space(self) -> None:
+        """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
+        unflushed = sum(store.unflushed_bytes for store in self._engine.dirty)
+        needed = self._settings.low_water_bytes + unflushed + self._settings.file_bytes
+        self._engine.full = self._engine.filesystem.free_bytes() < needed
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def request_checkpoint(self) -> None:
+        """Begin a checkpoint at the next call of :meth:`jobs`, due or not."""
+        self._requested = True
+
+    def _checkpoint_due(self, now: int) -> bool:
+        engine, settings = self._engine, self._settings
+        if engine.busy or (self._kept and engine.last_lsn == self._kept[-1].lsn):
+            self._requested = False
+            return False
+        if self._requested:
+            return True
+        journaled = engine.journaled_bytes - self._journaled_before
+        if not journaled:
+            return False
+        return journaled >= settings.checkpoint_bytes or now - self._checkpointed_at >= settings.checkpoint_interval
+
+    def _begin(self) -> list[Job]:
+        self._requested = False
+        self._journaled_before = self._engine.journaled_bytes
+        self._checkpointed_at = self._engine.now()
+        previous = self._kept[-1].lsn if self._kept else 0
+        plans = self._engine.transactions.staging_plans(previous)
+        self.phase = Phase.STAGING
+        if plans:
+            return [StageFrames(self._engine, plans)]
+        self._snapshot()
+        return []
+
+    def _snapshot(self) -> None:
+        """All folds at one LSN, in one turn; the rows are encoded later, on the flusher thread."""
+        engine = self._engine
+        lsn = engine.last_lsn
+        self._next = CheckpointHeader(
+            lsn, engine.transactions.needed_from(lsn + 1), engine.start_number, engine.now()
+        )
+        self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
+        self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
+        self._collect_dropped()
+        self.phase = Phase.FORCING
+
+    def _write(self) -> Job:
+        self.phase = Phase.WRITING
+        states = [store.state() for store in self._stores]
+        self._stores = {}
+        return WriteCheckpoint(self._engine.filesystem, self._next, self._folds, states)
+
+    def _written(self, header: CheckpointHeader) -> None:
+        """Two checkpoints are kept; what only older ones needed goes now."""
+        self._kept.append(header)
+        self._folds = {}
+        for store in self._gone:  # only now is all that was appended to them known to be written
+            self._engine.dirty.discard(store)
+            store.discard()
+        self._gone.clear()
+        old = [filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2]]
+        del self._kept[:-2]
+        files, directories = self._garbage
+        self._garbage, self._fresh_garbage = self._fresh_garbage, ([], [])
+        journals = self._engine.journal.take_dead(self._kept[0].needed_from) if len(self._kept) > 1 else []
+        self.phase = Phase.COLLECTING
+        self._collecting = CollectGarbage(self._engine, journals, [*files, *old], directories)
+
+    def _collect_dropped(self) -> None:
+        """What was dropped before this checkpoint goes after the next one, when no kept one refers to it."""
+        files, directories = self._fresh_garbage
+        catalog = self._engine.catalog
+        for store in catalog.stores.values():
+            files += store.take_dropped()
+        directories += [store.directory for store in catalog.deleted]
+        self._gone += catalog.deleted
+        catalog.deleted.clear()
+        for number in self._engine.transactions.ended_files:
+            files.append(filenames.staged_file(number.session, number.serial))
+        self._engine.transactions.ended_files.clear()
+
+    def add_orphans(self, files: list[str], directories: list[str]) -> None:
+        """What recovery found that nothing refers to; it goes like what is dropped from now on."""
+        self._fresh_garbage[0].extend(files)
+        self._fresh_garbage[1].extend(directories)
+
+    # -- inline ------------------------------------------------------------------------------------
+
+    def run_inline(self) -> None:
+        """Run what is due now on this thread, until nothing is left."""
+        while jobs := self.jobs(self._engine.now()):
+            for job in jobs:
+                job.run()
+                self.finish(job)
+
+    def checkpoint_inline(self) -> None:
+        """Write a checkpoint now, on this thread."""
+        self._engine.sync()
+        self.request_checkpoint()
+        self.run_inline()

@@ -1,0 +1,53 @@
+"""Settings of one engine, checked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.constants import (
+    BLOCK,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_JOURNAL_BYTES,
+    JOURNAL_FILE_BYTES,
+    MAX_REQUEST_DATA,
+    MIB,
+)
+from journal.errors import InvalidSetting
+from journal.transaction_limits import TransactionLimits
+
+
+class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in bytes, times in µs.
+
+    ``pool_bytes`` is the memory for tails and staged frames, at most half of it for the latter. ``checkpoint_bytes``
+    of journal or ``checkpoint_interval`` bring a checkpoint. ``low_water_bytes`` of disk beyond what finishing needs
+    must be free, else new work is refused. ``open_files`` bounds the segments held open.
+    """
+
+    pool_bytes: int = 256 * MIB
+    file_bytes: int = JOURNAL_FILE_BYTES
+    checkpoint_bytes: int = CHECKPOINT_JOURNAL_BYTES
+    checkpoint_interval: int = CHECKPOINT_INTERVAL
+    low_water_bytes: int = 256 * MIB
+    open_files: int = 512
+    max_partitions: int = 100_000
+    limits: TransactionLimits = TransactionLimits()
+
+    def check(self) -> JournalSettings:
+        """Return self; raises :class:`InvalidSetting` naming the setting, its value and its range."""
+        for name, low, high in (
+            ("pool_bytes", MIB, 1 << 40),
+            ("file_bytes", 4 * BLOCK, 1 << 34),
+            ("checkpoint_bytes", BLOCK, 1 << 40),
+            ("checkpoint_interval", 1000, 1 << 50),
+            ("low_water_bytes", 0, 1 << 50),
+            ("open_files", 8, 1 << 20),
+            ("max_partitions", 1, 1 << 24),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidSetting(f"{name} is {value}, it must be {low} to {high}; nothing was started")
+        return self
+
+
+assert MAX_REQUEST_DATA < JOURNAL_FILE_BYTES

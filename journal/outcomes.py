@@ -1,0 +1,151 @@
+"""How transactions ended: remembered exactly, until the client has seen it or a durable mark passes.
+
+Pruning by what clients say they have seen is that of RIFL (Lee et al., "Implementing Linearizability at Large
+Scale and Low Latency", 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from journal.errors import OutcomeForgotten
+from journal.record import Placement, TransactionsForgotten
+from journal.transaction import Cause, State, TransactionNumber, Xid
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """How a transaction ended. ``at`` is journal time; ``heuristic`` says that a person or policy forced it."""
+
+    number: TransactionNumber
+    state: State
+    cause: Cause
+    at: int
+    xid: Xid | None = None
+    by: str = ""
+    why: str = ""
+    placements: list[Placement] = []
+    heuristic: bool = False
+    coordinator_told: bool = False
+    owner: str = ""
+    messages: int = 0
+    bytes: int = 0
+
+    def describe(self) -> str:
+        """One clause for error messages: what happened, by whom and why."""
+        verb = "committed" if self.state is State.COMMITTED else "rolled back"
+        by = f" by {self.by}" if self.by else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{verb}{by} ({self.cause.name.lower().replace('_', ' ')}){why}"
+
+
+class _Mark(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps beside the outcomes themselves."""
+
+    session_mark: int
+    forgotten_through: dict[int, int]
+
+
+class OutcomeTable:
+    """Outcomes by number and xid.
+
+    A number that is not in the table is forgotten if its serial is at or below its session's mark, or if its
+    session is unknown and below ``session_mark``; any other unknown number was rolled back (presumed abort).
+    """
+
+    def __init__(self) -> None:
+        self.by_number: dict[TransactionNumber, Outcome] = {}
+        self.by_xid: dict[Xid, TransactionNumber] = {}
+        self.forgotten_through: dict[int, int] = {}
+        self.session_mark = 0
+        self._serials: dict[int, list[int]] = {}
+
+    def remember(self, outcome: Outcome) -> None:
+        """Keep an outcome, or replace what is kept of the same transaction."""
+        if outcome.number not in self.by_number:
+            self._serials.setdefault(outcome.number.session, []).append(outcome.number.serial)
+        self.by_number[outcome.number] = outcome
+        if outcome.xid is not None:
+            self.by_xid[outcome.xid] = outcome.number
+
+    def find(self, number: TransactionNumber) -> Outcome | None:
+        """The outcome, None for a number that never ended here; raises :class:`OutcomeForgotten`."""
+        outcome = self.by_number.get(number)
+        if outcome is None and self.is_forgotten(number):
+            raise OutcomeForgotten(
+                f"how transaction {number} ended is no longer remembered (it ended long ago, or its client said that "
+                "it had seen the outcome); nothing was changed. Its messages, if any, are in the logs"
+            )
+        return outcome
+
+    def is_forgotten(self, number: TransactionNumber) -> bool:
+        """Whether the number is below a mark, so that its absence says nothing."""
+        through = self.forgotten_through.get(number.session)
+        if through is not None:
+            return number.serial <= through
+        return number.session < self.session_mark
+
+    def prune(self, session: int, seen: int) -> None:
+        """The session's client has seen all outcomes up to ``seen``. Forced ones stay until forgotten."""
+        if seen <= self.forgotten_through.get(session, 0):
+            return
+        self.forgotten_through[session] = seen
+        kept = []
+        for serial in self._serials.pop(session, ()):
+            number = TransactionNumber(session, serial)
+            if serial > seen or self.by_number[number].heuristic:
+                kept.append(serial)
+            else:
+                self._drop(number)
+        if kept:
+            self._serials[session] = kept
+
+    def _drop(self, number: TransactionNumber) -> None:
+        outcome = self.by_number.pop(number)
+        if outcome.xid is not None and self.by_xid.get(outcome.xid) == number:
+            del self.by_xid[outcome.xid]
+
+    def judge_trim(self, bound: int, oldest_session: int, at: int) -> TransactionsForgotten | None:
+        """The record that brings the table below ``bound`` outcomes and sessions; None if it is.
+
+        ``oldest_session`` is the lowest number of a session that still lives: the mark does not pass it.
+        """
+        excess = len(self.by_number) - bound
+        mark = self.session_mark
+        if len(self.forgotten_through) > bound:
+            mark = min(sorted(self.forgotten_through)[len(self.forgotten_through) - bound], oldest_session)
+        if excess <= 0 and mark == self.session_mark:
+            return None
+        evicted = (n for n, outcome in self.by_number.items() if not outcome.heuristic)
+        numbers = [(n.session, n.serial) for n, _ in zip(evicted, range(excess + bound // 10), strict=False)]
+        return TransactionsForgotten(numbers if excess > 0 else [], max(mark, self.session_mark), at)
+
+    def forget(self, record: TransactionsForgotten) -> None:
+        """Apply the record that :meth:`judge_trim` or an operator made."""
+        for session, serial in record.numbers:
+            number = TransactionNumber(session, serial)
+            if number in self.by_number:
+                self._drop(number)
+                self._serials[session].remove(serial)
+                if not self._serials[session]:
+                    del self._serials[session]
+            self.forgotten_through[session] = max(serial, self.forgotten_through.get(session, 0))
+        self.session_mark = max(self.session_mark, record.session_mark)
+        for session in [s for s in self.forgotten_through if s < record.session_mark]:
+            del self.forgotten_through[session]
+
+    def snapshot(self) -> Iterator[Any]:
+        """Rows for a checkpoint: the marks, then the outcomes."""
+        return iter([_Mark(self.session_mark, dict(self.forgotten_through)), *self.by_number.values()])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the table by what :meth:`snapshot` gave."""
+        mark, *outcomes = rows
+        restored = msgspec.convert(mark, _Mark)
+        self.__init__()  # type: ignore[misc]
+        self.session_mark, self.forgotten_through = restored.session_mark, restored.forgotten_through
+        for row in outcomes:
+            outcome = msgspec.convert(row, Outcome)
+            self.remember(outcome)

@@ -1,0 +1,370 @@
+"""Starting: read, prove, replay, roll back, begin a new file. ``docs/recovery.md`` has the crash windows.
+
+Pass 1 reads everything that will be relied on and writes nothing, so a refusal leaves all evidence as it was. Then
+what no force is known to cover is written again in place, byte for byte, and forced: after a kill the page cache
+may hold what the disk does not. Pass 2 cuts the logs to the checkpoint and folds the journal above it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from journal import filenames
+from journal.buffers.budget import BudgetAllocator
+from journal.catalog import Catalog
+from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
+from journal.constants import START_STRIDE
+from journal.engine import Engine
+from journal.errors import CorruptJournal
+from journal.filesystem import write_fully
+from journal.housekeeping import Housekeeping
+from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.journal import Journal
+from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, unpack_file_header
+from journal.journal_settings import JournalSettings
+from journal.message_store import MessageStore, StoreState
+from journal.open_files import OpenFiles
+from journal.record import AnyRecord
+from journal.settings import TopicSettings
+from journal.staging import Staging
+from journal.transaction import State
+from journal.transaction_store import JournalTransactionStore
+
+Progress = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found and did. ``notes`` are for the log: what was torn, repaired or fallen back from."""
+
+    seconds: float = 0.0
+    records: int = 0
+    bytes: int = 0
+    partitions: int = 0
+    rolled_back: int = 0
+    in_doubt: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"recovery={self.seconds:.3f}s replayed={self.records} journal_bytes={self.bytes} "
+            f"partitions={self.partitions} rolled_back={self.rolled_back} in_doubt={self.in_doubt}"
+        )
+
+
+def recover(
+    filesystem: IFilesystem,
+    clock: IClock,
+    settings: JournalSettings | None = None,
+    folds: Sequence[IFold] = (),
+    progress: Progress | None = None,
+) -> Engine:
+    """Open a data directory, made if it is empty, and return its engine, ready for work.
+
+    Raises :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has
+    changed but what an earlier recovery would have rewritten identically), or the ``OSError`` of a failed call.
+    """
+    settings = (settings or JournalSettings()).check()
+    filesystem.make_directory("")
+    for name in filenames.DIRECTORIES:
+        filesystem.make_directory(name)
+    filesystem.force_directory("")
+    lock = filesystem.lock(filenames.LOCK)
+    try:
+        return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent).run()
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _silent(_: str) -> None:
+    """Progress that nobody watches."""
+
+
+class _Recovery:
+    """One start."""
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        clock: IClock,
+        settings: JournalSettings,
+        folds: Sequence[IFold],
+        lock: ILock,
+        progress: Progress,
+    ) -> None:
+        self._filesystem = filesystem
+        self._clock = clock
+        self._settings = settings
+        self._progress = progress
+        self._report = RecoveryReport()
+        self._began = clock.monotonic()
+        self._files = OpenFiles(filesystem, settings.open_files)
+        self._allocator = BudgetAllocator(settings.pool_bytes)
+        self._journal = Journal(filesystem, settings.file_bytes)
+        self._catalog = Catalog(self._make_store, self._restore_store)
+        self._catalog.max_partitions = settings.max_partitions
+        self._catalog.make_room = self._flush_everything
+        staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2)
+        transactions = JournalTransactionStore(self._catalog, staging, settings.limits)
+        self._engine = Engine(
+            filesystem, clock, self._journal, self._catalog, transactions, folds, self._files, lock
+        )
+        self._engine.on_flush_wanted = self._flush_everything
+
+    def _make_store(self, number: int, topic: str, index: int, settings: TopicSettings) -> MessageStore:
+        return MessageStore(number, topic, index, settings, self._files, self._allocator)
+
+    def _restore_store(self, state: StoreState) -> MessageStore:
+        return MessageStore.restore(state, self._files, self._allocator)
+
+    # -- the order of things -----------------------------------------------------------------------
+
+    def run(self) -> Engine:
+        """Everything, in order."""
+        self._make_room_on_disk()
+        checkpoint, kept = self._newest_checkpoint()
+        scans = self._pass_one(checkpoint)
+        if scans:
+            self._rewrite_unproven(scans[-1])
+        engine = self._engine
+        engine.housekeeping = Housekeeping(engine, self._settings, kept)
+        at = self._pass_two(checkpoint, scans)
+        self._report.rolled_back = sum(t.state is not State.PREPARED for t in engine.transactions.live.values())
+        engine.set_time(at)
+        self._begin(scans, checkpoint)
+        engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
+        engine.on_flush_wanted = _nothing
+        self._catalog.make_room = _nothing
+        self._sweep(engine.housekeeping)
+        self._report.in_doubt = engine.transactions.in_doubt
+        self._report.partitions = len(self._catalog.stores)
+        self._report.seconds = (self._clock.monotonic() - self._began) / 1e6
+        engine.report = self._report
+        return engine
+
+    def _make_room_on_disk(self) -> None:
+        """On a full disk the ballast goes, so that recovery itself does not fail for want of space."""
+        if self._filesystem.free_bytes() < 2 * self._settings.file_bytes and self._filesystem.exists(
+            filenames.BALLAST
+        ):
+            self._filesystem.unlink(filenames.BALLAST)
+            self._report.notes.append("the disk is nearly full: the ballast file was removed to let recovery finish")
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def _newest_checkpoint(self) -> tuple[Checkpoint | None, list[CheckpointHeader]]:
+        """The newest sound checkpoint, and the headers of it and of the sound one before it, oldest first."""
+        names = self._filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
+        lsns = sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
+        found: Checkpoint | None = None
+        kept: list[CheckpointHeader] = []
+        for lsn in reversed(lsns):
+            try:
+                checkpoint = read_checkpoint(self._filesystem, lsn)
+            except CorruptJournal as error:
+                self._report.notes.append(f"{error}. The checkpoint before it is used")
+                continue
+            found = found or checkpoint
+            kept.insert(0, checkpoint.header)
+            if len(kept) == 2:
+                break
+        if lsns and found is None:
+            raise CorruptJournal(
+                f"none of the {len(lsns)} checkpoints can be read ({self._report.notes[-1]}); nothing was changed. "
+                "Run 'txbroker verify'; restore one from a copy if there is one",
+                filenames.checkpoint_file(lsns[-1]),
+            )
+        return found, kept
+
+    # -- pass 1: read and prove, write nothing -----------------------------------------------------
+
+    def _pass_one(self, checkpoint: Checkpoint | None) -> list[FileScan]:
+        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+        lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+        headers = [self._read_header(lsn) for lsn in lsns]
+        self._check_beginning(headers, checkpoint)
+        scans: list[FileScan] = []
+        for number, header in enumerate(headers):
+            self._progress(f"reading journal file {number + 1} of {len(headers)}")
+            following = headers[number + 1] if number + 1 < len(headers) else None
+            scans.append(self._scan(header, following))
+        last = scans[-1].next_lsn - 1 if scans else 0
+        if checkpoint is not None and last < checkpoint.header.lsn:
+            path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
+            raise CorruptJournal(
+                f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
+                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Run 'txbroker verify'",
+                path,
+                scans[-1].stop if scans else 0,
+            )
+        return scans
+
+    def _read_header(self, lsn: int) -> FileHeader:
+        path = filenames.journal_file(lsn)
+        file = self._filesystem.open(path, writable=False)
+        try:
+            data = file.read(0, FIRST_GROUP)
+        finally:
+            file.close()
+        header = unpack_file_header(data, path)
+        if header.first_lsn != lsn:
+            raise CorruptJournal(
+                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name. Nothing "
+                "was changed",
+                path,
+            )
+        return header
+
+    def _check_beginning(self, headers: list[FileHeader], checkpoint: Checkpoint | None) -> None:
+        if not headers:
+            if checkpoint is not None or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY):
+                raise CorruptJournal(
+                    f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are partitions or "
+                    "checkpoints: the journal is missing. Nothing was changed",
+                    filenames.JOURNAL_DIRECTORY,
+                )
+            return
+        first = headers[0]
+        needed = 1 if checkpoint is None else checkpoint.header.needed_from
+        if first.previous_end > needed:
+            raise CorruptJournal(
+                f"the journal begins at LSN {first.first_lsn}, the one before it (up to {first.previous_end}) is "
+                f"missing, and records from {needed} on are needed. Nothing was changed",
+                filenames.journal_file(first.first_lsn),
+            )
+
+    def _scan(self, header: FileHeader, following: FileHeader | None) -> FileScan:
+        path = filenames.journal_file(header.first_lsn)
+        if following is not None and following.previous_first != header.first_lsn:
+            raise CorruptJournal(
+                f"a journal file is missing between {path} and {filenames.journal_file(following.first_lsn)}, which "
+                f"follows the one of LSN {following.previous_first}. Nothing was changed",
+                path,
+            )
+        end = None if following is None else following.previous_end
+        scan = FileScan(self._read(path), path, header, end)
+        self._journal.adopt(header, path, [(group.header.first_lsn, group.position) for group in scan.located])
+        proof = None
+        if end is not None and scan.next_lsn < end:
+            proof = f"the next file says that it goes on to LSN {end - 1}"
+        elif end is None and (position := scan.proof_beyond()) is not None:
+            proof = f"a later group at {position} proves that it had been forced"
+        if proof is not None:
+            raise CorruptJournal(
+                f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
+                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Run "
+                "'txbroker verify' to see what is affected, 'txbroker repair --dry-run' for what could be kept",
+                path,
+                scan.stop,
+            )
+        if end is None and scan.partial:
+            self._report.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
+        scan.forget_data()
+        return scan
+
+    def _read(self, path: str) -> bytes:
+        file = self._filesystem.open(path, writable=False)
+        try:
+            return bytes(file.read(0, file.size()))
+        finally:
+            file.close()
+
+    # -- between the passes ------------------------------------------------------------------------
+
+    def _rewrite_unproven(self, scan: FileScan) -> None:
+        """Make true on disk what was only read from the page cache, perhaps."""
+        unproven = scan.unproven(self._filesystem_bytes(scan.path))
+        if not unproven:
+            return
+        file = self._filesystem.open(scan.path)
+        try:
+            for position, end in unproven:
+                write_fully(file, position, [file.read(position, end - position)])
+            file.force()
+        finally:
+            file.close()
+
+    def _filesystem_bytes(self, path: str) -> int:
+        file = self._filesystem.open(path, writable=False)
+        try:
+            return int(file.size())
+        finally:
+            file.close()
+
+    # -- pass 2: fold ------------------------------------------------------------------------------
+
+    def _pass_two(self, checkpoint: Checkpoint | None, scans: list[FileScan]) -> int:
+        """Fold checkpoint and journal; return the journal time reached."""
+        at, from_lsn = 0, 0
+        engine = self._engine
+        if checkpoint is not None:
+            at, from_lsn = checkpoint.header.at, checkpoint.header.lsn + 1
+            for fold in engine.folds:
+                if fold.name in checkpoint.folds:
+                    fold.restore(checkpoint.folds[fold.name])
+            self._catalog.restore_stores(checkpoint.stores)
+            for store in self._catalog.stores.values():
+                store.cut()
+        for lsn, record, data in self._records(scans, from_lsn):
+            engine.replay(lsn, record, data)
+            at = max(at, record.at)
+        return at
+
+    def _records(self, scans: list[FileScan], from_lsn: int) -> Iterator[tuple[int, AnyRecord, memoryview]]:
+        for number, scan in enumerate(scans):
+            if scan.next_lsn <= from_lsn:
+                continue
+            self._progress(f"replaying journal file {number + 1} of {len(scans)}")
+            data = self._read(scan.path)
+            self._report.bytes += scan.stop
+            for lsn, unpacked in scan.records(data, from_lsn):
+                self._report.records += 1
+                yield lsn, unpacked.record, unpacked.data
+
+    def _flush_everything(self) -> None:
+        for store in self._catalog.stores.values():
+            job = store.begin_flush()
+            if job is not None:
+                job.run()
+                store.finish_flush(job)
+
+    # -- the new start -----------------------------------------------------------------------------
+
+    def _begin(self, scans: list[FileScan], checkpoint: Checkpoint | None) -> None:
+        """A new file above everything there ever was; then the record that rolls active transactions back."""
+        end = scans[-1].next_lsn if scans else 1
+        highest = scans[-1].header.first_lsn if scans else 0
+        first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE
+        started = max(scans[-1].header.start if scans else 0, checkpoint.header.start if checkpoint else 0)
+        if not self._journal.spare_exists():
+            self._journal.fill_spare()
+        self._journal.open_first(started + 1, secrets.randbits(32), first_lsn, end)
+        self._engine.started(started + 1, first_lsn)
+        self._engine.sync()
+
+    def _sweep(self, housekeeping: Housekeeping) -> None:
+        """Find files that nothing refers to; unfinished ones go now, others after checkpoints."""
+        filesystem = self._filesystem
+        for directory in (filenames.CHECKPOINT_DIRECTORY, filenames.STAGED_DIRECTORY):
+            for name in filesystem.list_directory(directory):
+                if filenames.is_temporary(name):
+                    filesystem.unlink(f"{directory}/{name}")
+        live = {(n.session, n.serial) for n in self._engine.transactions.live}
+        staged = [
+            f"{filenames.STAGED_DIRECTORY}/{name}"
+            for name in filesystem.list_directory(filenames.STAGED_DIRECTORY)
+            if (found := filenames.parse_staged_file(name)) and (found.session, found.serial) not in live
+        ]
+        partitions = [
+            f"{filenames.PARTITION_DIRECTORY}/{name}"
+            for name in filesystem.list_directory(filenames.PARTITION_DIRECTORY)
+            if (parsed := filenames.parse_partition_directory(name)) and parsed.number not in self._catalog.stores
+        ]
+        housekeeping.add_orphans(staged, partitions)
+
+
+def _nothing(*_: object) -> None:
+    """A hook that nobody has set."""

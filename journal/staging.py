@@ -1,0 +1,163 @@
+"""Frames of undecided transactions: in memory within a budget, else in the journal or in a staged file.
+
+A staged file holds the frames of all a transaction's adds, one after the other from the first, as far as it goes.
+A checkpoint writes there what lies below the checkpoint before it, so the journal below that can go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from journal import filenames
+from journal.buffers import BudgetAllocator
+from journal.errors import CorruptJournal, InvalidFrame, MemoryExhausted
+from journal.filesystem import write_fully
+from journal.frame import check_run
+from journal.interfaces import IFilesystem
+from journal.journal import Journal
+from journal.transaction import TransactionNumber
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` if staged."""
+
+    partition: int
+    count: int
+    size: int
+    lsn: int
+    position: int
+
+
+@dataclass(slots=True)
+class Staged:
+    """The frames of one transaction. ``held`` are those in memory, by entry number."""
+
+    entries: list[Entry] = field(default_factory=list)
+    held: dict[int, bytes] = field(default_factory=dict)
+    file_entries: int = 0
+    """How many of the entries, from the first, are in the staged file."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of frames staged in all."""
+        return self.entries[-1].position + self.entries[-1].size if self.entries else 0
+
+
+class StagingPlan(msgspec.Struct, frozen=True):
+    """What a checkpoint has to write to a transaction's staged file."""
+
+    number: TransactionNumber
+    entries: list[Entry]
+    held: dict[int, bytes]
+    """Frames by LSN, of those entries that are in memory."""
+    through: int
+    """How many entries the staged file holds afterwards."""
+
+
+class Staging:
+    """Where staged frames are: holds them, spills them, reads them back.
+
+    ``budget`` bounds the bytes in memory; they are counted by the allocator too.
+    """
+
+    def __init__(self, filesystem: IFilesystem, journal: Journal, allocator: BudgetAllocator, budget: int) -> None:
+        self._filesystem = filesystem
+        self._journal = journal
+        self._allocator = allocator
+        self._budget = budget
+        self._cached: tuple[int, list[Any]] = (0, [])
+        self.held_bytes = 0
+
+    def hold(self, staged: Staged, partition: int, count: int, frames: bytes, lsn: int) -> None:
+        """Take in one add's frames; what the budget has no room for is read back from the journal later."""
+        size = len(frames)
+        staged.entries.append(Entry(partition, count, size, lsn, staged.bytes))
+        if self.held_bytes + size > self._budget:
+            return
+        try:
+            self._allocator.reserve(size)
+        except MemoryExhausted:
+            return
+        self.held_bytes += size
+        staged.held[len(staged.entries) - 1] = frames
+
+    def release(self, staged: Staged) -> None:
+        """The transaction has been decided and applied: give its memory back."""
+        for frames in staged.held.values():
+            self._allocator.unreserve(len(frames))
+            self.held_bytes -= len(frames)
+        staged.held.clear()
+
+    def load(self, number: TransactionNumber, staged: Staged, index: int) -> bytes | memoryview:
+        """The frames of one entry, from wherever they are; raises :class:`CorruptJournal` if not as written."""
+        frames = staged.held.get(index)
+        if frames is not None:
+            return frames
+        entry = staged.entries[index]
+        if index < staged.file_entries:
+            return self._load_staged(number, entry)
+        return self.load_journaled(entry)
+
+    def _load_staged(self, number: TransactionNumber, entry: Entry) -> bytes:
+        path = filenames.staged_file(number.session, number.serial)
+        file = self._filesystem.open(path, writable=False)
+        try:
+            data: bytes = file.read(entry.position, entry.size)
+        finally:
+            file.close()
+        _check(data, entry, path)
+        return data
+
+    def load_journaled(self, entry: Entry) -> memoryview:
+        """The frames of an entry from the journal; keeps the last group read, as neighbours share one."""
+        first, records = self._cached
+        if not first <= entry.lsn < first + len(records):
+            first, records = self._cached = self._journal.group_records(entry.lsn)
+        data: memoryview = records[entry.lsn - first].data
+        return data
+
+    def plan(self, number: TransactionNumber, staged: Staged, through_lsn: int) -> StagingPlan | None:
+        """What must go to the staged file so that the journal up to ``through_lsn`` is not needed for it."""
+        done = staged.file_entries
+        through = done
+        while through < len(staged.entries) and staged.entries[through].lsn <= through_lsn:
+            through += 1
+        if through == done:
+            return None
+        entries = staged.entries[done:through]
+        held = {staged.entries[n].lsn: staged.held[n] for n in range(done, through) if n in staged.held}
+        return StagingPlan(number, entries, held, through)
+
+    def write(self, plan: StagingPlan) -> None:
+        """Write and force what a plan says. (Flusher thread.) The directory is forced by the caller."""
+        path = filenames.staged_file(plan.number.session, plan.number.serial)
+        file = self._filesystem.open(path, create=True)
+        try:
+            for entry in plan.entries:
+                frames = plan.held.get(entry.lsn)
+                if frames is None:
+                    first, records = self._journal.group_records(entry.lsn)
+                    write_fully(file, entry.position, [records[entry.lsn - first].data])
+                else:
+                    write_fully(file, entry.position, [frames])
+            file.force()
+        finally:
+            file.close()
+
+
+def _check(data: bytes, entry: Entry, path: str) -> None:
+    try:
+        sound = len(data) == entry.size and check_run(data, max(entry.size, 1)) == entry.count
+    except InvalidFrame:
+        sound = False
+    if not sound:
+        raise CorruptJournal(
+            f"{path}: the {entry.size} bytes at {entry.position} are not the {entry.count} messages staged there. The "
+            "transaction cannot be committed as it was prepared; nothing was changed. Restore the file from a copy, or "
+            "roll the transaction back",
+            path,
+            entry.position,
+        )

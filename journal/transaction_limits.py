@@ -1,0 +1,21 @@
+"""What undecided transactions may take."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.constants import MIB
+
+
+class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on transactions. Over one of them an add or begin is refused with ``LimitExceeded``.
+
+    ``outcomes`` is how many ended transactions are remembered, beside the forced ones.
+    """
+
+    transactions: int = 200_000
+    messages: int = 10_000_000
+    bytes: int = 1024 * MIB
+    total_messages: int = 100_000_000
+    total_bytes: int = 16 * 1024 * MIB
+    outcomes: int = 100_000

@@ -1,0 +1,91 @@
+"""One undecided transaction, in memory and in a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from journal.record import PartitionOffset
+from journal.staging import Entry, Staged
+from journal.transaction import State, Totals, TransactionNumber, Xid
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """A transaction that is active, doomed or prepared. ``began`` and ``prepared_at`` are journal time."""
+
+    number: TransactionNumber
+    began: int
+    owner: str = ""
+    xid: Xid | None = None
+    state: State = State.ACTIVE
+    prepared_at: int = 0
+    messages: int = 0
+    requests: int = 0
+    checksum: int = 0
+    staged: Staged = field(default_factory=Staged)
+    offsets: list[tuple[str, PartitionOffset]] = field(default_factory=list)
+    partitions: set[int] = field(default_factory=set)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of frames added so far."""
+        return self.staged.bytes
+
+    @property
+    def totals(self) -> Totals:
+        """What has arrived, to be compared with what the client says it sent."""
+        return Totals(self.messages, self.requests, self.checksum)
+
+
+class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
+    """A transaction in a checkpoint. Frames are in the staged file, the other entries' in the journal."""
+
+    number: TransactionNumber
+    began: int
+    owner: str
+    xid: Xid | None
+    state: State
+    prepared_at: int
+    totals: Totals
+    entries: list[Entry]
+    file_entries: int
+    offsets: list[tuple[str, PartitionOffset]]
+
+    @classmethod
+    def of(cls, transaction: Transaction) -> TransactionRow:
+        """The row of a transaction as it is now."""
+        return cls(
+            transaction.number,
+            transaction.began,
+            transaction.owner,
+            transaction.xid,
+            transaction.state,
+            transaction.prepared_at,
+            transaction.totals,
+            list(transaction.staged.entries),
+            transaction.staged.file_entries,
+            list(transaction.offsets),
+        )
+
+    @classmethod
+    def transaction(cls, row: Any) -> Transaction:
+        """The transaction of a row; all its frames are on disk."""
+        self = msgspec.convert(row, cls)
+        staged = Staged(self.entries, {}, self.file_entries)
+        return Transaction(
+            self.number,
+            self.began,
+            self.owner,
+            self.xid,
+            self.state,
+            self.prepared_at,
+            self.totals.messages,
+            self.totals.requests,
+            self.totals.checksum,
+            staged,
+            self.offsets,
+            {entry.partition for entry in self.entries},
+        )

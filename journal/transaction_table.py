@@ -1,0 +1,338 @@
+"""Which transactions there are: the fold over their records. Judging what may happen is the store's business.
+
+Live ones with all that they hold (frames, xids, offsets, partitions), ended ones as remembered outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from crc32c import crc32c
+from zope.interface import implementer
+
+from journal.applying import SlicedApply
+from journal.catalog import Catalog
+from journal.errors import UnknownTransaction
+from journal.interfaces import IFold
+from journal.message_store import MessageStore
+from journal.outcomes import Outcome, OutcomeTable
+from journal.record import (
+    AnyRecord,
+    CoordinatorTold,
+    Placement,
+    Started,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+    TransactionsForgotten,
+)
+from journal.staging import Staging, StagingPlan
+from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transaction_state import Transaction, TransactionRow
+
+_FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
+_UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
+
+
+class Accepting(Protocol):
+    """What the store needs of the engine."""
+
+    forced_lsn: int
+
+    def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Journal and apply a decision."""
+
+    def now(self) -> int:
+        """Journal time."""
+
+    def touched(self, stores: Sequence[MessageStore]) -> None:
+        """Show these stores' ends with the record that was queued last."""
+
+    def applied(self, lsn: int, stores: list[MessageStore]) -> None:
+        """A large commit is in all its stores."""
+
+    def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
+        """Memory is short; these stores have something to flush."""
+
+
+@implementer(IFold)
+class TransactionTable:
+    """The transactions of one engine, as its journal has them."""
+
+    name = "transactions"
+    handles = (
+        Started,
+        TransactionAdded,
+        TransactionOffsetsAdded,
+        TransactionPrepared,
+        TransactionCommitted,
+        TransactionRolledBack,
+        TransactionsForgotten,
+        CoordinatorTold,
+    )
+
+    def __init__(self, catalog: Catalog, staging: Staging) -> None:
+        self._catalog = catalog
+        self.staging = staging
+        self.live: dict[TransactionNumber, Transaction] = {}
+        self.live_xids: dict[Xid, TransactionNumber] = {}
+        self.outcomes = OutcomeTable()
+        self.applying: SlicedApply | None = None
+        self.ended_files: list[TransactionNumber] = []
+        """Decided transactions that have staged files; the checkpoint takes them."""
+        self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
+        self._partitions: dict[int, int] = {}
+        self._totals = [0, 0]
+        self._engine: Accepting
+
+    def bind(self, engine: Accepting) -> None:
+        """Say through whom decisions are accepted."""
+        self._engine = engine
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def find(self, xid: Xid) -> TransactionNumber:
+        """The number of the live or remembered transaction with that xid."""
+        number = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
+        if number is None:
+            raise UnknownTransaction(
+                f"no transaction with xid {xid} is live or remembered here; nothing was changed. It was never prepared, "
+                "was rolled back with its session, or ended and was forgotten"
+            )
+        return number
+
+    def outcome(self, number: TransactionNumber) -> Outcome:
+        """How a transaction that is not live ended; one unknown above the mark was rolled back."""
+        found = self.outcomes.find(number)
+        return found or Outcome(number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed")
+
+    def pending_offset(self, group: str, partition: int) -> Transaction | None:
+        """The prepared transaction that holds a group's position in a partition."""
+        number = self._pending_offsets.get((group, partition))
+        return None if number is None else self.live[number]
+
+    def holds_partition(self, partition: int) -> TransactionNumber | None:
+        """An undecided transaction with messages for the partition."""
+        if partition not in self._partitions:
+            return None
+        return next(number for number, t in self.live.items() if partition in t.partitions)
+
+    def listing(
+        self, states: Sequence[State], after: tuple[int, int], limit: int
+    ) -> tuple[list[Transaction | Outcome], bool]:
+        """Transactions in these states (none: the undecided ones) beyond ``after``, by number; and if there are more."""
+        wanted = states or _UNDECIDED
+        everything: list[Transaction | Outcome] = [*self.live.values(), *self.outcomes.by_number.values()]
+        found = [t for t in everything if t.state in wanted and t.number > after]
+        found.sort(key=lambda t: t.number)
+        return found[:limit], len(found) > limit
+
+    def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
+        """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached."""
+        transaction = self.live[number]
+        found, size = [], 0
+        for index, entry in enumerate(transaction.staged.entries):
+            if found and size + entry.size > max_bytes:
+                break
+            found.append((entry.partition, bytes(self.staging.load(number, transaction.staged, index))))
+            size += entry.size
+        return found
+
+    @property
+    def in_doubt(self) -> int:
+        """How many transactions are prepared."""
+        return sum(t.state is State.PREPARED for t in self.live.values())
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
+        """Take one record into the state."""
+        match record:
+            case TransactionAdded():
+                transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+                self._prune(record.session, record.seen)
+                self._stage(transaction, record, bytes(data), lsn)
+            case TransactionOffsetsAdded():
+                transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+                self._prune(record.session, record.seen)
+                transaction.requests += 1
+                transaction.offsets += [(record.group, offset) for offset in record.offsets]
+            case TransactionPrepared():
+                self._prepared(record)
+            case TransactionCommitted():
+                self._committed(lsn, record)
+            case TransactionRolledBack():
+                self._rolled_back(record)
+            case Started():
+                for number in [n for n, t in self.live.items() if t.state is not State.PREPARED]:
+                    self._end(number)
+            case TransactionsForgotten():
+                self.outcomes.forget(record)
+            case CoordinatorTold():
+                self._told(record)
+
+    def _begin(self, session: int, serial: int, at: int, xid: Xid | None, owner: str) -> Transaction:
+        number = TransactionNumber(session, serial)
+        transaction = self.live.get(number)
+        if transaction is None:
+            transaction = self.live[number] = Transaction(number, at, owner)
+            if xid is not None:
+                transaction.xid = xid
+                self.live_xids[xid] = number
+        return transaction
+
+    def _stage(self, transaction: Transaction, record: TransactionAdded, frames: bytes, lsn: int) -> None:
+        self.staging.hold(transaction.staged, record.partition, record.count, frames, lsn)
+        if record.partition not in transaction.partitions:
+            transaction.partitions.add(record.partition)
+            self._partitions[record.partition] = self._partitions.get(record.partition, 0) + 1
+        transaction.requests += 1
+        transaction.messages += record.count
+        transaction.checksum = crc32c(frames, transaction.checksum)
+        self._totals[0] += record.count
+        self._totals[1] += len(frames)
+
+    def _prepared(self, record: TransactionPrepared) -> None:
+        transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+        self._prune(record.session, record.seen)
+        transaction.state = State.PREPARED
+        transaction.prepared_at = record.at
+        if transaction.xid is None:
+            transaction.xid = record.xid
+            self.live_xids[record.xid] = transaction.number
+        for group, offset in transaction.offsets:
+            self._pending_offsets[group, offset.partition] = transaction.number
+
+    def _committed(self, lsn: int, record: TransactionCommitted) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
+        self._prune(record.session, record.seen)
+        self._remember(State.COMMITTED, record, transaction, record.placements)
+        self.applying = SlicedApply(lsn, record, transaction, self.staging, self._catalog)
+        if self.applying.is_small:
+            self.continue_apply(at_once=True)
+
+    def continue_apply(self, at_once: bool = False) -> None:
+        """Apply the next slice of the commit under way. ``at_once``: in the turn in which it was accepted."""
+        applying = self.applying
+        assert applying is not None
+        if not applying.step(forced=self._engine.forced_lsn >= applying.lsn):
+            if applying.short_of_memory:
+                self._engine.want_flush(applying.stores)
+            return
+        self.applying = None
+        if at_once:
+            self._engine.touched(applying.stores)
+        else:
+            self._engine.applied(applying.lsn, applying.stores)
+
+    def _rolled_back(self, record: TransactionRolledBack) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self._end(number) or Transaction(number, record.at)
+        self._remember(State.ROLLED_BACK, record, transaction, [])
+
+    def _remember(
+        self,
+        state: State,
+        record: TransactionCommitted | TransactionRolledBack,
+        transaction: Transaction,
+        placements: list[Placement],
+    ) -> None:
+        self.outcomes.remember(
+            Outcome(
+                number=transaction.number,
+                state=state,
+                cause=record.cause,
+                at=record.at,
+                xid=transaction.xid,
+                by=record.by,
+                why=record.why,
+                placements=placements,
+                heuristic=transaction.state is State.PREPARED and record.cause in _FORCED_BY_HAND,
+                owner=transaction.owner,
+                messages=transaction.messages,
+                bytes=transaction.bytes,
+            )
+        )
+
+    def _end(self, number: TransactionNumber, keep_frames: bool = False) -> Transaction | None:
+        """Take a transaction out of the live ones, with all that it held."""
+        transaction = self.live.pop(number, None)
+        if transaction is None:
+            return None
+        if transaction.xid is not None:
+            self.live_xids.pop(transaction.xid, None)
+        for group, offset in transaction.offsets:
+            if self._pending_offsets.get((group, offset.partition)) == number:
+                del self._pending_offsets[group, offset.partition]
+        for partition in transaction.partitions:
+            self._partitions[partition] -= 1
+            if not self._partitions[partition]:
+                del self._partitions[partition]
+        self._totals[0] -= transaction.messages
+        self._totals[1] -= transaction.bytes
+        if transaction.staged.file_entries:
+            self.ended_files.append(number)
+        if not keep_frames:
+            self.staging.release(transaction.staged)
+        return transaction
+
+    def _prune(self, session: int, seen: int) -> None:
+        if seen:
+            self.outcomes.prune(session, seen)
+
+    def _told(self, record: CoordinatorTold) -> None:
+        outcome = self.outcomes.by_number.get(TransactionNumber(record.session, record.serial))
+        if outcome is not None:
+            self.outcomes.remember(msgspec.structs.replace(outcome, coordinator_told=True))
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[Any]:
+        """Rows: how many are live, each of them, then the outcomes."""
+        live = [TransactionRow.of(transaction) for transaction in self.live.values()]
+        return iter([len(live), *live, *self.outcomes.snapshot()])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        iterator = iter(rows)
+        for _ in range(next(iterator)):
+            transaction = TransactionRow.transaction(next(iterator))
+            self.live[transaction.number] = transaction
+            if transaction.xid is not None:
+                self.live_xids[transaction.xid] = transaction.number
+            if transaction.state is State.PREPARED:
+                for group, offset in transaction.offsets:
+                    self._pending_offsets[group, offset.partition] = transaction.number
+            for partition in transaction.partitions:
+                self._partitions[partition] = self._partitions.get(partition, 0) + 1
+            self._totals[0] += transaction.messages
+            self._totals[1] += transaction.bytes
+        self.outcomes.restore(iterator)
+
+    def staging_plans(self, through_lsn: int) -> list[StagingPlan]:
+        """What must be written to staged files so that the journal up to ``through_lsn`` can go."""
+        plans = (self.staging.plan(t.number, t.staged, through_lsn) for t in self.live.values())
+        return [plan for plan in plans if plan is not None]
+
+    def staged(self, plans: list[StagingPlan]) -> None:
+        """The plans have been written and forced."""
+        for plan in plans:
+            transaction = self.live.get(plan.number)
+            if transaction is None:
+                self.ended_files.append(plan.number)
+            else:
+                transaction.staged.file_entries = plan.through
+
+    def needed_from(self, lsn: int) -> int:
+        """The lowest LSN at or below ``lsn`` whose journal record some live transaction still needs."""
+        firsts = [
+            t.staged.entries[t.staged.file_entries].lsn
+            for t in self.live.values()
+            if t.staged.file_entries < len(t.staged.entries)
+        ]
+        return min([lsn, *firsts])
