@@ -90,14 +90,16 @@ class SegmentList:
         unlinked. Raises :class:`journal.errors.CorruptSegment`, before anything is changed, for a file that
         is missing or shorter than it was: its bytes had been forced.
         """
-        names = filesystem.list_directory(self.directory) if filesystem.exists(self.directory) else []
+        try:
+            names = filesystem.list_directory(self.directory)
+        except FileNotFoundError:
+            names = []  # never flushed; or gone, which is found out below
         present = set(names)
-        for segment in self.segments:
-            _check_file(filesystem, segment, present)
+        sizes = [_checked_size(filesystem, segment, present) for segment in self.segments]
         early, late = self._strangers(names, end_offset)
         for path in late:
             filesystem.unlink(path)
-        if self.segments:
+        if self.segments and sizes[-1] > self.segments[-1].size:
             _truncate(filesystem, self.segments[-1])
         return early
 
@@ -114,11 +116,11 @@ class SegmentList:
         return early, late
 
 
-def _check_file(filesystem: IFilesystem, segment: Segment, names: set[str]) -> None:
-    last = segment.end_offset - 1
-    if segment.path.rpartition("/")[2] not in names:
+def _checked_size(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
+    path, last = segment.path, segment.end_offset - 1
+    if path.rpartition("/")[2] not in names:
         raise segment.corrupt("the file is missing", 0, segment.base_offset, last)
-    file = filesystem.open(segment.path, writable=False)
+    file = filesystem.open(path, writable=False)
     try:
         size = file.size()
     finally:
@@ -126,12 +128,12 @@ def _check_file(filesystem: IFilesystem, segment: Segment, names: set[str]) -> N
     if size < segment.size:
         what = f"the file ends there, {segment.size} bytes had been forced"
         raise segment.corrupt(what, size, segment.base_offset, last)
+    return int(size)
 
 
 def _truncate(filesystem: IFilesystem, segment: Segment) -> None:
     file = filesystem.open(segment.path)
     try:
-        if file.size() > segment.size:
-            file.truncate(segment.size)
+        file.truncate(segment.size)
     finally:
         file.close()
