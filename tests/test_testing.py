@@ -125,6 +125,19 @@ def test_bytes_written_where_the_file_was_cut_survive_only_with_the_cut():
     assert {data[:1] + data[4999:] for data in outcomes(fs, whole)} == {b"aa", b"", b"\0", b"b"}
 
 
+def test_the_page_that_a_cut_ends_in_stays_in_place_and_may_be_written_without_the_cut():
+    fs = MemoryFilesystem()
+    file = new_file(fs)
+    file.write_some(0, [b"a" * 5_000])
+    file.force()
+    file.truncate(1_000)
+    file.write_some(500, [b"b" * 10])
+    found = {(data[500:501], data[1_000:1_001], data[4_999:]) for data in outcomes(fs, whole)}
+    cut = {(b"a", b"", b""), (b"b", b"", b"")}
+    torn = (b"b", b"a", b"a")
+    assert found == {*cut, torn, (b"a", b"a", b"a"), (b"a", b"\0", b"a"), (b"b", b"\0", b"a")}
+
+
 def test_the_extremes_keep_nothing_or_everything():
     fs = MemoryFilesystem()
     file = new_file(fs)
@@ -170,6 +183,10 @@ def test_what_a_crash_left_is_durable():
     left = fs.crash_clone(3, survive=0.7)
     again = outcomes(left, lambda clone: [(name, whole(clone, name)) for name in listing(clone)].__repr__())
     assert again == {repr([(name, whole(left, name)) for name in listing(left)])}
+    before = whole(left)
+    left.open("a").write_some(0, [b"y" * 50_000])
+    assert before != b"y" * 50_000
+    assert whole(left.crash_clone(0, survive=0)) == before
 
 
 def test_a_clone_has_no_part_in_what_happens_later():
@@ -185,6 +202,15 @@ def test_a_clone_has_no_part_in_what_happens_later():
     clones[1].open("a").write_some(0, [b"c"])
     assert whole(clones[0]) == b"a"
     assert file.read(0, 1) == b"b"
+
+
+def test_a_clone_does_not_find_what_was_written_after_it_was_made():
+    fs = MemoryFilesystem()
+    file = new_file(fs)
+    file.write_some(0, [page(b"a")])
+    killed = fs.kill_clone()
+    file.write_some(0, [page(b"b")])
+    assert {data[:1] for data in outcomes(killed, whole)} == {b"", b"\0", b"a"}
 
 
 def test_a_killed_process_leaves_all_readable_and_nothing_more_durable():
@@ -262,6 +288,21 @@ def test_a_cut_makes_lost_pages_go_for_good():
     assert outcomes(fs, whole) == {bytes(PAGE + 10)}
 
 
+def test_a_cut_that_is_durable_keeps_older_bytes_from_coming_back_where_a_force_failed():
+    fs = MemoryFilesystem()
+    plan = FaultPlan([Fault(Operation.FORCE, nth=2)])
+    file = new_file(FaultFilesystem(fs, plan))
+    write_fully(file, 0, [page(b"o")])
+    file.force()
+    file.truncate(0)
+    write_fully(file, 0, [page(b"n")])
+    with pytest.raises(OSError, match="as planned"):
+        file.force()
+    file.force()
+    assert {data for data in outcomes(fs, whole) if len(set(data)) == 1} == {page(b"\0"), page(b"n")}
+    assert not any(b"o" in data for data in outcomes(fs, whole))
+
+
 def test_a_lost_page_does_not_come_back_over_one_written_and_forced_later():
     fs, file = failed_force()
     write_fully(file, 0, [page(b"x") * 2])
@@ -329,6 +370,15 @@ class ContentMachine(RuleBasedStateMachine):
         for position in range(0, min(len(data) for data in self.history), 97):
             if len({data[position] for data in self.history}) == 1:
                 assert found[position] == self.data[position]
+
+    @invariant()
+    def beyond_the_end_of_a_clone_there_is_nothing(self):
+        self.seed += 1
+        clone = self.fs.crash_clone(self.seed)
+        file = clone.open("a")
+        size = file.size()
+        file.truncate(size + 5 * PAGE)
+        assert file.read(size, 6 * PAGE) == bytes(5 * PAGE)
 
     @invariant()
     def the_extremes_are_exact(self):
@@ -409,6 +459,27 @@ def test_recycled_files_never_lose_both_of_their_names():
         assert sorted(text for _, text in contents(clone)) == ["1", "spare"]
 
 
+def test_a_name_that_changed_hands_twice_costs_nobody_his_file():
+    fs = durable("x", "y", "z")
+    for old, new in (("x", "p"), ("y", "x"), ("x", "q"), ("z", "x")):
+        fs.rename(old, new)
+    for clone in (fs.crash_clone(seed, 0.5) for seed in SEEDS):
+        assert sorted(text for _, text in contents(clone)) == ["x", "y", "z"]
+
+
+def test_a_forced_move_is_not_undone_by_an_older_file_that_it_replaced():
+    fs = durable()
+    fs.make_directory("d")
+    fs.open("d/a", create=True).write_some(0, [b"new"])
+    fs.open("d/a").force()
+    fs.force_directory("d")
+    fs.force_directory("")
+    fs.open("a", create=True)
+    fs.rename("d/a", "a")
+    fs.force_directory("d")
+    assert outcomes(fs, whole) == {b"new"}
+
+
 def test_a_directory_vanishes_with_all_that_was_forced_inside_unless_its_own_name_was():
     fs = durable()
     fs.make_directory("d")
@@ -436,6 +507,16 @@ def test_a_move_to_another_directory_is_durable_when_either_is_forced():
         fs.force_directory(forced)
         fs.rename("d/b", "d/c")
         assert outcomes(fs, lambda c: (c.exists("a"), listing(c, "d"))) == {(False, ("b",)), (False, ("c",))}
+
+
+def test_a_file_moved_into_a_new_directory_of_a_new_directory_is_somewhere():
+    fs = durable("a")
+    fs.make_directory("d")
+    fs.make_directory("d/e")
+    fs.rename("a", "d/e/b")
+    assert outcomes(fs, lambda c: c.exists("a") + c.exists("d/e/b")) == {1}
+    fs.force_directory("")
+    assert outcomes(fs, lambda c: whole(c, "d/e/b")) == {b"a"}
 
 
 def test_a_file_moved_out_survives_the_removal_of_its_directory():
