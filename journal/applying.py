@@ -19,7 +19,12 @@ class SlicedApply:
     """
 
     def __init__(
-        self, lsn: int, record: TransactionCommitted, transaction: Transaction, staging: Staging, catalog: Catalog
+        self,
+        lsn: int,
+        record: TransactionCommitted,
+        transaction: Transaction,
+        staging: Staging,
+        catalog: Catalog,
     ) -> None:
         self.lsn = lsn
         self.short_of_memory = False

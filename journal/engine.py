@@ -49,6 +49,12 @@ class Housekeeps(Protocol):
     def want_flush(self) -> None:
         """Flush all that may be."""
 
+    def run_inline(self) -> None:
+        """Run what is due on this thread."""
+
+    def checkpoint_inline(self) -> None:
+        """Write a checkpoint on this thread."""
+
 
 def _nothing(*_: object) -> None:
     """A hook that nobody has set."""
@@ -85,7 +91,7 @@ class Engine:
         self.folds: tuple[IFold, ...] = (catalog, transactions, *folds)
         self._routes = _routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
-        self._append_routes = tuple(fold for fold in self._routes.get(Messages, ()) if fold is not catalog)
+        self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
         self.forced_lsn = 0
         self.start_number = 0

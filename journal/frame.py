@@ -124,16 +124,22 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME) -> int:
     position = messages = 0
     while position < end:
         if end - position < HEADER_BYTES:
-            raise InvalidFrame(f"{end - position} bytes at {position} are too few for a frame; nothing was stored")
+            raise InvalidFrame(
+                f"{end - position} bytes at {position} are too few for a frame; nothing was stored"
+            )
         length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
         if length > limit:
-            raise MessageTooLarge(f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored")
+            raise MessageTooLarge(
+                f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
+            )
         if length < HEADER_BYTES or length > end - position:
             raise InvalidFrame(
                 f"frame at {position} says {length} bytes, {end - position} are there; nothing was stored"
             )
         if offset:
-            raise InvalidFrame(f"frame at {position} has offset {offset}, it must come as 0; nothing was stored")
+            raise InvalidFrame(
+                f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
+            )
         frame = view[position : position + length]
         if crc32c(frame[CRC_START:]) != crc:
             raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
@@ -147,13 +153,17 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME) -> int:
 def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> int:
     """Check flag, attribute and count of one frame whose length and checksum are right; return its count."""
     if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
-        raise InvalidFrame(f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored")
+        raise InvalidFrame(
+            f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored"
+        )
     if HEADER_BYTES + attribute_length > len(frame) or attribute_length > MAX_ATTRIBUTE:
         raise InvalidFrame(f"frame at {position} says {attribute_length} attribute bytes; nothing was stored")
     if flag & WRAPPER:
         inner = count_inner(frame[HEADER_BYTES + attribute_length :])
         if inner != count or flag & TOMBSTONE or attribute_length:
-            raise InvalidFrame(f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored")
+            raise InvalidFrame(
+                f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored"
+            )
         return count
     if count != 1:
         raise InvalidFrame(f"frame at {position} says {count} messages, it is one; nothing was stored")
@@ -166,7 +176,9 @@ def _check_attribute(attribute: memoryview, position: int) -> None:
     try:
         _decode_attribute(attribute)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidFrame(f"key and headers of the frame at {position}: {error}; nothing was stored") from error
+        raise InvalidFrame(
+            f"key and headers of the frame at {position}: {error}; nothing was stored"
+        ) from error
 
 
 def count_inner(payload: memoryview) -> int:
@@ -179,9 +191,13 @@ def count_inner(payload: memoryview) -> int:
             raise InvalidFrame(f"inside a wrapper, {end - position} bytes are too few for a frame")
         length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
         if crc or number != messages or count != 1 or flag & ~TOMBSTONE != VERSION:
-            raise InvalidFrame(f"inside a wrapper, frame {messages} has a header that is not an inner frame's")
+            raise InvalidFrame(
+                f"inside a wrapper, frame {messages} has a header that is not an inner frame's"
+            )
         if length < HEADER_BYTES + attribute_length or length > end - position:
-            raise InvalidFrame(f"inside a wrapper, frame {messages} says {length} bytes, {end - position} are there")
+            raise InvalidFrame(
+                f"inside a wrapper, frame {messages} says {length} bytes, {end - position} are there"
+            )
         if attribute_length:
             start = position + HEADER_BYTES
             _check_attribute(payload[start : start + attribute_length], position)
@@ -259,7 +275,13 @@ def _decode_inner(payload: memoryview, base: int, from_offset: int, messages: li
 
 
 def _decode_one(
-    view: memoryview, position: int, length: int, offset: int, timestamp: int, flag: int, attribute_length: int
+    view: memoryview,
+    position: int,
+    length: int,
+    offset: int,
+    timestamp: int,
+    flag: int,
+    attribute_length: int,
 ) -> Message:
     start = position + HEADER_BYTES
     key, headers = None, _NO_HEADERS

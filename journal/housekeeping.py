@@ -233,7 +233,10 @@ class Housekeeping:
         journaled = engine.journaled_bytes - self._journaled_before
         if not journaled:
             return False
-        return journaled >= settings.checkpoint_bytes or now - self._checkpointed_at >= settings.checkpoint_interval
+        return (
+            journaled >= settings.checkpoint_bytes
+            or now - self._checkpointed_at >= settings.checkpoint_interval
+        )
 
     def _begin(self) -> list[Job]:
         self._requested = False
@@ -271,8 +274,9 @@ class Housekeeping:
         self._folds = {}
         for store in self._gone:  # only now is all that was appended to them known to be written
             self._engine.dirty.discard(store)
-            store.discard()
-        self._gone.clear()
+            if not store.is_flushing:
+                store.discard()
+        self._gone = [store for store in self._gone if store.is_flushing]
         old = [filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2]]
         del self._kept[:-2]
         files, directories = self._garbage

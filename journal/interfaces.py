@@ -7,8 +7,6 @@ from typing import Any
 
 from zope.interface import Attribute, Interface
 
-# ruff: noqa: N805  (interface methods have no self)
-
 
 class IFile(Interface):
     """One open file, with positional I/O only. Every failure is the ``OSError`` of the system call."""
@@ -187,16 +185,26 @@ class IMessageStore(Interface):
 
 
 class ITransactionStore(Interface):
-    """Transactions over message stores, durable through the journal."""
+    """Transactions over message stores, durable through the journal. Numbers are ``TransactionNumber``."""
 
-    def add(number: Any, partition: int, frames: bytes, count: int) -> int:
+    def add(
+        number: Any,
+        partition: int,
+        frames: bytes | memoryview,
+        count: int,
+        xid: Any = None,
+        seen: int = 0,
+        owner: str = "",
+    ) -> int:
         """Stage frames for a partition inside a transaction; the first add begins it. Returns the LSN."""
 
-    def prepare(number: Any, xid: Any, totals: Any) -> int:
+    def prepare(number: Any, xid: Any, totals: Any, seen: int = 0, owner: str = "") -> None:
         """Make the transaction survive everything until it is committed or rolled back."""
 
-    def commit(number: Any) -> int:
-        """Decide for: its messages become visible everywhere at once, when the LSN is forced."""
+    def commit(
+        number: Any, cause: Any, totals: Any = None, seen: int = 0, by: str = "", why: str = ""
+    ) -> Any:
+        """Decide for: its messages become visible everywhere at once, when the decision is forced."""
 
-    def rollback(number: Any) -> int:
+    def rollback(number: Any, cause: Any, by: str = "", why: str = "") -> None:
         """Decide against: nothing of it is ever seen."""

@@ -240,13 +240,15 @@ class Journal:
             head = file.read(position, BLOCK)
             header = unpack_group_header(memoryview(head), 0, written.header.salt)
             if header is None or header.first_lsn != first:
-                message = f"{written.path}: the group of LSN {first} at {position} is damaged; nothing was changed"
+                message = (
+                    f"{written.path}: the group of LSN {first} at {position} is damaged; nothing was changed"
+                )
                 raise CorruptJournal(message, written.path, position)
             data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))
         finally:
             file.close()
         found, at = [], 0
-        for number in range(min(header.count, lsn - first + 1)):
+        for number in range(min(header.records, lsn - first + 1)):
             unpacked = record.unpack(data, at, record.seed(written.header.salt, first + number), written.path)
             found.append(unpacked)
             at += unpacked.length

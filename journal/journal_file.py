@@ -45,10 +45,10 @@ class FileHeader(NamedTuple):
 
 
 class GroupHeader(NamedTuple):
-    """A group: ``length`` bytes of records follow the header; ``forced_lsn`` was on disk before it was written."""
+    """A group: ``length`` bytes of ``records`` records follow; ``forced_lsn`` was on disk before it was written."""
 
     length: int
-    count: int
+    records: int
     first_lsn: int
     forced_lsn: int
     body_crc: int
@@ -127,7 +127,7 @@ class Group(NamedTuple):
     @property
     def next_lsn(self) -> int:
         """The LSN after its last record."""
-        return self.header.first_lsn + self.header.count
+        return self.header.first_lsn + self.header.records
 
     @property
     def end(self) -> int:
@@ -191,7 +191,7 @@ class FileScan:
     def _take_partial(self, group: Group) -> None:
         """The body is not what was written: take the sound records before the first bad one."""
         try:
-            for _ in self._records(self._view, group, group.header.count):
+            for _ in self._records(self._view, group, group.header.records):
                 self.partial += 1
                 self.next_lsn += 1
         except CorruptJournal as error:
@@ -215,7 +215,7 @@ class FileScan:
         """Yield (LSN, record) of every sound record at ``from_lsn`` or after; ``data`` is the file, read again."""
         view = memoryview(data)
         for group in self.located:
-            count = self.partial if group is self._torn else group.header.count
+            count = self.partial if group is self._torn else group.header.records
             if group.header.first_lsn + count > from_lsn:
                 for lsn, unpacked in enumerate(self._records(view, group, count), group.header.first_lsn):
                     if self.end_lsn is not None and lsn >= self.end_lsn:

@@ -66,7 +66,6 @@ class MessageStore:
         self._hints: Hints | None = None
         self._dropped: list[str] = []
         self._flushable = 0
-        self._gone = False
 
     # -- state --------------------------------------------------------------------------------------
 
@@ -174,12 +173,6 @@ class MessageStore:
         """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced."""
         self._flushable = end
 
-    def discard(self) -> None:
-        """The partition has been deleted: give its memory back, after the flush under way if there is one."""
-        self._gone = True
-        if self._job is None:
-            self._tail.drop(len(self._tail))
-
     # -- messages are read --------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> bytes:
@@ -249,7 +242,8 @@ class MessageStore:
         first = 0
         while first < appends:
             if first >= published and segment is not None and segment.base_offset < self.high_watermark:
-                segment = None  # what readers may not see yet begins a segment: no read of what they may touches it
+                # What readers may not see yet begins a segment, so that no read of what they may touches it.
+                segment = None
             segment, last = self._next_piece(segment, first, published if first < published else appends)
             piece = self._piece(segment, first, last)
             pieces.append(piece)
@@ -286,7 +280,7 @@ class MessageStore:
             self._shelf.pop(piece.after.base_offset, None)
             piece.views.clear()
         self._index_end = job.index_end
-        self._tail.drop(len(self._tail) if self._gone else job.appends)
+        self._tail.drop(job.appends)
         self._drop_segments()
 
     # -- messages go --------------------------------------------------------------------------------
@@ -315,6 +309,11 @@ class MessageStore:
         """Files that are no longer part of the log, each listed once: unlink them after a checkpoint."""
         dropped, self._dropped = self._dropped, []
         return dropped
+
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a flush is under way."""
+        return self._job is not None
 
     def discard(self) -> list[str]:
         """Give up the log, its topic was deleted: memory goes back, all files are returned for unlinking.

@@ -29,7 +29,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A decision already taken: it carries its results, and replaying it needs nothing else."""
 
 
-class Started(Record, tag=1):
+class Started(Record, frozen=True, tag=1):
     """The engine started: active transactions are rolled back, sessions of earlier starts are dead.
 
     ``wall`` is the wall clock (µs since 1970) at journal time ``at``; it is for people only.
@@ -40,13 +40,13 @@ class Started(Record, tag=1):
     wall: int
 
 
-class Mark(Record, tag=2):
+class Mark(Record, frozen=True, tag=2):
     """Nothing happened. Its group's header proves that all before it was forced."""
 
     at: int
 
 
-class Messages(Record, tag=3):
+class Messages(Record, frozen=True, tag=3):
     """One accepted send: its frames, stamped. ``producer_id`` 0 is a send without deduplication."""
 
     partition: int
@@ -58,7 +58,7 @@ class Messages(Record, tag=3):
     sequence: int = 0
 
 
-class TopicCreated(Record, tag=4):
+class TopicCreated(Record, frozen=True, tag=4):
     """A topic with partitions numbered ``first_partition`` and on."""
 
     topic: str
@@ -68,14 +68,14 @@ class TopicCreated(Record, tag=4):
     at: int
 
 
-class TopicDeleted(Record, tag=5):
+class TopicDeleted(Record, frozen=True, tag=5):
     """The topic and its partitions are gone; their numbers are never used again."""
 
     topic: str
     at: int
 
 
-class LogStartMoved(Record, tag=6):
+class LogStartMoved(Record, frozen=True, tag=6):
     """Retention, or an operator, dropped everything of a partition below ``start_offset``."""
 
     partition: int
@@ -83,7 +83,7 @@ class LogStartMoved(Record, tag=6):
     at: int
 
 
-class ProducerOpened(Record, tag=7):
+class ProducerOpened(Record, frozen=True, tag=7):
     """A producer may send with this id and epoch; lower epochs of the id are fenced."""
 
     producer_id: int
@@ -92,14 +92,14 @@ class ProducerOpened(Record, tag=7):
     at: int
 
 
-class ProducersExpired(Record, tag=8):
+class ProducersExpired(Record, frozen=True, tag=8):
     """What these producers sent is no longer remembered; a sequence of theirs is refused from now on."""
 
     producer_ids: list[int]
     at: int
 
 
-class TransactionAdded(Record, tag=9):
+class TransactionAdded(Record, frozen=True, tag=9):
     """Frames (unstamped) staged for a partition. The first one of a transaction begins it.
 
     ``seen`` is the highest serial up to which the client has seen every outcome of its session (RIFL).
@@ -124,7 +124,7 @@ class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
     metadata: str = ""
 
 
-class TransactionOffsetsAdded(Record, tag=10):
+class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     """Consumer offsets that the transaction will commit; they are held from prepare until the outcome."""
 
     session: int
@@ -137,7 +137,7 @@ class TransactionOffsetsAdded(Record, tag=10):
     owner: str = ""
 
 
-class TransactionPrepared(Record, tag=11):
+class TransactionPrepared(Record, frozen=True, tag=11):
     """The promise: whatever happens, this transaction can still be committed or rolled back."""
 
     session: int
@@ -157,7 +157,7 @@ class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
     count: int
 
 
-class TransactionCommitted(Record, tag=12):
+class TransactionCommitted(Record, frozen=True, tag=12):
     """The decision for. The frames are those of the transaction's adds, in order."""
 
     session: int
@@ -172,7 +172,7 @@ class TransactionCommitted(Record, tag=12):
     """Of a one-phase commit, what the client says it sent; a prepared one stated it before."""
 
 
-class TransactionRolledBack(Record, tag=13):
+class TransactionRolledBack(Record, frozen=True, tag=13):
     """The decision against."""
 
     session: int
@@ -183,7 +183,7 @@ class TransactionRolledBack(Record, tag=13):
     why: str = ""
 
 
-class TransactionsForgotten(Record, tag=14):
+class TransactionsForgotten(Record, frozen=True, tag=14):
     """Outcomes removed from memory: each (session, serial); asking for one is told ``OutcomeForgotten``.
 
     Sessions below ``session_mark`` that are not in the table are forgotten as a whole.
@@ -195,7 +195,7 @@ class TransactionsForgotten(Record, tag=14):
     by: str = ""
 
 
-class CoordinatorTold(Record, tag=15):
+class CoordinatorTold(Record, frozen=True, tag=15):
     """The coordinator of a transaction with a forced (heuristic) outcome has been told of it."""
 
     session: int
@@ -203,7 +203,7 @@ class CoordinatorTold(Record, tag=15):
     at: int
 
 
-class OffsetsCommitted(Record, tag=16):
+class OffsetsCommitted(Record, frozen=True, tag=16):
     """A group's positions moved, outside a transaction."""
 
     group: str
@@ -211,7 +211,7 @@ class OffsetsCommitted(Record, tag=16):
     at: int
 
 
-class PartitionsClaimed(Record, tag=17):
+class PartitionsClaimed(Record, frozen=True, tag=17):
     """A consumer claimed partitions for a group; lower generations of each are fenced from now on."""
 
     group: str
@@ -221,7 +221,7 @@ class PartitionsClaimed(Record, tag=17):
     at: int
 
 
-class GroupDeleted(Record, tag=18):
+class GroupDeleted(Record, frozen=True, tag=18):
     """A group and its positions are gone."""
 
     group: str
@@ -288,7 +288,9 @@ def unpack(view: memoryview, position: int, crc_seed: int, path: str) -> Unpacke
         raise CorruptJournal(f"{path}: {room} bytes at {position} are too few for a record", path, position)
     length, crc, head_length = HEADER.unpack_from(view, position)
     if not HEADER_BYTES < length <= room or head_length > length - HEADER_BYTES:
-        raise CorruptJournal(f"{path}: the record at {position} says {length} bytes of {room}", path, position)
+        raise CorruptJournal(
+            f"{path}: the record at {position} says {length} bytes of {room}", path, position
+        )
     body = view[position + _CRC_END : position + length]
     if crc32c(body, crc_seed) != crc:
         raise CorruptJournal(f"{path}: the record at {position} fails its checksum", path, position)

@@ -132,7 +132,9 @@ class _Recovery:
         engine = self._engine
         engine.housekeeping = Housekeeping(engine, self._settings, kept)
         at = self._pass_two(checkpoint, scans)
-        self._report.rolled_back = sum(t.state is not State.PREPARED for t in engine.transactions.live.values())
+        self._report.rolled_back = sum(
+            t.state is not State.PREPARED for t in engine.transactions.live.values()
+        )
         engine.set_time(at)
         self._begin(scans, checkpoint)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
@@ -151,7 +153,9 @@ class _Recovery:
             filenames.BALLAST
         ):
             self._filesystem.unlink(filenames.BALLAST)
-            self._report.notes.append("the disk is nearly full: the ballast file was removed to let recovery finish")
+            self._report.notes.append(
+                "the disk is nearly full: the ballast file was removed to let recovery finish"
+            )
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -246,7 +250,9 @@ class _Recovery:
             )
         end = None if following is None else following.previous_end
         scan = FileScan(self._read(path), path, header, end)
-        self._journal.adopt(header, path, [(group.header.first_lsn, group.position) for group in scan.located])
+        self._journal.adopt(
+            header, path, [(group.header.first_lsn, group.position) for group in scan.located]
+        )
         proof = None
         if end is not None and scan.next_lsn < end:
             proof = f"the next file says that it goes on to LSN {end - 1}"
@@ -361,7 +367,8 @@ class _Recovery:
         partitions = [
             f"{filenames.PARTITION_DIRECTORY}/{name}"
             for name in filesystem.list_directory(filenames.PARTITION_DIRECTORY)
-            if (parsed := filenames.parse_partition_directory(name)) and parsed.number not in self._catalog.stores
+            if (parsed := filenames.parse_partition_directory(name))
+            and parsed.number not in self._catalog.stores
         ]
         housekeeping.add_orphans(staged, partitions)
 

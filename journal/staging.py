@@ -63,7 +63,9 @@ class Staging:
     ``budget`` bounds the bytes in memory; they are counted by the allocator too.
     """
 
-    def __init__(self, filesystem: IFilesystem, journal: Journal, allocator: BudgetAllocator, budget: int) -> None:
+    def __init__(
+        self, filesystem: IFilesystem, journal: Journal, allocator: BudgetAllocator, budget: int
+    ) -> None:
         self._filesystem = filesystem
         self._journal = journal
         self._allocator = allocator

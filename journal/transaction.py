@@ -41,7 +41,9 @@ class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def check(self) -> Xid:
         """Return self if the parts are within XA's bounds; raises :class:`InvalidName`."""
         if not 0 <= self.format_id < 1 << 31:
-            raise InvalidName(f"xid format id {self.format_id} is not within 0..2147483647; nothing has changed")
+            raise InvalidName(
+                f"xid format id {self.format_id} is not within 0..2147483647; nothing has changed"
+            )
         if not 1 <= len(self.global_id) <= MAX_GLOBAL_ID or len(self.branch) > MAX_BRANCH_ID:
             raise InvalidName(
                 f"xid with a global id of {len(self.global_id)} bytes (1 to {MAX_GLOBAL_ID} are allowed) and a branch "

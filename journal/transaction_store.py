@@ -1,7 +1,7 @@
 """Transactions over message stores, durable through the journal: begin, add, prepare, commit, rollback, recover.
 
 Judging and applying are apart: a public method judges by the table in :mod:`journal.transaction`, then has one
-record accepted; :meth:`TransactionTable.apply <journal.transaction_table.TransactionTable.apply>` does what the record says, live and in replay alike.
+record accepted; the fold in :mod:`journal.transaction_table` does what it says, live and in replay alike.
 """
 
 from __future__ import annotations
@@ -105,7 +105,13 @@ class JournalTransactionStore(TransactionTable):
             self._judge_unheld(number, group, offset.partition)
         begins = transaction is None
         record = TransactionOffsetsAdded(
-            *number, group, offsets, self._engine.now(), seen, xid if begins else None, owner if begins else ""
+            *number,
+            group,
+            offsets,
+            self._engine.now(),
+            seen,
+            xid if begins else None,
+            owner if begins else "",
         )
         return self._engine.accept(record)
 
@@ -140,8 +146,8 @@ class JournalTransactionStore(TransactionTable):
         if holder is not None and holder != number:
             live = "is undecided" if holder in self.live else "has ended and is remembered"
             raise TransactionConflict(
-                f"xid {xid} belongs to transaction {holder}, which {live}; nothing was changed. Use another xid, or end "
-                "or forget that one"
+                f"xid {xid} belongs to transaction {holder}, which {live}; nothing was changed. Use another xid, "
+                "or end or forget that one"
             )
 
     def _judge_size(self, transaction: Transaction | None, size: int, count: int) -> None:
@@ -154,7 +160,9 @@ class JournalTransactionStore(TransactionTable):
             ("bytes in all undecided transactions", self._totals[1] + size, limits.total_bytes),
         ):
             if value > limit:
-                raise LimitExceeded(f"{value} {what}, the limit is {limit}; nothing of this request was stored")
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
 
     def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
         holder = self._pending_offsets.get((group, partition))
@@ -166,7 +174,9 @@ class JournalTransactionStore(TransactionTable):
 
     # -- prepare -----------------------------------------------------------------------------------
 
-    def prepare(self, number: TransactionNumber, xid: Xid, totals: Totals, seen: int = 0, owner: str = "") -> None:
+    def prepare(
+        self, number: TransactionNumber, xid: Xid, totals: Totals, seen: int = 0, owner: str = ""
+    ) -> None:
         """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine."""
         transaction = self.live.get(number)
         if transaction is None:
@@ -195,7 +205,9 @@ class JournalTransactionStore(TransactionTable):
             return
         reason = f"the client sent {totals}, {transaction.totals} arrived"
         self._rollback(transaction.number, Cause.MISMATCH, why=reason)
-        raise ContentMismatch(f"transaction {transaction.number}: {reason}. It has been rolled back; send it again")
+        raise ContentMismatch(
+            f"transaction {transaction.number}: {reason}. It has been rolled back; send it again"
+        )
 
     # -- the decision ------------------------------------------------------------------------------
 
@@ -273,7 +285,9 @@ class JournalTransactionStore(TransactionTable):
 
     def disconnect(self, session: int) -> None:
         """The session is gone: what it had active is rolled back, what it had prepared stays."""
-        for number in [n for n, t in self.live.items() if n.session == session and t.state is not State.PREPARED]:
+        for number in [
+            n for n, t in self.live.items() if n.session == session and t.state is not State.PREPARED
+        ]:
             self._rollback(number, Cause.DISCONNECT)
 
     def expire(self, now: int, timeout: int) -> int:
@@ -295,7 +309,11 @@ class JournalTransactionStore(TransactionTable):
             raise TransactionConflict(f"transaction {number} is undecided; commit or roll it back first")
         if self.outcomes.find(number) is None:
             raise UnknownTransaction(f"transaction {number} is not remembered; nothing was changed")
-        self._engine.accept(TransactionsForgotten([tuple(number)], self.outcomes.session_mark, self._engine.now(), by))
+        self._engine.accept(
+            TransactionsForgotten(
+                [(number.session, number.serial)], self.outcomes.session_mark, self._engine.now(), by
+            )
+        )
 
     def tell(self, number: TransactionNumber) -> None:
         """The coordinator has been told of a forced outcome."""

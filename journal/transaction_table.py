@@ -100,15 +100,17 @@ class TransactionTable:
         number = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
         if number is None:
             raise UnknownTransaction(
-                f"no transaction with xid {xid} is live or remembered here; nothing was changed. It was never prepared, "
-                "was rolled back with its session, or ended and was forgotten"
+                f"no transaction with xid {xid} is live or remembered here; nothing was changed. It was never "
+                "prepared, was rolled back with its session, or ended and was forgotten"
             )
         return number
 
     def outcome(self, number: TransactionNumber) -> Outcome:
         """How a transaction that is not live ended; one unknown above the mark was rolled back."""
         found = self.outcomes.find(number)
-        return found or Outcome(number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed")
+        return found or Outcome(
+            number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed"
+        )
 
     def pending_offset(self, group: str, partition: int) -> Transaction | None:
         """The prepared transaction that holds a group's position in a partition."""
@@ -124,7 +126,7 @@ class TransactionTable:
     def listing(
         self, states: Sequence[State], after: tuple[int, int], limit: int
     ) -> tuple[list[Transaction | Outcome], bool]:
-        """Transactions in these states (none: the undecided ones) beyond ``after``, by number; and if there are more."""
+        """Transactions in these states (none: the undecided ones) beyond ``after``, by number; and whether more are."""
         wanted = states or _UNDECIDED
         everything: list[Transaction | Outcome] = [*self.live.values(), *self.outcomes.by_number.values()]
         found = [t for t in everything if t.state in wanted and t.number > after]
@@ -134,7 +136,8 @@ class TransactionTable:
     def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
         """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached."""
         transaction = self.live[number]
-        found, size = [], 0
+        found: list[tuple[int, bytes]] = []
+        size = 0
         for index, entry in enumerate(transaction.staged.entries):
             if found and size + entry.size > max_bytes:
                 break

@@ -1,0 +1,196 @@
+"""The engine inline, for programs that want the log without the service: one thread, every call forced.
+
+The directory is the same as the service's, so one can take over from the other (not at the same time).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from crc32c import crc32c
+
+from journal import frame
+from journal.clock import SystemClock
+from journal.engine import Engine
+from journal.errors import UnknownPartition
+from journal.filesystem import OSFilesystem
+from journal.frame import Message
+from journal.interfaces import IClock, IFilesystem
+from journal.journal_settings import JournalSettings
+from journal.message_store import MessageStore
+from journal.recovery import recover
+from journal.settings import TopicSettings
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+
+_READ_BYTES = 1 << 20
+
+
+def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = None) -> Log:
+    """Open the log in a directory, made if it does not exist; recovers first.
+
+    Raises :class:`journal.errors.DirectoryLocked` if another process has it open, and what
+    :func:`journal.recovery.recover` raises for damaged files.
+    """
+    return Log(OSFilesystem(path), SystemClock(), settings)
+
+
+class Log:
+    """An embedded log: topics with partitions, appends and transactions, all forced when a call returns.
+
+    Not thread-safe. Use it as a context manager, or :meth:`close` it.
+    """
+
+    def __init__(
+        self, filesystem: IFilesystem, clock: IClock, settings: JournalSettings | None = None
+    ) -> None:
+        self.engine: Engine = recover(filesystem, clock, settings)
+        self._serial = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Checkpoint, so that the next start has nothing to replay, and let the directory go."""
+        self.engine.mark()
+        self.engine.housekeeping.checkpoint_inline()
+        self.engine.close()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, settings: TopicSettings | None = None) -> None:
+        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``."""
+        engine = self.engine
+        creation = engine.catalog.judge_creation(name, partitions, settings or TopicSettings(), engine.now())
+        engine.accept(creation)
+        self._settle()
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Topics and how many partitions each has."""
+        return {name: len(topic.partitions) for name, topic in self.engine.catalog.topics.items()}
+
+    def _store(self, topic: str, partition: int) -> MessageStore:
+        partitions = self.engine.catalog.topic(topic).partitions
+        if not 0 <= partition < len(partitions):
+            raise UnknownPartition(
+                f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}; nothing was changed"
+            )
+        return partitions[partition]
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int = 0,
+    ) -> int:
+        """Append one message; returns its offset, once it is forced to disk."""
+        store = self._store(topic, partition)
+        frames = frame.encode(value, time.time_ns() // 1000, key, headers)
+        offset = self.engine.append(store, frames, frame.check_run(frames))
+        self._settle()
+        return offset
+
+    def read(self, topic: str, offset: int = 0, partition: int = 0) -> Iterator[Message]:
+        """Yield the messages of a partition from ``offset`` to the end as it is when it is reached.
+
+        Raises ``OffsetOutOfRange`` outside the log and ``CorruptSegment`` for damaged bytes.
+        """
+        store = self._store(topic, partition)
+        while data := store.read(offset, _READ_BYTES):
+            for message in frame.decode_run(data, offset):
+                yield message
+                offset = message.offset + 1
+
+    # -- transactions --------------------------------------------------------------------------------
+
+    def transaction(self) -> EmbeddedTransaction:
+        """Begin a transaction; as a context manager it commits at the end, or rolls back on an exception."""
+        self._serial += 1
+        return EmbeddedTransaction(self, TransactionNumber(self.engine.start_number << 32, self._serial))
+
+    def prepared(self) -> list[Xid]:
+        """The xids of the transactions that have been prepared and not decided, over restarts too."""
+        live = self.engine.transactions.live.values()
+        return [t.xid for t in live if t.state is State.PREPARED and t.xid is not None]
+
+    def commit(self, xid: Xid) -> None:
+        """Commit a prepared transaction; raises ``UnknownTransaction``, or ``TransactionRolledBack``."""
+        transactions = self.engine.transactions
+        transactions.commit(transactions.find(xid), Cause.CLIENT)
+        self._settle()
+
+    def rollback(self, xid: Xid) -> None:
+        """Roll a prepared transaction back; raises ``UnknownTransaction``, or ``TransactionCommitted``."""
+        transactions = self.engine.transactions
+        transactions.rollback(transactions.find(xid), Cause.CLIENT)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.engine.sync()
+        self.engine.housekeeping.run_inline()
+
+
+class EmbeddedTransaction:
+    """Messages for any partitions that appear together or not at all."""
+
+    def __init__(self, log: Log, number: TransactionNumber) -> None:
+        self._log = log
+        self._number = number
+        self._totals = Totals(0, 0, 0)
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int = 0,
+    ) -> None:
+        """Stage one message. It gets its offset at commit."""
+        store = self._log._store(topic, partition)
+        frames = frame.encode(value, time.time_ns() // 1000, key, headers)
+        self._log.engine.transactions.add(self._number, store.number, frames, frame.check_run(frames))
+        sent = self._totals
+        self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+
+    def prepare(self, xid: Xid) -> None:
+        """Make it survive everything; end it with :meth:`Log.commit` or :meth:`Log.rollback`."""
+        self._log.engine.transactions.prepare(self._number, xid, self._totals)
+        self._log._settle()
+
+    def commit(self) -> None:
+        """Commit in one phase; the messages are forced and visible when this returns."""
+        self._log.engine.transactions.commit(self._number, Cause.CLIENT, self._totals)
+        self._log._settle()
+
+    def rollback(self) -> None:
+        """Drop everything that was staged."""
+        self._log.engine.transactions.rollback(self._number, Cause.CLIENT)
+        self._log._settle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        live = self._log.engine.transactions.live.get(self._number)
+        if live is not None and live.state is State.PREPARED:
+            return
+        if kind is None:
+            self.commit()
+        else:
+            self.rollback()
