@@ -1,0 +1,194 @@
+"""What waits to be sent: one outbox per connection, written to its transport once per reactor turn.
+
+Answers are appended and go out together. What a peer does not read stays here, where it is counted, and not
+in the transport, whose buffer would be joined and copied once more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from zope.interface import implementer
+
+from journal.constants import KIB, MIB
+
+SLAB = 256 * KIB
+"""Most bytes that are handed to a transport at a time."""
+
+ENOUGH = 64 * KIB
+"""Small pieces are joined until they are this many bytes: Twisted pauses a producer above that."""
+
+CONGESTED = 256 * KIB
+"""A session with more unsent bytes than this gets no further messages until its peer has read half."""
+
+UNSENT_BUDGET = 64 * MIB
+"""Default bound of the unsent bytes of all sessions, above which none gets further messages."""
+
+
+class Outboxes:
+    """All outboxes: which of them have something to write, and how much is unsent in all.
+
+    After :meth:`hold` answers are only collected, until :meth:`flush`; otherwise the first one schedules a
+    flush at the end of the reactor's turn. ``over`` says that more is unsent in all than the budget allows;
+    that ends when half of it is free.
+    """
+
+    def __init__(self, clock: IReactorTime, budget: int = UNSENT_BUDGET) -> None:
+        self._clock = clock
+        self._held = False
+        self._dirty: list[Outbox] = []
+        self._congested: set[Outbox] = set()
+        self.over = False
+        self.budget = budget
+        self.unsent = 0
+
+    def hold(self) -> None:
+        """Collect answers until :meth:`flush`, which the caller promises to call in this turn."""
+        self._held = True
+
+    def mark(self, outbox: Outbox) -> None:
+        """Remember an outbox that has got something to write."""
+        self._dirty.append(outbox)
+        if not self._held:
+            self._held = True
+            self._clock.callLater(0, self.flush)
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        dirty, self._dirty = self._dirty, []
+        self._held = False
+        for outbox in dirty:
+            outbox.flush()
+
+    def added(self, outbox: Outbox, size: int) -> None:
+        """Count bytes that wait; tell the outbox's session to wait too if they are too many."""
+        self.unsent += size
+        if self.unsent > self.budget:
+            self.over = True
+        if outbox.unsent > CONGESTED or self.over:
+            self.congest(outbox)
+
+    def congest(self, outbox: Outbox) -> None:
+        """Let the outbox's session wait until it has little unsent and all together have not too much."""
+        if outbox not in self._congested:
+            self._congested.add(outbox)
+            outbox.on_congestion(True)
+
+    def removed(self, outbox: Outbox, size: int) -> None:
+        """Count bytes that are sent or given up; let sessions go on that need not wait any longer."""
+        self.unsent -= size
+        if self.over:
+            if self.unsent <= self.budget // 2:
+                self.over = False
+                for waiting in list(self._congested):
+                    self._relieve(waiting)
+        elif self._congested:
+            self._relieve(outbox)
+
+    def forget(self, outbox: Outbox) -> None:
+        """The outbox's connection is gone."""
+        self._congested.discard(outbox)
+
+    def _relieve(self, outbox: Outbox) -> None:
+        if outbox.unsent <= CONGESTED // 2 and outbox in self._congested:
+            self._congested.remove(outbox)
+            outbox.on_congestion(False)
+
+
+@implementer(IPushProducer)
+class Outbox:
+    """The unsent answers of one connection, oldest first.
+
+    ``unsent`` counts the bytes that the transport has not taken or, as far as it tells, not sent. While
+    ``blocked_since`` (in seconds) is not None the transport has not sent all that it was given at that time.
+    ``on_congestion`` is called with True when the session must wait for its peer, with False when it may go
+    on.
+    """
+
+    __slots__ = (
+        "_all", "_clock", "_closed", "_given", "_marked", "_pieces", "_transport", "blocked_since",
+        "on_congestion", "unsent",
+    )  # fmt: skip
+
+    def __init__(
+        self, transport: Any, outboxes: Outboxes, clock: IReactorTime, on_congestion: Callable[[bool], None]
+    ) -> None:
+        self._transport = transport
+        self._all = outboxes
+        self._clock = clock
+        self._pieces: deque[bytes | memoryview] = deque()
+        self._marked = self._closed = False
+        self._given = 0
+        self.unsent = 0
+        self.blocked_since: float | None = None
+        self.on_congestion = on_congestion
+
+    def deliver(self, data: bytes) -> None:
+        """Send bytes after all those delivered before, at the end of the turn or once the peer has read."""
+        if self._closed:
+            return
+        size = len(data)
+        self._pieces.append(data if size <= SLAB else memoryview(data))
+        self.unsent += size
+        if not self._marked:
+            self._marked = True
+            self._all.mark(self)
+        self._all.added(self, size)
+
+    def flush(self) -> None:
+        """Hand the transport as much as it takes now."""
+        self._marked = False
+        pieces = self._pieces
+        while pieces and self.blocked_since is None:
+            slab = self._gather()
+            self._given += len(slab)
+            self._transport.write(slab)
+        if self.blocked_since is None and self._given:
+            self._sent()
+
+    def pauseProducing(self) -> None:
+        """The transport has enough for now."""
+        if self.blocked_since is None:
+            self.blocked_since = self._clock.seconds()
+
+    def resumeProducing(self) -> None:
+        """The transport has sent all that it had."""
+        self.blocked_since = None
+        self._sent()
+        self.flush()
+
+    def stopProducing(self) -> None:
+        """The connection is gone, and with it everyone who would read this."""
+        self._closed = True
+        self._pieces.clear()
+        self.blocked_since = None
+        lost, self.unsent, self._given = self.unsent, 0, 0
+        self._all.forget(self)
+        self._all.removed(self, lost)
+
+    def _sent(self) -> None:
+        sent, self._given = self._given, 0
+        self.unsent -= sent
+        self._all.removed(self, sent)
+
+    def _gather(self) -> bytes:
+        """Take pieces from the start, at most a slab; each byte of a large piece is copied once."""
+        pieces = self._pieces
+        first = pieces.popleft()
+        if isinstance(first, bytes) and (not pieces or len(first) >= ENOUGH):
+            return first
+        taken = [first]
+        size = len(first)
+        while size > SLAB or (pieces and size < ENOUGH):
+            if size > SLAB:
+                whole = memoryview(taken.pop())
+                keep = len(whole) - (size - SLAB)
+                pieces.appendleft(whole[keep:])
+                taken.append(whole[:keep])
+                break
+            taken.append(pieces.popleft())
+            size += len(taken[-1])
+        return b"".join(taken)
