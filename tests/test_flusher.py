@@ -1,0 +1,141 @@
+"""Housekeeping's jobs run on a thread, in order, and come back; a failure ends the process."""
+
+from types import SimpleNamespace
+
+import pytest
+from twisted.internet.task import Clock
+
+from journal.errors import JournalPoisoned
+from txbroker.flusher import Flusher
+
+
+class ManualLane:
+    """A thread that works when it is told to."""
+
+    def __init__(self):
+        self.work = []
+
+    def submit(self, work, done, failed):
+        self.work.append((work, done, failed))
+
+    def step(self):
+        work, done, failed = self.work.pop(0)
+        try:
+            result = work()
+        except BaseException as error:
+            failed(error)
+        else:
+            done(result)
+
+
+class FakeJob:
+    def __init__(self, name, log, problem=None):
+        self.name, self.log, self.problem = name, log, problem
+        self.error = None
+
+    def run(self):
+        if self.problem:
+            raise self.problem
+        self.log.append(f"ran {self.name}")
+
+
+class FakeHousekeeping:
+    def __init__(self):
+        self.due = []
+        self.collections = []
+        self.log = []
+        self.tolerated = ()
+
+    def jobs(self, now):
+        assert now == 42
+        due, self.due = self.due, []
+        return due
+
+    def take_collection(self):
+        collections, self.collections = self.collections, []
+        return collections
+
+    def finish(self, job):
+        if job.error is not None and not isinstance(job.error, self.tolerated):
+            raise JournalPoisoned(f"{job.name} failed") from job.error
+        self.log.append(f"finished {job.name}")
+
+
+@pytest.fixture
+def made():
+    clock, lane, housekeeping, failures = Clock(), ManualLane(), FakeHousekeeping(), []
+    flusher = Flusher(
+        housekeeping, lambda: 42, lane, clock, lambda doing, error: failures.append((doing, error))
+    )
+
+    def job(name, problem=None):
+        return FakeJob(name, housekeeping.log, problem)
+
+    return SimpleNamespace(
+        clock=clock, lane=lane, housekeeping=housekeeping, failures=failures, flusher=flusher, job=job
+    )
+
+
+def test_jobs_run_in_order_and_come_back_finished(made):
+    made.housekeeping.due = [made.job("a"), made.job("b")]
+    made.housekeeping.collections = [made.job("c")]
+    made.flusher.look()
+    for _ in range(3):
+        made.lane.step()
+    assert made.housekeeping.log == ["ran a", "finished a", "ran b", "finished b", "ran c", "finished c"]
+
+
+def test_a_finished_job_may_make_another_one_due(made):
+    made.housekeeping.due = [made.job("a")]
+    made.flusher.look()
+    made.housekeeping.due = [made.job("b")]
+    made.lane.step()
+    made.lane.step()
+    assert made.housekeeping.log[-1] == "finished b"
+
+
+def test_wanting_often_in_a_turn_looks_once(made):
+    made.flusher.want()
+    made.flusher.want()
+    assert len(made.clock.getDelayedCalls()) == 1
+    made.housekeeping.due = [made.job("a")]
+    made.clock.advance(0)
+    assert len(made.lane.work) == 1
+
+
+def test_idle_means_nothing_due_and_nothing_under_way(made):
+    made.housekeeping.due = [made.job("a")]
+    idle = made.flusher.idle()
+    made.clock.advance(0)
+    assert not idle.called
+    made.lane.step()
+    assert idle.called
+
+
+def test_a_failed_force_ends_the_process_and_nothing_else_is_run(made):
+    problem = OSError(5, "Input/output error")
+    made.housekeeping.due = [made.job("bad", problem)]
+    made.flusher.look()
+    made.lane.step()
+    [(doing, error)] = made.failures
+    assert doing == "running FakeJob"
+    assert error.__cause__ is problem
+    made.housekeeping.due = [made.job("next")]
+    made.flusher.look()
+    assert not made.lane.work
+
+
+def test_a_failure_that_housekeeping_can_live_with_ends_nothing(made):
+    made.housekeeping.tolerated = (OSError,)
+    made.housekeeping.due = [made.job("spare", OSError(28, "No space left on device"))]
+    made.flusher.look()
+    made.lane.step()
+    assert made.failures == []
+    assert made.housekeeping.log == ["finished spare"]
+
+
+def test_a_thread_that_is_told_to_exit_ends_the_process(made):
+    made.housekeeping.due = [made.job("a", SystemExit(3))]
+    made.flusher.look()
+    made.lane.step()
+    assert isinstance(made.failures[0][1], SystemExit)
