@@ -1,0 +1,244 @@
+"""The fold of consumer groups: their positions, who has claimed which partition, and what transactions hold.
+
+Offsets inside a transaction are staged when added, hold their (group, partition) from prepare to outcome, and
+move the group when the transaction commits. A generation is one number for the whole broker and only grows,
+so a consumer of a deleted and remade group stays fenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from zope.interface import implementer
+
+from journal.errors import GenerationFenced
+from journal.interfaces import IFold
+from journal.record import (
+    GroupDeleted,
+    OffsetsCommitted,
+    PartitionOffset,
+    PartitionsClaimed,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.transaction import TransactionNumber
+from txbroker.partition_ranges import PartitionRanges
+
+
+class Group:
+    """A group: (offset, metadata) and (generation, member) by partition."""
+
+    __slots__ = ("claims", "positions")
+
+    def __init__(self) -> None:
+        self.positions: dict[int, tuple[int, str]] = {}
+        self.claims: dict[int, tuple[int, str]] = {}
+
+    def __contains__(self, partition: int) -> bool:
+        return partition in self.positions or partition in self.claims
+
+    def generation(self, partition: int) -> int:
+        """The generation that may commit there; 0 if nobody has claimed it."""
+        claim = self.claims.get(partition)
+        return claim[0] if claim else 0
+
+    def partitions(self) -> set[int]:
+        """Every partition that the group has a position in or has claimed."""
+        return {*self.positions, *self.claims}
+
+
+_NOBODY = Group()
+
+
+@implementer(IFold)
+class GroupsFold:
+    """Every group, and the offsets that undecided transactions carry."""
+
+    name = "groups"
+    handles: tuple[type, ...] = (
+        Started,
+        TopicCreated,
+        TopicDeleted,
+        OffsetsCommitted,
+        PartitionsClaimed,
+        GroupDeleted,
+        TransactionOffsetsAdded,
+        TransactionPrepared,
+        TransactionCommitted,
+        TransactionRolledBack,
+    )
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.last_generation = 0
+        self.pairs = 0
+        """How many pairs of a group and a partition there are."""
+        self._staged: dict[TransactionNumber, list[tuple[str, PartitionOffset]]] = {}
+        self._held: dict[tuple[str, int], TransactionNumber] = {}
+        self._prepared: set[TransactionNumber] = set()
+        self._ranges = PartitionRanges()
+
+    # -- judging ----------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Group:
+        """The group; an empty one that is nobody's if there is none."""
+        return self.groups.get(name, _NOBODY)
+
+    def check_generation(self, group: str, offset: PartitionOffset) -> None:
+        """Raise :class:`GenerationFenced` unless the offset comes from who has the partition now."""
+        current = self.find(group).generation(offset.partition)
+        if offset.generation == current:
+            return
+        if current:
+            member = self.find(group).claims[offset.partition][1]
+            now = f"generation {current} ({member!r}) has claimed it"
+        else:
+            now = "nobody has claimed it (the group may have been deleted)"
+        raise GenerationFenced(
+            f"partition {offset.partition} for group {group!r} from generation {offset.generation}: {now}; "
+            "no offset has moved. Stop reading, or claim the partition"
+        )
+
+    def holder(self, group: str, partition: int) -> TransactionNumber | None:
+        """The prepared transaction that will move the group there, if there is one."""
+        return self._held.get((group, partition))
+
+    def holders(self, group: str) -> dict[int, TransactionNumber]:
+        """All holders of a group, by partition."""
+        return {partition: number for (name, partition), number in self._held.items() if name == group}
+
+    def staged(self, number: TransactionNumber) -> list[tuple[str, PartitionOffset]]:
+        """The offsets of an undecided transaction, in the order in which they were added."""
+        return self._staged.get(number, [])
+
+    # -- folding ----------------------------------------------------------------------------------
+
+    def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Take one record into the state."""
+        _APPLY[type(record)](self, record)
+
+    def _started(self, record: Started) -> None:  # noqa: ARG002
+        """Active transactions ended with the start before; prepared ones go on."""
+        self._staged = {n: offsets for n, offsets in self._staged.items() if n in self._prepared}
+
+    def _topic_deleted(self, record: TopicDeleted) -> None:
+        gone = self._ranges.delete(record)
+        for group in self.groups.values():
+            group.positions = {p: value for p, value in group.positions.items() if p not in gone}
+            group.claims = {p: value for p, value in group.claims.items() if p not in gone}
+        self._count()
+        self._held = {key: number for key, number in self._held.items() if key[1] not in gone}
+        for number, offsets in self._staged.items():
+            self._staged[number] = [entry for entry in offsets if entry[1].partition not in gone]
+
+    def _count(self) -> None:
+        self.pairs = sum(len(group.partitions()) for group in self.groups.values())
+
+    def _offsets_committed(self, record: OffsetsCommitted) -> None:
+        self._move(record.group, record.offsets)
+
+    def _move(self, name: str, offsets: Iterable[PartitionOffset]) -> None:
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = Group()
+        for offset in offsets:
+            self.pairs += offset.partition not in group
+            group.positions[offset.partition] = (offset.offset, offset.metadata)
+
+    def _claimed(self, record: PartitionsClaimed) -> None:
+        group = self.groups.get(record.group)
+        if group is None:
+            group = self.groups[record.group] = Group()
+        for partition, generation in record.claims:
+            assert generation > group.generation(partition), f"{record} goes back"
+            self.pairs += partition not in group
+            group.claims[partition] = (generation, record.member)
+            self.last_generation = max(self.last_generation, generation)
+
+    def _deleted(self, record: GroupDeleted) -> None:
+        self.pairs -= len(self.groups.pop(record.group).partitions())
+
+    def _added(self, record: TransactionOffsetsAdded) -> None:
+        entries = self._staged.setdefault(TransactionNumber(record.session, record.serial), [])
+        entries.extend((record.group, offset) for offset in record.offsets)
+
+    def _prepare(self, record: TransactionPrepared) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        if number not in self._staged:
+            return
+        self._prepared.add(number)
+        for group, offset in self._staged[number]:
+            key = (group, offset.partition)
+            assert self._held.setdefault(key, number) == number, f"{record} and {self._held[key]} hold {key}"
+
+    def _commit(self, record: TransactionCommitted) -> None:
+        for group, offset in self._release(TransactionNumber(record.session, record.serial)):
+            self._move(group, (offset,))
+
+    def _roll_back(self, record: TransactionRolledBack) -> None:
+        self._release(TransactionNumber(record.session, record.serial))
+
+    def _release(self, number: TransactionNumber) -> list[tuple[str, PartitionOffset]]:
+        offsets = self._staged.pop(number, [])
+        if number in self._prepared:
+            self._prepared.remove(number)
+            for group, offset in offsets:
+                self._held.pop((group, offset.partition), None)
+        return offsets
+
+    def _topic_created(self, record: TopicCreated) -> None:
+        self._ranges.create(record)
+
+    def snapshot(self) -> Iterator[Any]:
+        """What is counted, then one row per group, then one per transaction; taken at once."""
+        rows: list[Any] = [[self.last_generation, self._ranges.rows(), len(self.groups)]]
+        for name, group in self.groups.items():
+            positions = [[partition, *value] for partition, value in group.positions.items()]
+            rows.append([name, positions, [[partition, *value] for partition, value in group.claims.items()]])
+        for number, offsets in self._staged.items():
+            entries = [[group, o.partition, o.offset, o.generation, o.metadata] for group, o in offsets]
+            rows.append([number.session, number.serial, number in self._prepared, entries])
+        return iter(rows)
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        self.__init__()  # type: ignore[misc]
+        each = iter(rows)
+        first = next(each, None)
+        if first is None:
+            return
+        self.last_generation, ranges, groups = first
+        self._ranges = PartitionRanges(ranges)
+        for _ in range(groups):
+            name, positions, claims = next(each)
+            group = self.groups[name] = Group()
+            group.positions = {partition: (offset, metadata) for partition, offset, metadata in positions}
+            group.claims = {partition: (generation, member) for partition, generation, member in claims}
+        self._count()
+        for session, serial, prepared, entries in each:
+            number = TransactionNumber(session, serial)
+            self._staged[number] = [(group, PartitionOffset(*offset)) for group, *offset in entries]
+            if prepared:
+                self._prepared.add(number)
+                self._held.update(((group, o.partition), number) for group, o in self._staged[number])
+
+
+_APPLY: dict[type, Any] = {
+    Started: GroupsFold._started,
+    TopicCreated: GroupsFold._topic_created,
+    TopicDeleted: GroupsFold._topic_deleted,
+    OffsetsCommitted: GroupsFold._offsets_committed,
+    PartitionsClaimed: GroupsFold._claimed,
+    GroupDeleted: GroupsFold._deleted,
+    TransactionOffsetsAdded: GroupsFold._added,
+    TransactionPrepared: GroupsFold._prepare,
+    TransactionCommitted: GroupsFold._commit,
+    TransactionRolledBack: GroupsFold._roll_back,
+}
+assert set(_APPLY) == set(GroupsFold.handles)

@@ -1,0 +1,130 @@
+"""What can be set about a broker: every limit and time-out that it judges requests by, in one place.
+
+None of them changes what is on disk: a record carries its results, so a broker can be started again with
+other limits. ``docs/operations.md`` explains how to choose them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from journal.constants import KIB, MAX_FRAME, MAX_REQUEST_DATA, MIB
+from journal.errors import InvalidSetting
+
+SECOND: Final = 1_000_000
+DAY: Final = 24 * 3600 * SECOND
+YEARS: Final = 10 * 366 * DAY
+
+
+class OrphanAction(StrEnum):
+    """What becomes of a transaction that stays prepared beyond ``orphan_age``."""
+
+    ALERT = "alert"
+    ROLL_BACK = "rollback"
+    COMMIT = "commit"
+
+
+RANGES: Final[dict[str, tuple[int, int]]] = {
+    "max_frame": (64, MAX_FRAME),
+    "max_request": (64, MAX_REQUEST_DATA),
+    "max_sessions": (1, 1_000_000),
+    "hello_timeout": (1_000, 3600 * SECOND),
+    "idle_timeout": (SECOND, YEARS),
+    "max_topics": (1, 1_000_000),
+    "max_producers": (1, 10_000_000),
+    "max_producer_partitions": (1, 100_000_000),
+    "producer_age": (SECOND, YEARS),
+    "producer_idle": (SECOND, YEARS),
+    "max_groups": (1, 1_000_000),
+    "max_group_positions": (1, 100_000_000),
+    "max_offset_metadata": (0, 64 * KIB),
+    "max_fetch": (64 * KIB, 256 * MIB),
+    "max_fetch_positions": (1, 100_000),
+    "max_fetch_wait": (0, 3600 * SECOND),
+    "max_fetches_per_session": (1, 100_000),
+    "max_preview": (0, 16 * MIB),
+    "transaction_timeout": (1_000, YEARS),
+    "orphan_age": (SECOND, YEARS),
+    "pending_bytes": (64 * KIB, 1 << 40),
+}
+"""Least and greatest value of each number, both allowed."""
+
+OPTIONAL: Final = frozenset({"orphan_age", "idle_timeout"})
+"""Settings that may be None: switched off."""
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits and time-outs of a broker; sizes in bytes, times in µs.
+
+    ``max_frame`` is the largest frame (a topic may allow less), ``max_request`` the most data of one request.
+    ``hello_timeout`` is how long a peer may take to say hello, ``idle_timeout`` how long a session may be
+    silent.
+
+    Partitions are bounded by the journal's settings. A producer is forgotten ``producer_age`` after its last
+    message. When there are ``max_producers``, those that have been idle for ``producer_idle`` go before a new
+    one is refused. ``max_producer_partitions`` bounds the pairs of a producer and a partition that it sends
+    to, ``max_group_positions`` those of a group and a partition.
+
+    A fetch is answered with at most ``max_fetch`` bytes (or one frame) of at most ``max_fetch_positions``
+    partitions, waits ``max_fetch_wait`` at most, and a session has ``max_fetches_per_session`` of them
+    waiting.
+
+    An active transaction is rolled back ``transaction_timeout`` after it began. A prepared one has no
+    time-out; with ``orphan_age`` set, ``orphan_action`` is taken once it has been prepared for that long.
+
+    ``pending_bytes`` is how much may be accepted and not yet forced, or parked, before connections stop being
+    read.
+    """
+
+    max_frame: int = MAX_FRAME
+    max_request: int = MAX_REQUEST_DATA
+    max_sessions: int = 20_000
+    hello_timeout: int = 10 * SECOND
+    idle_timeout: int | None = None
+    max_topics: int = 5_000
+    max_producers: int = 10_000
+    max_producer_partitions: int = 50_000
+    producer_age: int = DAY
+    producer_idle: int = 900 * SECOND
+    max_groups: int = 5_000
+    max_group_positions: int = 100_000
+    max_offset_metadata: int = 4 * KIB
+    max_fetch: int = 16 * MIB
+    max_fetch_positions: int = 10_000
+    max_fetch_wait: int = 60 * SECOND
+    max_fetches_per_session: int = 16
+    max_preview: int = MIB
+    transaction_timeout: int = 60 * SECOND
+    orphan_age: int | None = None
+    orphan_action: OrphanAction = OrphanAction.ALERT
+    pending_bytes: int = 32 * MIB
+
+    def __post_init__(self) -> None:
+        """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""
+        for name in RANGES:
+            _check_number(name, getattr(self, name))
+        if not isinstance(self.orphan_action, OrphanAction):
+            raise InvalidSetting(
+                f"setting orphan_action is {self.orphan_action!r}, it must be one of "
+                f"{', '.join(OrphanAction)}; nothing was changed"
+            )
+        if self.max_frame > self.max_request:
+            raise InvalidSetting(
+                f"setting max_frame is {self.max_frame}, it must be at most max_request "
+                f"({self.max_request}): a frame travels inside a request; nothing was changed"
+            )
+
+
+def _check_number(name: str, value: object) -> None:
+    if value is None and name in OPTIONAL:
+        return
+    least, greatest = RANGES[name]
+    if type(value) is not int or not least <= value <= greatest:
+        none = " or None" if name in OPTIONAL else ""
+        raise InvalidSetting(
+            f"setting {name} is {value!r}, it must be a whole number from {least} to {greatest}{none}; "
+            "nothing was changed"
+        )
