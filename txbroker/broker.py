@@ -1,0 +1,378 @@
+"""What commands mean: sessions, dispatch, requests that have to wait, and what happens when something goes wrong.
+
+Everything runs on the reactor's thread. A request is judged, its decision accepted by the engine and thereby
+applied in the same turn; the answer waits for the force, refusals too, for they tell of a state that must be
+on disk first.
+
+When something goes wrong: an error of :mod:`txbroker.errors` is the peer's answer. Any other exception is a
+bug. One raised while judging has changed nothing: it is logged and costs that peer its connection, so the
+outcome is unknown to it, as with any lost connection. One raised inside a fold has left the state in
+disagreement with the journal: the engine has failed itself (``engine.failed``), nothing is accepted any more,
+and ``on_failure`` must end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from journal.interfaces import IFold
+from journal.transaction import Cause, State
+from txbroker.codec import encode
+from txbroker.commands import (
+    MAGIC,
+    MAX_HEAD,
+    VERSIONS,
+    Add,
+    AddOffsets,
+    Answer,
+    AnyRequest,
+    AskOutcome,
+    AskStatus,
+    ClaimPartitions,
+    Commit,
+    CommitOffsets,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeTopics,
+    Done,
+    Fetch,
+    FetchOffsets,
+    Forget,
+    Hello,
+    ListGroups,
+    ListTransactions,
+    OffsetsForTime,
+    OpenProducer,
+    Ping,
+    Prepare,
+    Rollback,
+    Send,
+    ShowTransaction,
+    Welcome,
+)
+from txbroker.consuming import Consuming
+from txbroker.describing import Describing
+from txbroker.errors import (
+    InvalidName,
+    LimitExceeded,
+    MemoryExhausted,
+    PeerViolation,
+    TxBrokerError,
+    VersionRefused,
+)
+from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
+from txbroker.groups import GroupsFold
+from txbroker.parking import Parking
+from txbroker.producers import ProducersFold
+from txbroker.refusals import MAX_NAME, encode_bounded, refusal
+from txbroker.sending import Sending
+from txbroker.session import Session, SessionAction, SessionInput, SessionState, input_of
+from txbroker.settings import BrokerSettings, OrphanAction
+from txbroker.transacting import Transacting
+
+if TYPE_CHECKING:
+    from journal.engine import Engine
+
+_NO_DATA: Final = memoryview(b"")
+ORPHANS_AT_ONCE: Final = 100
+"""Most prepared transactions that the orphan policy ends in one go."""
+
+Handler = Callable[[Session, Any, memoryview], Answer | None]
+
+
+def folds() -> list[IFold]:
+    """The folds that a broker needs its engine to have."""
+    return [ProducersFold(), GroupsFold()]
+
+
+class _Disconnected:
+    """Stands in line for a session that has ended while its requests wait."""
+
+
+class Broker:
+    """The commands' meaning over an engine that was recovered with :func:`folds`.
+
+    ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
+    reactor's; ``on_failure(doing, error)`` must end the process. ``sessions`` are those that have not ended,
+    by number.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        run_blocking: RunBlocking = run_inline,
+        call_later: CallLater | None = None,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.sessions: dict[int, Session] = {}
+        self.on_failure: Callable[[str, BaseException], None] | None = None
+        self._started_at = engine.now()
+        self._alerted: set[Any] = set()
+        self._transactions = engine.transactions
+        self._when_forced = engine.when_forced
+        self.producers = _fold(engine, ProducersFold)
+        self.groups = _fold(engine, GroupsFold)
+        self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
+        self._line = self.parking.line
+        self.sending = Sending(engine, settings, self.producers)
+        self.fetching = Fetching(engine, settings, run_blocking, call_later)
+        self.consuming = Consuming(engine, settings, self.groups)
+        self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
+        self.describing = Describing(engine, settings, self.transacting.number_of)
+        self.describing.on_deleted = self.fetching.partitions_gone
+        self.describing.status = self._status
+        self.transacting.next_session = (engine.start_number << 32) + 1
+        self._handlers = self._make_handlers()
+        engine.on_published = self.fetching.published
+        engine.on_idle = self.parking.move
+
+    def _make_handlers(self) -> dict[type, Handler]:
+        transacting, consuming, describing = self.transacting, self.consuming, self.describing
+        return {
+            Ping: self._ping,
+            Send: self.sending.send,
+            OpenProducer: self.sending.open_producer,
+            DescribeTopics: describing.describe_topics,
+            CreateTopic: describing.create_topic,
+            DeleteTopic: describing.delete_topic,
+            Fetch: self.fetching.fetch,
+            OffsetsForTime: describing.offsets_for_time,
+            Add: transacting.add,
+            AddOffsets: transacting.add_offsets,
+            Prepare: transacting.prepare,
+            Commit: transacting.commit,
+            Rollback: transacting.rollback,
+            AskOutcome: transacting.ask,
+            ListTransactions: describing.list_transactions,
+            ShowTransaction: describing.show_transaction,
+            Forget: transacting.forget,
+            CommitOffsets: consuming.commit_offsets,
+            FetchOffsets: consuming.fetch_offsets,
+            ClaimPartitions: consuming.claim,
+            ListGroups: consuming.list_groups,
+            DeleteGroup: consuming.delete,
+            AskStatus: describing.ask_status,
+            _Disconnected: self._disconnect,
+        }
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    def opened(self, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None]) -> Session:
+        """A connection has come. ``deliver`` takes the bytes of answers, ``close`` ends it after those, saying why."""
+        number = self.transacting.next_session
+        self.transacting.next_session += 1
+        session = Session(number, peer, deliver, close, self.engine.now())
+        session.on_drained = self.fetching.drained
+        limit = self.settings.max_sessions
+        if len(self.sessions) >= limit:
+            session.state = SessionState.CLOSED
+            self._dismiss(
+                session, 0, LimitExceeded(f"there are {limit} sessions (max_sessions); try again later")
+            )
+        else:
+            self.sessions[number] = session
+        return session
+
+    def closed(self, session: Session) -> None:
+        """The connection is gone: roll back what the session had active, once its waiting requests are through."""
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        self.fetching.forget(session)
+        if session.parked or self.engine.busy:
+            self.parking.park(session, _Disconnected(), _NO_DATA)
+        else:
+            self._carry_out(session, _Disconnected(), _NO_DATA)
+
+    def _disconnect(self, session: Session, command: _Disconnected, data: memoryview) -> None:  # noqa: ARG002
+        if session.last_serial:
+            self._transactions.disconnect(session.number)
+        self.sessions.pop(session.number, None)
+
+    def _dismiss(self, session: Session, correlation: int, error: TxBrokerError) -> None:
+        """Tell the peer why, and close."""
+        session.deliver(encode(refusal(correlation, error)))
+        session.close(str(error))
+
+    def _greet(self, session: Session, command: Any) -> None:
+        """Take whatever the table does not let pass to a handler: hellos, and what comes before or after its time."""
+        what, error = input_of(command), None
+        if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
+            error = _judge_hello(command)
+            what = SessionInput.REFUSED_HELLO if error else what
+        before = session.state
+        action = session.step(what)
+        if action is SessionAction.WELCOME:
+            self._welcome(session, command)
+        elif action is SessionAction.REFUSE_AND_CLOSE:
+            unexpected = PeerViolation(
+                f"{type(command).__name__} is not possible: the session is {before.value}"
+            )
+            self._dismiss(session, command.correlation, error or unexpected)
+            self._end(session)
+
+    def _welcome(self, session: Session, command: Hello) -> None:
+        session.client = command.client
+        session.owner = f"{command.client}@{session.peer}" if command.client else session.peer
+        version = max(set(command.versions) & set(VERSIONS))
+        settings = self.settings
+        welcome = Welcome(
+            command.correlation, version, session.number, "txbroker", settings.max_frame, settings.max_request
+        )
+        session.deliver(encode(welcome))
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def received(self, session: Session, command: AnyRequest, data: memoryview) -> None:
+        """Take a request with its data, valid for good. Answers come through the session's ``deliver``."""
+        kind = type(command)
+        if session.state is not SessionState.OPEN or kind is Hello:
+            self._greet(session, command)
+            return
+        if (self._line or self._transactions.applying is not None) and self.parking.must_wait(session, kind):
+            self.parking.park(session, command, data)
+            return
+        try:
+            self._carry_out(session, command, data)
+        except MemoryExhausted:
+            self.parking.short_of_memory(session, command, data)
+
+    def _carry_out(self, session: Session, command: Any, data: memoryview) -> None:
+        """Judge, decide, and answer when it is forced; raises ``MemoryExhausted`` if it must be tried again."""
+        try:
+            answer = self._handlers[type(command)](session, command, data)
+            if answer is None:
+                return
+            encoded = encode(answer)
+            if len(encoded) > MAX_HEAD:
+                encoded = encode_bounded(answer)
+        except MemoryExhausted:
+            raise
+        except TxBrokerError as error:
+            encoded = encode(refusal(command.correlation, error))
+        except Exception as error:  # noqa: BLE001  (see the module's docstring)
+            self._broke(session, command, error)
+            return
+        self._when_forced(session.deliver, encoded)
+
+    def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
+        """There is no memory even after flushing: refuse, and as with any refused add, doom the transaction."""
+        if isinstance(command, Add | AddOffsets):
+            self.transacting.doom(session, command)
+        self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
+
+    def _broke(self, session: Session, command: Any, error: Exception) -> None:
+        """A bug. See the module's docstring for who pays for it."""
+        kind = type(command).__name__
+        self.log.failure(
+            "{command} of {peer} ({client!r}) broke the broker",
+            command=kind,
+            peer=session.peer,
+            client=session.client,
+        )
+        if self.engine.failed:
+            if self.on_failure is not None:
+                self.on_failure(f"{kind} of {session.peer}", error)
+            return
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            session.close(f"{kind} broke the broker; see its log")
+            self._end(session)
+
+    def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
+        session.deliver(encode(Done(command.correlation)))
+
+    # -- time passes ------------------------------------------------------------------------------
+
+    def expire_transactions(self, now: int) -> None:
+        """Roll back what has been active for too long, apply the orphan policy, evict outcomes. Every second or so."""
+        if self.engine.busy:
+            return
+        self._transactions.expire(now, self.settings.transaction_timeout)
+        if self.settings.orphan_age is not None:
+            self._treat_orphans(now - self.settings.orphan_age)
+        self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
+
+    def _treat_orphans(self, before: int) -> None:
+        action, live = self.settings.orphan_action, self._transactions.live
+        self._alerted &= live.keys()
+        orphans = [n for n, t in live.items() if t.state is State.PREPARED and t.prepared_at < before]
+        for number in [n for n in orphans if n not in self._alerted][:ORPHANS_AT_ONCE]:
+            if self.engine.busy:
+                return
+            self.log.warn(
+                "transaction {number} (xid {xid}) of {owner} has been prepared for too long: {action}",
+                number=number, xid=live[number].xid, owner=live[number].owner, action=action.value,
+            )  # fmt: skip
+            why = f"prepared for more than {self.settings.orphan_age} µs (orphan_age)"
+            if action is OrphanAction.COMMIT:
+                self._transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
+            elif action is OrphanAction.ROLL_BACK:
+                self._transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
+            else:
+                self._alerted.add(number)
+
+    def expire_producers(self, now: int) -> None:
+        """Forget producers that have long been silent."""
+        if not self.engine.busy:
+            self.sending.expire(now)
+
+    def answer_waiting(self) -> None:
+        """Answer the fetches that wait for messages: the broker is stopping."""
+        self.fetching.answer_all(self.sessions.values())
+
+    # -- state ------------------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """What is accepted and not yet forced, and what waits to be judged: bounded by not reading connections."""
+        return self.engine.pending_bytes + self.parking.bytes
+
+    def _status(self) -> dict[str, int | float | str]:
+        sending, fetching = self.sending, self.fetching
+        return {
+            **self.describing.gauges(),
+            "uptime": self.engine.now() - self._started_at,
+            "sessions": len(self.sessions),
+            "producers": len(self.producers.producers),
+            "groups": len(self.groups.groups),
+            "messages_in": sending.messages,
+            "bytes_in": sending.bytes,
+            "repeated_sends": sending.repeats,
+            "fetches": fetching.fetches,
+            "fetches_waiting": fetching.waiting,
+            "bytes_out": fetching.bytes,
+            "requests_parked": len(self._line),
+            "bytes_parked": self.parking.bytes,
+        }
+
+
+def _fold(engine: Engine, kind: type[Any]) -> Any:
+    found = next((fold for fold in engine.folds if isinstance(fold, kind)), None)
+    if found is None:
+        raise AssertionError(f"the engine was recovered without a {kind.__name__}")
+    return found
+
+
+def _judge_hello(hello: Hello) -> TxBrokerError | None:
+    """What is wrong with a hello; None if nothing is."""
+    if hello.magic != MAGIC:
+        return PeerViolation(f"a hello with magic {hello.magic[:40]!r}, it must be {MAGIC!r}")
+    if not set(hello.versions) & set(VERSIONS):
+        theirs = ", ".join(map(str, hello.versions[:20]))
+        return VersionRefused(
+            f"the client speaks protocol versions {theirs or 'none'}, the broker {VERSIONS}"
+        )
+    if len(hello.client) > MAX_NAME or not hello.client.isprintable():
+        return InvalidName(
+            f"a client name of {len(hello.client)} characters: at most {MAX_NAME} printable ones"
+        )
+    return None

@@ -1,0 +1,217 @@
+"""What people and tools ask: topics, transactions, the broker's state; and topics made and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from journal.catalog import Topic
+from journal.outcomes import Outcome
+from journal.record import TopicDeleted
+from journal.transaction import State, TransactionNumber
+from journal.transaction_state import Transaction
+from txbroker.codec import encode
+from txbroker.commands import (
+    MAX_HEAD,
+    AskStatus,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopics,
+    Done,
+    ListTransactions,
+    Offsets,
+    OffsetsForTime,
+    PartitionInfo,
+    ShowTransaction,
+    Status,
+    TopicInfo,
+    Topics,
+    TransactionInfo,
+    Transactions,
+    TransactionShown,
+)
+from txbroker.errors import InvalidSetting, LimitExceeded, TransactionConflict, UnknownTransaction
+from txbroker.sending import disk_full, unknown_partition
+from txbroker.session import Session
+from txbroker.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from journal.engine import Engine
+    from journal.message_store import MessageStore
+
+MAX_LISTED = 1000
+NumberOf = Callable[[Session, ShowTransaction], TransactionNumber]
+
+
+class Describing:
+    """What these commands mean. ``on_deleted`` is told the partitions of a deleted topic."""
+
+    def __init__(self, engine: Engine, settings: BrokerSettings, number_of: NumberOf) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._catalog = engine.catalog
+        self._stores = engine.catalog.stores
+        self._number_of = number_of
+        self.on_deleted: Callable[[list[int]], object] = len
+        self.status: Callable[[], dict[str, int | float | str]] = dict
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def create_topic(self, session: Session, command: CreateTopic, data: memoryview) -> Topics:  # noqa: ARG002
+        """Make a topic within the broker's limits."""
+        engine, settings = self._engine, self._settings
+        record = self._catalog.judge_creation(
+            command.name, command.partitions, command.settings, engine.now()
+        )
+        self._check_room(command)
+        largest = command.settings.max_message_bytes
+        if largest is not None and largest > settings.max_frame:
+            raise InvalidSetting(
+                f"max_message_bytes of topic {command.name!r} is {largest}, the broker takes frames of at "
+                f"most {settings.max_frame} (max_frame); nothing has changed"
+            )
+        if engine.full:
+            raise disk_full()
+        engine.accept(record)
+        return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
+
+    def _check_room(self, command: CreateTopic) -> None:
+        topics, limit = len(self._catalog.topics), self._settings.max_topics
+        if topics >= limit:
+            raise LimitExceeded(
+                f"there are {topics} topics, the limit is {limit} (max_topics); {command.name!r} was not "
+                "made. Delete one"
+            )
+
+    def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002
+        """Delete a topic that no undecided transaction has messages for."""
+        topic = self._catalog.topic(command.name)
+        numbers = [store.number for store in topic.partitions]
+        for number in numbers:
+            holder = self._engine.transactions.holds_partition(number)
+            if holder is not None:
+                raise TransactionConflict(
+                    f"topic {command.name!r} cannot be deleted: transaction {holder} is undecided and holds "
+                    "messages for it; nothing has changed. Commit it or roll it back first"
+                )
+        self._engine.accept(TopicDeleted(command.name, self._engine.now()))
+        self.on_deleted(numbers)
+        return Done(command.correlation)
+
+    def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> Topics:  # noqa: ARG002
+        """All topics or some."""
+        topics = self._catalog.topics
+        names = topics.keys() if command.names is None else topics.keys() & set(command.names)
+        return Topics(command.correlation, [_topic_info(topics[name]) for name in sorted(names)])
+
+    def offsets_for_time(self, session: Session, command: OffsetsForTime, data: memoryview) -> Offsets:  # noqa: ARG002
+        """The first offset of each partition at or after a time of the wall clock."""
+        at = command.wall - self._engine.wall_offset
+        offsets = []
+        for number in command.partitions:
+            store = self._stores.get(number)
+            if store is None:
+                raise unknown_partition(number)
+            offsets.append((number, store.offset_for_time(at)))
+        return Offsets(command.correlation, offsets)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        session: Session,  # noqa: ARG002
+        command: ListTransactions,
+        data: memoryview,  # noqa: ARG002
+    ) -> Transactions:
+        """A page of transactions; a shorter one if it would not fit into an answer."""
+        limit = max(1, min(command.limit, MAX_LISTED))
+        found, more = self._engine.transactions.listing(command.states, command.after, limit)
+        infos = [self._info(each) for each in found]
+        size = 0
+        for place, info in enumerate(infos):
+            size += len(_encode(info))
+            if size > MAX_HEAD // 2 and place:
+                return Transactions(command.correlation, infos[:place], True)
+        return Transactions(command.correlation, infos, more)
+
+    def show_transaction(self, session: Session, command: ShowTransaction, data: memoryview) -> None:  # noqa: ARG002
+        """An undecided transaction with its first frames, or how it ended."""
+        number = self._number_of(session, command)
+        transactions = self._engine.transactions
+        known = transactions.live.get(number)
+        if known is None:
+            ended = transactions.outcomes.find(number)
+            if ended is None:
+                raise UnknownTransaction(f"transaction {number} is neither undecided nor remembered")
+            answer = TransactionShown(command.correlation, self._info(ended), [])
+            self._engine.when_forced(session.deliver, encode(answer))
+            return
+        limit = max(0, min(command.max_bytes, self._settings.max_preview))
+        parts, size = [], 0
+        for partition, frames in transactions.preview(number, limit):
+            size += len(frames)
+            if size > self._settings.max_request:
+                break
+            parts.append((partition, frames))
+        shown = TransactionShown(
+            command.correlation,
+            self._info(known),
+            [(partition, len(frames)) for partition, frames in parts],
+            known.offsets[:MAX_LISTED],
+        )
+        self._engine.when_forced(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
+
+    def _info(self, each: Transaction | Outcome) -> TransactionInfo:
+        now = self._engine.now()
+        if isinstance(each, Transaction):
+            return TransactionInfo(
+                *each.number, each.state, each.xid, each.owner, now - each.began, each.messages, each.bytes,
+                self._topics(each.partitions), sorted({group for group, _ in each.offsets})[:MAX_LISTED],
+            )  # fmt: skip
+        return TransactionInfo(
+            *each.number, each.state, each.xid, each.owner, now - each.at, each.messages, each.bytes,
+            self._topics({p.partition for p in each.placements}), [], each.cause, each.by, each.why,
+            each.heuristic, each.coordinator_told,
+        )  # fmt: skip
+
+    def _topics(self, partitions: set[int]) -> list[str]:
+        stores = self._stores
+        return sorted({stores[number].topic for number in partitions if number in stores})[:MAX_LISTED]
+
+    # -- the broker -------------------------------------------------------------------------------
+
+    def ask_status(self, session: Session, command: AskStatus, data: memoryview) -> Status:  # noqa: ARG002
+        """Counters and gauges."""
+        return Status(command.correlation, self.status())
+
+    def gauges(self) -> dict[str, int | float | str]:
+        """What the engine knows; the counts of transactions are those of this moment."""
+        engine = self._engine
+        live = engine.transactions.live.values()
+        return {
+            "start": engine.start_number,
+            "topics": len(self._catalog.topics),
+            "partitions": len(self._stores),
+            "last_lsn": engine.last_lsn,
+            "forced_lsn": engine.forced_lsn,
+            "pending_bytes": engine.pending_bytes,
+            "transactions_active": sum(each.state is not State.PREPARED for each in live),
+            "transactions_in_doubt": engine.transactions.in_doubt,
+            "disk_full": int(engine.full),
+        }
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _topic_info(topic: Topic) -> TopicInfo:
+    return TopicInfo(topic.name, [_partition_info(store) for store in topic.partitions], topic.settings)
+
+
+def _partition_info(store: MessageStore) -> PartitionInfo:
+    segments = len(store.state().segments)
+    return PartitionInfo(
+        store.index, store.number, store.start_offset, store.high_watermark, store.total_bytes, segments
+    )

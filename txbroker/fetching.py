@@ -1,0 +1,333 @@
+"""Messages go out: fetches, and those that wait for messages to come.
+
+A fetch is carried out at once where memory or the page cache has the bytes, else on the reader pool. One
+answer comes from either, as the first partition with something to read has it: then nothing is held while the
+disk is waited for, and a client that rotates its partitions starves none. A fetch waits while there is too
+little to give, while its session has a read at the disk, and while its peer does not take the answers that it
+has already: what a slow consumer holds in memory is bounded by its session's one read and its unsent answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from journal.constants import MIB
+from txbroker.codec import encode_parts
+from txbroker.commands import Fetch, Fetched, FetchedPartition
+from txbroker.errors import CorruptData, LimitExceeded, TxBrokerError
+from txbroker.refusals import error_name, refusal
+from txbroker.sending import unknown_partition
+from txbroker.session import Session
+from txbroker.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from journal.engine import Engine
+    from journal.message_store import MessageStore
+    from journal.read_plan import ReadPlan
+
+COLD_READ = MIB
+"""Most bytes read from one partition on the reader pool for one fetch."""
+
+Done = Callable[[Any], None]
+Failed = Callable[[BaseException], None]
+RunBlocking = Callable[[Callable[[], Any], Done, Failed], None]
+
+
+class Cancellable(Protocol):
+    """What ``call_later`` gives back."""
+
+    def cancel(self) -> None:
+        """Do not call it."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Cancellable]
+
+
+def run_inline(work: Callable[[], Any], done: Done, failed: Failed) -> None:
+    """A reader pool of no threads, for tests and tools."""
+    try:
+        result = work()
+    except Exception as error:  # noqa: BLE001  (whatever it is, the fetch that wanted it is told)
+        failed(error)
+    else:
+        done(result)
+
+
+class _Fetch:
+    """A fetch that has not been answered. It is not tried again before its logs have ``wanted`` bytes in all."""
+
+    __slots__ = ("command", "expired", "session", "timer", "waits_for", "wanted")
+
+    def __init__(self, session: Session, command: Fetch) -> None:
+        self.session = session
+        self.command = command
+        self.timer: Cancellable | None = None
+        self.waits_for: list[MessageStore] = []
+        self.wanted = 0
+        self.expired = command.max_wait <= 0
+
+
+class _Reading:
+    """One try at a fetch: what each partition gave so far, and the plans that must wait for the disk."""
+
+    __slots__ = ("at_disk", "cold", "data", "failed", "found", "parts", "room", "stores")
+
+    def __init__(self, room: int) -> None:
+        self.parts: list[tuple[int, MessageStore | None, TxBrokerError | None]] = []
+        self.data: list[bytes] = []
+        self.cold: list[tuple[int, ReadPlan]] = []
+        self.stores: list[MessageStore] = []
+        self.found = 0
+        self.failed = self.at_disk = False
+        self.room = room
+
+
+class Fetching:
+    """What Fetch means. ``bytes`` counts what was given."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        run_blocking: RunBlocking,
+        call_later: CallLater | None,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._stores = engine.catalog.stores
+        self._waiting: dict[int, dict[_Fetch, None]] = {}
+        self._run_blocking = run_blocking
+        self._call_later = call_later
+        self.bytes = 0
+        self.fetches = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many (fetch, partition) pairs wait for messages."""
+        return sum(map(len, self._waiting.values()))
+
+    def fetch(self, session: Session, command: Fetch, data: memoryview) -> None:  # noqa: ARG002
+        """Answer, now or when there is enough or time is up."""
+        settings = self._settings
+        if len(command.positions) > settings.max_fetch_positions:
+            raise LimitExceeded(
+                f"a fetch of {len(command.positions)} partitions, the limit is "
+                f"{settings.max_fetch_positions} (max_fetch_positions); ask for fewer at a time"
+            )
+        if len(session.fetches) >= settings.max_fetches_per_session:
+            raise LimitExceeded(
+                f"{len(session.fetches)} fetches of this session are unanswered, the limit is "
+                f"{settings.max_fetches_per_session} (max_fetches_per_session); wait for their answers"
+            )
+        fetch = _Fetch(session, command)
+        session.fetches[fetch] = None
+        self._try(fetch)
+
+    # -- waking -----------------------------------------------------------------------------------
+
+    def published(self, stores: Iterable[MessageStore]) -> None:
+        """Carry out the fetches that these stores have enough for now. Called once per forced group."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        woken: dict[_Fetch, None] = {}
+        for store in stores:
+            if store.number in waiting:
+                woken.update(waiting[store.number])
+        for fetch in woken:
+            if not fetch.wanted or sum(s.total_bytes for s in fetch.waits_for) >= fetch.wanted:
+                self._try(fetch)
+
+    def partitions_gone(self, numbers: Iterable[int]) -> None:
+        """Tell the fetches that wait for these partitions."""
+        for number in numbers:
+            for fetch in list(self._waiting.get(number, ())):
+                self._try(fetch)
+
+    def drained(self, session: Session) -> None:
+        """The session's peer has taken its answers: go on with its fetches, in order."""
+        for fetch in list(session.fetches):
+            self._try(fetch)
+
+    def forget(self, session: Session) -> None:
+        """The session is over; nobody would read the answers."""
+        for fetch in list(session.fetches):
+            self._stop(fetch)
+
+    def answer_all(self, sessions: Iterable[Session]) -> None:
+        """Answer every waiting fetch with what there is: the broker is stopping."""
+        for session in sessions:
+            for fetch in list(session.fetches):
+                self._expire(fetch)
+
+    def _expire(self, fetch: _Fetch) -> None:
+        if fetch in fetch.session.fetches:
+            fetch.timer = None
+            fetch.expired = True
+            self._try(fetch)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def _try(self, fetch: _Fetch) -> None:
+        session = fetch.session
+        if session.congested or session.reading:
+            return
+        reading = self._read(fetch.command)
+        least = max(1, min(fetch.command.min_bytes, reading.room))
+        if reading.cold:
+            self._read_cold(fetch, reading)
+        elif reading.found >= least or reading.at_disk or reading.failed or fetch.expired:
+            self._answer(fetch, reading)
+        else:
+            self._wait(fetch, reading, least)
+
+    def _read(self, command: Fetch) -> _Reading:
+        room = max(1, min(command.max_bytes, self._settings.max_fetch))
+        reading = _Reading(room)
+        for place, (partition, offset) in enumerate(command.positions):
+            store = self._stores.get(partition)
+            reading.data.append(b"")
+            error: TxBrokerError | None = None
+            if store is None:
+                error = unknown_partition(partition)
+            elif room > 0:
+                try:
+                    room -= self._read_one(reading, place, store, offset, room)
+                except TxBrokerError as refused:
+                    error = refused
+            reading.parts.append((partition, store, error))
+            reading.failed = reading.failed or error is not None
+        return reading
+
+    def _read_one(self, reading: _Reading, place: int, store: MessageStore, offset: int, room: int) -> int:
+        """Read one partition, or keep a plan for it; return how much of the room that takes."""
+        reading.stores.append(store)
+        share = min(room, COLD_READ)
+        if reading.cold:
+            if not store.start_offset <= offset < store.flushed_offset:
+                return 0
+            reading.cold.append((place, store.plan_read(offset, share)))
+            return share
+        plan = store.plan_read(offset, room)
+        data = plan.run_now()
+        if data is None:
+            plan.close()
+            if reading.found:
+                reading.at_disk = True
+                return 0
+            reading.cold.append((place, store.plan_read(offset, share)))
+            return share
+        size = len(data)
+        if size > room and reading.found:
+            return room  # one frame that is too large for what is left: it is the next fetch's
+        reading.data[place] = data
+        reading.found += size
+        return size
+
+    def _read_cold(self, fetch: _Fetch, reading: _Reading) -> None:
+        plans, reading.cold = reading.cold, []
+        fetch.session.reading = True
+        self._run_blocking(
+            partial(_run_plans, plans),
+            partial(self._read_done, fetch, reading),
+            partial(self._read_failed, fetch),
+        )
+
+    def _read_done(
+        self, fetch: _Fetch, reading: _Reading, results: list[tuple[int, bytes | TxBrokerError]]
+    ) -> None:
+        session = fetch.session
+        session.reading = False
+        if fetch in session.fetches:
+            for place, result in results:
+                if isinstance(result, TxBrokerError):
+                    partition, store, _ = reading.parts[place]
+                    reading.parts[place] = (partition, store, result)
+                    reading.failed = True
+                elif not reading.found or reading.found + len(result) <= reading.room:
+                    reading.data[place] = result
+                    reading.found += len(result)
+            self._answer(fetch, reading)
+        self.drained(session)
+
+    def _read_failed(self, fetch: _Fetch, error: BaseException) -> None:
+        """The disk or the pool failed, and not one partition: this fetch is refused, the session goes on."""
+        session = fetch.session
+        session.reading = False
+        if fetch in session.fetches:
+            self._stop(fetch)
+            unreadable = TxBrokerError(f"reading failed: {error}; try again, and look at the broker's log")
+            for part in encode_parts(refusal(fetch.command.correlation, unreadable), []):
+                session.deliver(part)
+        self.drained(session)
+
+    # -- answering --------------------------------------------------------------------------------
+
+    def _answer(self, fetch: _Fetch, reading: _Reading) -> None:
+        self._stop(fetch)
+        partitions = [
+            _part(partition, len(data), store, error)
+            for (partition, store, error), data in zip(reading.parts, reading.data, strict=True)
+        ]
+        answer = Fetched(fetch.command.correlation, partitions)
+        parts = encode_parts(answer, [data for data in reading.data if data])
+        deliver = fetch.session.deliver
+        self.fetches += 1
+        self.bytes += reading.found
+        if reading.failed:
+            # An error may tell of a decision, such as a topic's deletion, that is not on disk yet.
+            self._engine.when_forced(deliver, b"".join(parts))
+            return
+        for part in parts:
+            deliver(part)
+
+    def _wait(self, fetch: _Fetch, reading: _Reading, least: int) -> None:
+        if not fetch.waits_for:
+            fetch.waits_for = reading.stores
+            for store in reading.stores:
+                self._waiting.setdefault(store.number, {})[fetch] = None
+            if self._call_later is not None:
+                wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
+                fetch.timer = self._call_later(wait / 1e6, partial(self._expire, fetch))
+        fetch.wanted = 0
+        if least > 1 and all(s.end_offset == s.high_watermark for s in reading.stores):
+            fetch.wanted = least - reading.found + sum(s.total_bytes for s in reading.stores)
+
+    def _stop(self, fetch: _Fetch) -> None:
+        fetch.session.fetches.pop(fetch, None)
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+            fetch.timer = None
+        for store in fetch.waits_for:
+            waiting = self._waiting.get(store.number)
+            if waiting is not None:
+                waiting.pop(fetch, None)
+                if not waiting:
+                    del self._waiting[store.number]
+        fetch.waits_for = []
+
+
+def _run_plans(plans: list[tuple[int, ReadPlan]]) -> list[tuple[int, bytes | TxBrokerError]]:
+    """Carry out plans on a thread of the pool; damage in one partition does not keep the others from reading."""
+    results: list[tuple[int, bytes | TxBrokerError]] = []
+    try:
+        for place, plan in plans:
+            try:
+                results.append((place, plan.run()))
+            except CorruptData as error:
+                results.append((place, error))
+    finally:
+        for _, plan in plans:
+            plan.close()
+    return results
+
+
+def _part(
+    partition: int, length: int, store: MessageStore | None, error: TxBrokerError | None
+) -> FetchedPartition:
+    start, end = (store.start_offset, store.high_watermark) if store is not None else (0, 0)
+    if error is None:
+        return FetchedPartition(partition, length, start, end)
+    return FetchedPartition(partition, 0, start, end, error_name(error), str(error))

@@ -1,0 +1,117 @@
+"""Requests that must wait: while a large commit is applied in slices, and while memory is short.
+
+They wait in the order in which they came, over all sessions; what a session sends after a request that waits,
+waits too, so that no session's requests overtake each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from txbroker.commands import Add, AskStatus, DescribeTopics, Fetch, OffsetsForTime, Ping, Send
+from txbroker.errors import MemoryExhausted
+from txbroker.fetching import CallLater
+from txbroker.session import Session
+
+if TYPE_CHECKING:
+    from journal.engine import Engine
+
+READING: Final = frozenset({Ping, Fetch, DescribeTopics, OffsetsForTime, AskStatus})
+"""Requests that decide nothing and ask about nothing that a commit under way is changing."""
+
+NEEDS_MEMORY: Final = frozenset({Send, Add})
+
+TRIES: Final = 3
+"""A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
+
+SLICE: Final = 1000
+"""Requests carried out in one turn when the line moves, so that the reactor is not held up."""
+
+WEIGHT: Final = 200
+"""Bytes that a request counts for beside its data."""
+
+CarryOut = Callable[[Session, Any, memoryview], None]
+GiveUp = Callable[[Session, Any, MemoryExhausted], None]
+
+
+class _Waiting:
+    __slots__ = ("command", "data", "session", "tries")
+
+    def __init__(self, session: Session, command: Any, data: memoryview, tries: int) -> None:
+        self.session = session
+        self.command = command
+        self.data = data
+        self.tries = tries
+
+
+class Parking:
+    """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for want of memory.
+
+    ``bytes`` is what the waiting requests hold: the service counts it with what is accepted and not yet
+    forced.
+    """
+
+    def __init__(
+        self, engine: Engine, carry_out: CarryOut, give_up: GiveUp, call_later: CallLater | None
+    ) -> None:
+        self._engine = engine
+        self._carry_out = carry_out
+        self._give_up = give_up
+        self._call_later = call_later
+        self._moving = self._woken = False
+        self.line: deque[_Waiting] = deque()
+        self.bytes = 0
+
+    def must_wait(self, session: Session, kind: type) -> bool:
+        """Whether a request of that kind has to get in line now."""
+        if session.parked:
+            return True
+        if self._engine.busy:
+            return kind not in READING
+        return bool(self.line) and kind in NEEDS_MEMORY
+
+    def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
+        """Put a request at the end of the line."""
+        self.line.append(_Waiting(session, command, data, tries))
+        session.parked += 1
+        self.bytes += len(data) + WEIGHT
+
+    def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
+        """Put a request in line that found no memory, and ask for a flush."""
+        self.park(session, command, data, 1)
+        self._engine.want_flush()
+
+    def move(self) -> None:
+        """The engine is idle, or memory has come back: carry out what waits, in order, as far as it goes."""
+        self._woken = True
+        if self._moving:
+            return
+        self._moving = True
+        try:
+            while self._woken:
+                self._woken = False
+                self._move()
+        finally:
+            self._moving = False
+
+    def _move(self) -> None:
+        line, left = self.line, SLICE
+        while line and not self._engine.busy:
+            if not left and self._call_later is not None:
+                self._call_later(0, self.move)
+                return
+            left -= 1
+            waiting = line[0]
+            try:
+                self._carry_out(waiting.session, waiting.command, waiting.data)
+            except MemoryExhausted as error:
+                waiting.tries += 1
+                if waiting.tries < TRIES:
+                    self._engine.want_flush()
+                    return
+                self._give_up(waiting.session, waiting.command, error)
+            line.popleft()
+            waiting.session.parked -= 1
+            self.bytes -= len(waiting.data) + WEIGHT

@@ -1,0 +1,57 @@
+"""How an error becomes an answer."""
+
+from __future__ import annotations
+
+from txbroker import errors
+from txbroker.codec import encode
+from txbroker.commands import MAX_HEAD, Answer, Refused
+from txbroker.errors import InvalidName, LimitExceeded, OffsetOutOfRange, TxBrokerError
+
+MAX_NAME = 255
+MAX_TEXT = 4096
+"""Most characters of what a person gives as a reason."""
+
+
+def error_name(error: TxBrokerError) -> str:
+    """The name that clients know the error by: its own class's, or the nearest public one's above it."""
+    for cls in type(error).__mro__:
+        if getattr(errors, cls.__name__, None) is cls:
+            return str(cls.__name__)
+    return TxBrokerError.__name__
+
+
+def refusal(correlation: int, error: TxBrokerError) -> Refused:
+    """The answer that tells a client of an error."""
+    numbers: dict[str, int] = getattr(error, "numbers", {})
+    if isinstance(error, OffsetOutOfRange):
+        numbers = {"start": error.start, "end": error.end}
+    return Refused(correlation, error_name(error), str(error), numbers)
+
+
+def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
+    """Encode an answer that may have grown with the broker; a refusal if its head is over the protocol's limit."""
+    encoded = encode(answer, data)
+    size = len(encoded) - len(data)
+    if size <= MAX_HEAD:
+        return encoded
+    error = LimitExceeded(f"the answer has {size} bytes, {MAX_HEAD} are allowed: ask for fewer at a time")
+    return encode(refusal(answer.correlation, error))
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise :class:`InvalidName` unless a group's, producer's or member's name is 1 to 255 printable characters."""
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        shown = repr(name if len(name) <= 40 else name[:40] + "...")
+        raise InvalidName(
+            f"{shown} ({len(name)} characters) cannot be the name of a {kind}; nothing has changed. Use 1 to "
+            f"{MAX_NAME} printable characters"
+        )
+
+
+def check_text(kind: str, text: str) -> None:
+    """Raise :class:`InvalidName` unless what a person says is printable and not endless."""
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise InvalidName(
+            f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has "
+            "changed"
+        )

@@ -1,0 +1,117 @@
+"""A session: what the broker knows of one connection, and what it may do in which state.
+
+The table is the truth: the documents' diagram and the test of every pair are made from it. A session number
+is ``start number << 32 | counter``, so none is ever given twice, over restarts too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from txbroker.commands import Hello
+
+
+class SessionState(Enum):
+    """Where a session is."""
+
+    AWAITING_HELLO = "awaiting hello"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class SessionInput(Enum):
+    """What may happen to a session."""
+
+    HELLO = "hello"
+    REFUSED_HELLO = "refused hello"
+    REQUEST = "request"
+    DISCONNECT = "disconnect"
+
+
+class SessionAction(Enum):
+    """What the broker does about an input."""
+
+    WELCOME = "answer with the version and the session's number"
+    HANDLE = "judge and answer the request"
+    REFUSE_AND_CLOSE = "say why, then close the connection"
+    END = "roll its active transactions back, forget its waiting fetches"
+    IGNORE = "nothing"
+
+
+TRANSITIONS: dict[tuple[SessionState, SessionInput], tuple[SessionState, SessionAction]] = {
+    (SessionState.AWAITING_HELLO, SessionInput.HELLO): (SessionState.OPEN, SessionAction.WELCOME),
+    (SessionState.AWAITING_HELLO, SessionInput.REFUSED_HELLO): (
+        SessionState.CLOSED,
+        SessionAction.REFUSE_AND_CLOSE,
+    ),
+    (SessionState.AWAITING_HELLO, SessionInput.REQUEST): (
+        SessionState.CLOSED,
+        SessionAction.REFUSE_AND_CLOSE,
+    ),
+    (SessionState.AWAITING_HELLO, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.END),
+    (SessionState.OPEN, SessionInput.HELLO): (SessionState.CLOSED, SessionAction.REFUSE_AND_CLOSE),
+    (SessionState.OPEN, SessionInput.REFUSED_HELLO): (SessionState.CLOSED, SessionAction.REFUSE_AND_CLOSE),
+    (SessionState.OPEN, SessionInput.REQUEST): (SessionState.OPEN, SessionAction.HANDLE),
+    (SessionState.OPEN, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.END),
+    (SessionState.CLOSED, SessionInput.HELLO): (SessionState.CLOSED, SessionAction.IGNORE),
+    (SessionState.CLOSED, SessionInput.REFUSED_HELLO): (SessionState.CLOSED, SessionAction.IGNORE),
+    (SessionState.CLOSED, SessionInput.REQUEST): (SessionState.CLOSED, SessionAction.IGNORE),
+    (SessionState.CLOSED, SessionInput.DISCONNECT): (SessionState.CLOSED, SessionAction.IGNORE),
+}
+
+assert len(TRANSITIONS) == len(SessionState) * len(SessionInput)
+
+
+class Session:
+    """One connection. ``peer`` is its address, ``client`` what it calls itself, ``owner`` both, for people.
+
+    ``deliver`` takes the bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the
+    highest transaction serial seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are
+    its unanswered fetches, in the order in which they came; ``reading`` says that one of them is at the disk.
+    """
+
+    __slots__ = (
+        "_congested", "client", "close", "deliver", "fetches", "last_serial", "number", "on_drained", "opened_at",
+        "owner", "parked", "peer", "reading", "state",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None], now: int
+    ) -> None:
+        self.number = number
+        self.peer = peer
+        self.client = ""
+        self.owner = peer
+        self.deliver = deliver
+        self.close = close
+        self.opened_at = now
+        self.state = SessionState.AWAITING_HELLO
+        self.last_serial = 0
+        self.parked = 0
+        self.fetches: dict[Any, None] = {}
+        self.reading = False
+        self.on_drained: Callable[[Session], None] | None = None
+        self._congested = False
+
+    @property
+    def congested(self) -> bool:
+        """Whether the peer has too many unread answers: then no fetch of it is carried out."""
+        return self._congested
+
+    @congested.setter
+    def congested(self, congested: bool) -> None:
+        self._congested = congested
+        if not congested and self.fetches and self.on_drained is not None:
+            self.on_drained(self)
+
+    def step(self, what: SessionInput) -> SessionAction:
+        """Take an input; return what is to be done about it."""
+        self.state, action = TRANSITIONS[self.state, what]
+        return action
+
+
+def input_of(command: object) -> SessionInput:
+    """Which input a command is, before it has been looked at closely."""
+    return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST

@@ -1,0 +1,263 @@
+"""Transactions: who may do what to which, and what coordinators and operators are told.
+
+The store below keeps the states, the totals and the outcomes; here are the rules of sessions and groups. An
+*active* transaction belongs to the session that began it: nobody else touches it, operators neither. Serials
+count up in a session, so one that was passed over can never begin: only therefore may it be said that it was
+rolled back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journal.frame import check_run
+from journal.transaction import Cause, State, TransactionNumber
+from txbroker import commands
+from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Committed, Done, Forget, Prepare, Rollback
+from txbroker.consuming import Consuming
+from txbroker.errors import (
+    GenerationFenced,
+    InvalidSetting,
+    MemoryExhausted,
+    OffsetPending,
+    RequestRefused,
+    StorageUnavailable,
+    TransactionCommitted,
+    TransactionConflict,
+    TransactionRolledBack,
+    UnknownTransaction,
+)
+from txbroker.refusals import check_text
+from txbroker.sending import disk_full, frame_limit, unknown_partition
+from txbroker.session import Session
+from txbroker.settings import BrokerSettings
+
+if TYPE_CHECKING:
+    from journal.engine import Engine
+
+MAX_SERIAL = (1 << 63) - 1
+_UNDECIDED_OWNED = (State.ACTIVE, State.ROLLBACK_ONLY)
+
+
+class Transacting:
+    """What the commands of transactions mean. ``sessions`` are those that may still begin one, by number."""
+
+    def __init__(
+        self, engine: Engine, settings: BrokerSettings, consuming: Consuming, sessions: dict[int, Session]
+    ) -> None:
+        self._engine = engine
+        self._transactions = engine.transactions
+        self._live = engine.transactions.live
+        self._stores = engine.catalog.stores
+        self._max_frame = settings.max_frame
+        self._consuming = consuming
+        self._sessions = sessions
+        self.next_session = 0
+        """The lowest session number that has not been given out."""
+
+    # -- the owner adds ---------------------------------------------------------------------------
+
+    def add(self, session: Session, command: Add, data: memoryview) -> None:
+        """Stage frames. Any refusal leaves the transaction fit for rolling back only."""
+        number, owner = self._begun(session, command.serial, command.seen)
+        try:
+            store = self._stores.get(command.partition)
+            if store is None:
+                raise unknown_partition(command.partition)
+            count = check_run(data, frame_limit(store, self._max_frame))
+            if self._engine.full:
+                raise disk_full()
+            self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)
+            session.last_serial = max(session.last_serial, command.serial)
+        except MemoryExhausted:
+            raise  # nothing has changed, not even the transaction: the request is tried again
+        except (RequestRefused, StorageUnavailable):
+            self.doom(session, command)
+            raise
+
+    def add_offsets(self, session: Session, command: AddOffsets, data: memoryview) -> None:  # noqa: ARG002
+        """Stage offsets; refusals as in :meth:`add`."""
+        number, owner = self._begun(session, command.serial, command.seen)
+        try:
+            self._consuming.judge(command.group, command.offsets)
+            if self._engine.full:
+                raise disk_full()
+            self._transactions.add_offsets(
+                number, command.group, command.offsets, command.xid, command.seen, owner
+            )
+            session.last_serial = max(session.last_serial, command.serial)
+        except MemoryExhausted:
+            raise
+        except (RequestRefused, StorageUnavailable):
+            self.doom(session, command)
+            raise
+
+    def doom(self, session: Session, command: Add | AddOffsets) -> None:
+        """An add was refused: what the client says it sent will not be there.
+
+        A transaction that has not begun needs no memory of that: its serial has passed, so it never will.
+        """
+        number = TransactionNumber(session.number, command.serial)
+        if number in self._live:
+            self._transactions.doom(number)
+        else:
+            session.last_serial = max(session.last_serial, command.serial)
+
+    def _begun(self, session: Session, serial: int, seen: int) -> tuple[TransactionNumber, str]:
+        """The number, and the owner to be noted if this begins it; raises for a serial that cannot begin any more."""
+        number = TransactionNumber(session.number, serial)
+        if number in self._live:
+            return number, ""
+        if session.last_serial < serial <= MAX_SERIAL and 0 <= seen < serial:
+            return number, session.owner
+        raise TransactionConflict(
+            f"transaction {number} (outcomes seen up to {seen}) cannot begin: serials of a session count up, "
+            f"{session.last_serial} was the last one (ended, or refused), and outcomes are seen afterwards; "
+            "nothing has changed. Go on with a new serial"
+        )
+
+    # -- and ends it, or prepares it for whoever ends it -----------------------------------------------
+
+    def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:  # noqa: ARG002
+        """Make it survive everything; consumers' generations are checked here, once."""
+        number = TransactionNumber(session.number, command.serial)
+        known = self._live.get(number)
+        if known is None:
+            self._claim_serial(session, command.serial)
+        command.xid.check()
+        if known is not None and known.state is State.ACTIVE:
+            self._check_offsets(number)
+        self._transactions.prepare(number, command.xid, command.totals, command.seen, session.owner)
+        return Done(command.correlation)
+
+    def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:  # noqa: ARG002
+        """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
+        number = self.number_of(session, command)
+        known = self._live.get(number)
+        cause, by, why = self._authority(session, command, number)
+        if known is not None and known.state is State.ACTIVE:
+            self._check_offsets(number)
+        try:
+            outcome = self._transactions.commit(number, cause, command.totals, command.seen, by, why)
+        except TransactionRolledBack:
+            self._tell(command, number)
+            raise
+        heuristic = outcome.heuristic and not command.operator
+        if heuristic:
+            self._tell(command, number)
+        return Committed(command.correlation, outcome.placements, heuristic)
+
+    def rollback(self, session: Session, command: Rollback, data: memoryview) -> Done:  # noqa: ARG002
+        """Roll back, with the same rights as :meth:`commit`."""
+        number = self.number_of(session, command)
+        decided = number not in self._live
+        cause, by, why = self._authority(session, command, number)
+        try:
+            self._transactions.rollback(number, cause, by, why)
+        except TransactionCommitted:
+            self._tell(command, number)
+            raise
+        if decided:
+            self._tell(command, number)
+        return Done(command.correlation)
+
+    def _authority(
+        self, session: Session, command: Commit | Rollback, number: TransactionNumber
+    ) -> tuple[Cause, str, str]:
+        """Cause, by and why of a decision; raises if this session may not take it."""
+        known = self._live.get(number)
+        own = number.session == session.number
+        if own and known is None:
+            self._claim_serial(session, number.serial)
+        owned_elsewhere = not own and known is not None and known.state in _UNDECIDED_OWNED
+        if owned_elsewhere or (command.operator and known is not None and known.state in _UNDECIDED_OWNED):
+            raise TransactionConflict(
+                f"transaction {number} is active and belongs to session {number.session}: only that may end "
+                "it, and nobody can force it; nothing has changed. It is rolled back when its connection "
+                "ends or time is up"
+            )
+        if not own and known is None:
+            self._check_begun(number)
+        if not command.operator:
+            return Cause.CLIENT, "" if own else session.owner, ""
+        if not command.by.strip() or not command.why.strip():
+            raise InvalidSetting(
+                f"forcing transaction {number} needs `by` and `why`: both are kept with the outcome and told "
+                "to its coordinator; nothing has changed"
+            )
+        check_text("by", command.by)
+        check_text("why", command.why)
+        return Cause.OPERATOR, command.by, command.why
+
+    def _claim_serial(self, session: Session, serial: int) -> None:
+        """Whatever is answered about this serial now must stay true: it cannot begin later."""
+        if not 1 <= serial <= MAX_SERIAL:
+            raise UnknownTransaction(
+                f"there is no transaction {serial}: serials count from 1; nothing has changed"
+            )
+        session.last_serial = max(session.last_serial, serial)
+
+    def _check_begun(self, number: TransactionNumber) -> None:
+        """Raise for a number that may still begin, so that it is not called rolled back."""
+        owner = self._sessions.get(number.session)
+        ahead = number.session >= self.next_session
+        if ahead or number.serial < 1 or (owner is not None and number.serial > owner.last_serial):
+            raise UnknownTransaction(
+                f"transaction {number} has not begun, and it may still: its session is open or yet to come; "
+                "nothing has changed. Ask again later"
+            )
+
+    def _check_offsets(self, number: TransactionNumber) -> None:
+        """Roll back, and say why, a transaction whose consumer has lost a partition or meets another's decision."""
+        try:
+            for group, offset in self._consuming.staged(number):
+                self._consuming.check_free(group, offset)
+        except (GenerationFenced, OffsetPending) as error:
+            self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
+            raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
+
+    def _tell(self, command: Commit | Rollback, number: TransactionNumber) -> None:
+        """Note that the coordinator learns of a forced outcome with this answer."""
+        if command.operator or number in self._live:
+            return
+        outcome = self._transactions.outcome(number)
+        if outcome.heuristic and not outcome.coordinator_told:
+            self._transactions.tell(number)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def ask(self, session: Session, command: AskOutcome, data: memoryview) -> commands.Outcome:  # noqa: ARG002
+        """The state, or how it ended."""
+        number = self.number_of(session, command)
+        known = self._live.get(number)
+        if known is not None:
+            return commands.Outcome(command.correlation, number.session, number.serial, known.state)
+        self._check_begun(number)
+        outcome = self._transactions.outcome(number)
+        return commands.Outcome(
+            command.correlation, number.session, number.serial, outcome.state, outcome.cause, outcome.by,
+            outcome.why, outcome.placements, outcome.heuristic,
+        )  # fmt: skip
+
+    def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
+        """Forget an outcome."""
+        check_text("by", command.by)
+        self._transactions.forget(self.number_of(session, command), command.by or session.owner)
+        return Done(command.correlation)
+
+    def number_of(
+        self, session: Session, command: Commit | Rollback | AskOutcome | Forget | commands.ShowTransaction
+    ) -> TransactionNumber:
+        """The transaction that a command means: by number, where session 0 is one's own, by xid, or both."""
+        if not command.serial:
+            if command.xid is None:
+                raise UnknownTransaction(
+                    "neither a serial nor an xid says which transaction; nothing has changed"
+                )
+            return self._transactions.find(command.xid)
+        number = TransactionNumber(command.session or session.number, command.serial)
+        if command.xid is not None and self._transactions.find(command.xid) != number:
+            raise TransactionConflict(
+                f"xid {command.xid} is not that of transaction {number}; nothing has changed"
+            )
+        return number
