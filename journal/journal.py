@@ -31,7 +31,7 @@ from journal.journal_file import (
 JOIN_BELOW = 1024
 """Groups whose pieces are smaller than this on average are joined before they are written.
 
-Measured: writing 2,000 pieces of 80 bytes takes 330 µs as two pwritev calls, 45 µs joined.
+Measured: 2,000 pieces of 80 bytes take 73 µs in two pwritev calls, 20 µs joined; at 1 KiB a piece both cost the same.
 """
 
 
