@@ -228,7 +228,9 @@ class MessageStore:
     # -- messages go to segments --------------------------------------------------------------------
 
     def begin_flush(self) -> FlushJob | None:
-        """A job that writes all published messages to segments; None if there are none or one is under way.
+        """A job that writes all published messages, and allowed ones, to segments.
+
+        None if there are none, or if a job is under way.
 
         Call its ``run`` on the flusher thread, then :meth:`finish_flush` here.
         """
@@ -291,7 +293,8 @@ class MessageStore:
         The caller journals that and then calls :meth:`move_start`. ``now`` is on the clock of the append
         times.
         """
-        start = retained_start(self._segments.sealed, self.total_bytes, now, self.settings)
+        seen = [segment for segment in self._segments.sealed if segment.end_offset <= self.high_watermark]
+        start = retained_start(seen, self.total_bytes, now, self.settings)
         return start if start is not None and start > self.start_offset else None
 
     def move_start(self, offset: int) -> None:

@@ -470,6 +470,45 @@ class TestGoing:
 
     def test_a_log_is_not_discarded_amid_a_flush(self, store):
         fill(store, 5)
+        assert not store.is_flushing
         store.begin_flush()
+        assert store.is_flushing
         with pytest.raises(AssertionError, match="while a flush is under way"):
             store.discard()
+
+
+class TestLargeCommits:
+    """What is decided but not yet published may be flushed, so that a large commit needs little memory."""
+
+    @pytest.fixture
+    def large(self, store):
+        fill(store, 5)
+        flush(store)
+        store.append(frame() * 9, 9, 100)
+        store.append(frame() * 9, 9, 100)
+        store.allow_flush(23)
+        flush(store)
+        return store
+
+    def test_it_is_flushed_and_not_seen(self, large, allocator):
+        assert (large.flushed_offset, large.high_watermark) == (23, 5)
+        assert allocator.available() == BUDGET
+        assert drain(large, max_bytes=10_000) == list(range(5))
+        assert large.read(5, KIB) == b""
+        with pytest.raises(OffsetOutOfRange):
+            large.read(6, KIB)
+        assert large.offset_for_time(100) == 5
+
+    def test_it_is_seen_at_once_when_it_is_published(self, large):
+        large.publish(23)
+        assert drain(large) == list(range(23))
+
+    def test_retention_takes_nothing_that_was_not_seen(self, filesystem, allocator):
+        store = make(filesystem, allocator, retention_bytes=0)
+        for _ in range(4):
+            store.append(frame() * 9, 9, 100)
+        store.allow_flush(36)
+        flush(store)
+        assert store.retention_start(1 << 40) is None
+        store.publish(36)
+        assert store.retention_start(1 << 40) == 27
