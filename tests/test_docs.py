@@ -1,0 +1,88 @@
+"""The formats' documents say what the code does: worked bytes, record kinds, requests and answers."""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
+
+import pytest
+
+from journal import frame, journal_file, record
+from journal.record import AnyRecord, Messages
+from journal.transaction import Totals, Xid
+from txbroker import codec, commands
+
+ROOT = Path(__file__).parent.parent
+TIME = 1_357_034_400_000_000
+SALT = 0xC0FFEE
+LSN = (1 << 36) + 2
+
+
+def worked_bytes() -> dict[str, bytes]:
+    message = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
+    inner = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME, key=b"k")
+    stamped = bytearray(message)
+    frame.stamp(memoryview(stamped), 7)
+    packed = record.pack(Messages(1, 7, 1, 1000, 3, 0, 7), bytes(stamped), record.seed(SALT, LSN))
+    whole = packed + bytes(stamped)
+    header = journal_file.pack_file_header(journal_file.FileHeader(1 << 36, 1, SALT, 0, 1))
+    body_crc = journal_file.body_checksum([whole])
+    prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
+    welcome = commands.Welcome(1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216)
+    return {
+        "frame": message,
+        "wrapper": frame.encode_wrapper(inner, 2, TIME),
+        "record": whole,
+        "file-header": header[:52],
+        "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
+        "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),
+        "welcome": codec.encode(welcome),
+        "send": codec.encode(commands.Send(2, 1, 3, 0, 7), message),
+        "sent": codec.encode(commands.Sent(2, 7)),
+        "prepare": codec.encode(prepare),
+        "refused": codec.encode(commands.Refused(3, "ContentMismatch", "...")),
+    }
+
+
+def documented_bytes() -> dict[str, bytes]:
+    found = {}
+    for name in ("file_format.md", "wire_protocol.md"):
+        text = (ROOT / "docs" / name).read_text()
+        for label, block in re.findall(r"```hex (\S+)\n(.*?)```", text, re.DOTALL):
+            found[label] = bytes.fromhex("".join(line[6:] for line in block.splitlines()))
+    return found
+
+
+def test_each_worked_example_is_documented_and_each_documented_one_is_made_here() -> None:
+    assert documented_bytes().keys() == worked_bytes().keys()
+
+
+@pytest.mark.parametrize("name", worked_bytes())
+def test_a_documented_example_has_the_bytes_that_the_code_makes(name: str) -> None:
+    assert documented_bytes()[name] == worked_bytes()[name]
+
+
+def rows(document: str) -> set[tuple[str, str, str]]:
+    text = (ROOT / "docs" / document).read_text()
+    return set(re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
+
+
+def described(union: object, leave_out: str = "") -> set[tuple[str, str, str]]:
+    return {
+        (
+            str(kind.__struct_config__.tag),
+            kind.__name__,
+            ", ".join(name for name in kind.__struct_fields__ if name != leave_out) or "–",
+        )
+        for kind in typing.get_args(union)
+    }
+
+
+def test_every_kind_of_record_is_documented_with_its_fields() -> None:
+    assert rows("file_format.md") == described(AnyRecord)
+
+
+def test_every_request_and_answer_is_documented_with_its_fields() -> None:
+    wanted = described(commands.AnyRequest, "correlation") | described(commands.AnyAnswer, "correlation")
+    assert rows("wire_protocol.md") == wanted
