@@ -1,0 +1,55 @@
+"""txbroker: the message broker that takes part in your database transaction.
+
+``connect()`` gives the blocking client; :mod:`txbroker.client.twisted` and :mod:`txbroker.client.asyncio`
+hold the other two faces. Every error is in :mod:`txbroker.errors`. Importing this package imports neither
+Twisted nor a client: those are loaded when first asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from journal.settings import TopicSettings as TopicSettings
+    from journal.transaction import State as State
+    from journal.transaction import TransactionNumber as TransactionNumber
+    from journal.transaction import Xid as Xid
+    from txbroker import errors as errors
+    from txbroker.client.blocking import Connection as Connection
+    from txbroker.client.blocking import connect as connect
+    from txbroker.client.results import Durability as Durability
+    from txbroker.client.results import Message as Message
+    from txbroker.client.results import Receipt as Receipt
+    from txbroker.commands import TopicInfo as TopicInfo
+    from txbroker.commands import TransactionInfo as TransactionInfo
+
+_HOMES = {
+    "Connection": "txbroker.client.blocking",
+    "Durability": "txbroker.client.results",
+    "Message": "txbroker.client.results",
+    "Receipt": "txbroker.client.results",
+    "State": "journal.transaction",
+    "TopicInfo": "txbroker.commands",
+    "TopicSettings": "journal.settings",
+    "TransactionInfo": "txbroker.commands",
+    "TransactionNumber": "journal.transaction",
+    "Xid": "journal.transaction",
+    "connect": "txbroker.client.blocking",
+}
+
+__all__ = [  # noqa: PLE0604
+    "errors",
+    *sorted(_HOMES),
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module when it is first used."""
+    if name == "errors":
+        return import_module("txbroker.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'txbroker' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found

@@ -1,0 +1,70 @@
+"""What the clients give back: receipts, messages, positions."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from journal.record import PartitionOffset
+from txbroker.commands import TransactionInfo
+
+
+class Durability(enum.Enum):
+    """How safe an acknowledged message is."""
+
+    FORCED = "forced"
+    """On the broker's disk, forced before the answer."""
+    STAGED = "staged"
+    """Inside a transaction that is not committed yet."""
+
+
+class Receipt(NamedTuple):
+    """Where a message went. ``partition`` is the index in the topic; ``offset`` is its place there.
+
+    ``offset`` is None inside a transaction until it is committed; the receipts of ``Transaction.receipts``
+    then have it.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    durability: Durability = Durability.FORCED
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message read. ``partition`` is the index in the topic, ``timestamp`` the sender's, µs since 1970 UTC.
+
+    ``value`` is None for a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+
+
+class GroupPosition(NamedTuple):
+    """A group's position in a partition: the next ``offset`` to read, None if it has none yet.
+
+    ``pending_by`` names the undecided transaction that will move it, "" if there is none.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    generation: int
+    metadata: str
+    pending_by: str
+
+
+class TransactionDetails(NamedTuple):
+    """A transaction with the first of its messages (offsets count from 0 within each part)."""
+
+    transaction: TransactionInfo
+    messages: list[Message]
+    offsets: list[tuple[str, PartitionOffset]]

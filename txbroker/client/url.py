@@ -1,0 +1,57 @@
+"""Addresses of brokers: ``tcp:HOST:PORT``, ``unix:PATH``, ``tls:HOST:PORT[:ca=FILE]``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from txbroker.errors import Misuse
+
+DEFAULT = "tcp:127.0.0.1:7654"
+
+
+class Address(NamedTuple):
+    """Where a broker listens. ``kind`` is tcp, unix or tls; ``path`` is the socket's for unix.
+
+    ``ca`` is a file of certificates to trust for tls ("": those of the system).
+    """
+
+    kind: str
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    ca: str = ""
+
+
+def parse(url: str) -> Address:
+    """Read an address; raises :class:`Misuse` saying what is wrong with it. IPv6 hosts go in brackets."""
+    kind, _, rest = url.partition(":")
+    if kind == "unix":
+        if not rest:
+            raise _bad(url, "it has no path")
+        return Address("unix", path=rest)
+    if kind not in ("tcp", "tls"):
+        raise _bad(url, f"{kind!r} is not known")
+    host, rest = _host(url, rest)
+    port, _, option = rest.partition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise _bad(url, f"{port!r} is not a port")
+    if option and (kind != "tls" or not option.startswith("ca=") or option == "ca="):
+        raise _bad(url, f"{option!r} is not an option of {kind}")
+    return Address(kind, host, int(port), ca=option.removeprefix("ca="))
+
+
+def _host(url: str, rest: str) -> tuple[str, str]:
+    if rest.startswith("["):
+        host, _, rest = rest[1:].partition("]:")
+    else:
+        host, _, rest = rest.partition(":")
+    if not host:
+        raise _bad(url, "it has no host")
+    return host, rest
+
+
+def _bad(url: str, reason: str) -> Misuse:
+    return Misuse(
+        f"{url!r} is not a broker's address: {reason}; "
+        "known are tcp:HOST:PORT, unix:PATH and tls:HOST:PORT[:ca=FILE]; nothing was opened"
+    )
