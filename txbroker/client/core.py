@@ -1,0 +1,398 @@
+"""The heart of every client, without I/O: requests in, bytes out; bytes in, answers out; what loss means.
+
+A face (blocking, Twisted, asyncio) owns the socket and the clock's alarm and tells the core what happens:
+:meth:`Core.connecting`, :meth:`Core.connected`, :meth:`Core.received`, :meth:`Core.lost`,
+:meth:`Core.tick`. It sends :meth:`Core.take_output`, wakes up at :meth:`Core.wakeup` and calls what is in
+``Core.later`` (the callbacks of users) outside of its locks. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Generic, TypeVar, cast
+
+from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
+from txbroker import errors
+from txbroker.client.promise import Promise
+from txbroker.client.retry import RULES, Backoff, Lost, Options
+from txbroker.codec import Decoder, answer_decoder, encode
+from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
+
+log = logging.getLogger("txbroker.client")
+
+AnswerType = TypeVar("AnswerType", bound=Answer)
+
+
+class Phase(enum.Enum):
+    """Where the connection is."""
+
+    DOWN = "waiting to connect"
+    CONNECTING = "the face is connecting"
+    GREETING = "hello has been sent"
+    OPEN = "there is a session"
+    CLOSED = "for good"
+
+
+class AnswerLost(errors.OutcomeUnknown):
+    """The connection died before the answer came, and the request must not simply be sent again."""
+
+
+class Call(Promise[AnswerType], Generic[AnswerType]):
+    """A request and its answer to come. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
+
+    __slots__ = ("attempts", "data", "deadline", "expected", "request", "rule")
+
+    def __init__(self, request: Request, expected: type[AnswerType], data: bytes, deadline: float) -> None:
+        super().__init__()
+        self.request = request
+        self.expected = expected
+        self.data: bytes | memoryview = data
+        self.deadline = deadline
+        self.rule = RULES[type(request)]
+        self.attempts = 0
+
+    def answered(self, head: Answer, data: memoryview) -> None:
+        """Take the right kind of answer."""
+        self.data = data
+        self.resolve(cast(AnswerType, head))
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """Take a refusal."""
+        self.fail(error)
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        """The client is closed before the answer came."""
+        self.fail(error)
+
+    def expired(self, error: errors.TxBrokerError) -> bool:
+        """Fail for lack of time; return whether the answer is not waited for any longer."""
+        self.fail(error)
+        return True
+
+
+class Core:
+    """Connection, session, unanswered requests. ``clock`` gives seconds that only grow, ``random`` 0 to 1."""
+
+    def __init__(self, options: Options, clock: Callable[[], float], random: Callable[[], float]) -> None:
+        self.options = options
+        self.clock = clock
+        self.random = random
+        self.phase = Phase.DOWN
+        self.session = 0
+        self.max_frame = MAX_FRAME
+        self.max_request = MAX_REQUEST_DATA
+        self.server = ""
+        self.later: deque[Callable[[], object]] = deque()
+        self.on_open: list[Callable[[], None]] = []
+        self.on_lost: list[Callable[[], None]] = []
+        self.on_tick: list[Callable[[float], float]] = []
+        self.abort = ""
+        """Not empty: the face must drop the connection, for this reason, and then tell :meth:`lost`."""
+        self.output_bytes = 0
+        self._output: list[bytes] = []
+        self._pending: dict[int, Call[Answer]] = {}
+        self._waiting: dict[int, Call[Answer]] = {}
+        self._correlation = 0
+        self._backoff = Backoff(random)
+        self._connect_at = 0.0
+        self._next_expiry = math.inf
+        self._drained: Promise[None] | None = None
+        self._timers: list[tuple[float, int, Promise[None]]] = []
+        self._opened: Promise[int] = Promise()
+        self.fatal: errors.TxBrokerError | None = None
+        self.reason = "no connection has been made yet"
+        self._heard = 0.0
+        self._decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)
+
+    # -- the side of the operations ----------------------------------------------------------------
+
+    def correlation(self) -> int:
+        """A number for the next request."""
+        self._correlation += 1
+        return self._correlation
+
+    def request(
+        self,
+        request: Request,
+        expected: type[AnswerType],
+        data: bytes = b"",
+        timeout: float | None = None,
+        rule: Lost | None = None,
+    ) -> Call[AnswerType]:
+        """Send a request now, or when there is a connection; ``timeout`` None is the client's."""
+        seconds = self.options.timeout if timeout is None else timeout
+        call = Call(request, expected, data, self.clock() + seconds)
+        if rule is not None:
+            call.rule = rule
+        self.submit(cast("Call[Answer]", call))
+        return call
+
+    def submit(self, call: Call[Answer]) -> None:
+        """Send a call, or keep it until there is a connection."""
+        if self.fatal is not None:
+            call.abandoned(self.fatal)
+            return
+        if call.deadline < self._next_expiry:
+            self._next_expiry = call.deadline
+        if self.phase is Phase.OPEN:
+            self._send(call)
+        else:
+            self._waiting[call.request.correlation] = call
+
+    def _send(self, call: Call[Answer]) -> None:
+        call.attempts += 1
+        self._pending[call.request.correlation] = call
+        self.post(call.request, call.data)
+
+    def post(self, request: Request, data: bytes | memoryview = b"") -> None:
+        """Send a request on the session there is, expecting no answer."""
+        message = encode(request, data)
+        self._output.append(message)
+        self.output_bytes += len(message)
+
+    def watch(self, call: Call[Answer]) -> None:
+        """Take an answer or refusal for a correlation that :meth:`post` uses; until :meth:`unwatch`."""
+        self._pending[call.request.correlation] = call
+
+    def unwatch(self, correlation: int) -> None:
+        """Ignore what still comes for a correlation."""
+        self._pending.pop(correlation, None)
+
+    async def opened(self, deadline: float) -> int:
+        """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
+        while self.phase is not Phase.OPEN:
+            if self.fatal is not None:
+                raise self.fatal
+            if self.clock() >= deadline:
+                raise errors.ConnectionUnavailable(
+                    f"no connection to the broker ({self.reason}); nothing was sent"
+                )
+            waiting: Promise[object] = Promise()
+            self._opened.then(lambda: waiting.resolve(None))  # noqa: B023 - awaited before the next
+            self._alarm(deadline, cast("Promise[None]", waiting))
+            await waiting
+        return self.session
+
+    def sleep(self, seconds: float) -> Promise[None]:
+        """A promise that is kept after so many seconds."""
+        promise: Promise[None] = Promise()
+        self._alarm(self.clock() + seconds, promise)
+        return promise
+
+    def _alarm(self, at: float, promise: Promise[None]) -> None:
+        heappush(self._timers, (at, self.correlation(), promise))
+
+    @property
+    def busy(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._pending) + len(self._waiting)
+
+    def check_open(self) -> None:
+        """Raise what makes every request pointless, if anything does."""
+        if self.fatal is not None:
+            raise self.fatal
+
+    # -- the side of the face ----------------------------------------------------------------------
+
+    def connection_due(self) -> bool:
+        """Whether the face should connect now."""
+        return self.phase is Phase.DOWN and self.clock() >= self._connect_at
+
+    def connecting(self) -> None:
+        """The face has begun to connect."""
+        self.phase = Phase.CONNECTING
+
+    def connected(self) -> None:
+        """There is a connection: greet."""
+        self.phase = Phase.GREETING
+        self.abort = ""
+        self.take_output()
+        self._decoder = answer_decoder(1 << 30)
+        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client)
+        greeting = _Greeting(self, hello, self.clock() + self.options.timeout)
+        self._next_expiry = min(self._next_expiry, greeting.deadline)
+        self._send(cast("Call[Answer]", greeting))
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """There is a session: send what waited, in its order."""
+        self.phase = Phase.OPEN
+        self.session = welcome.session
+        self.server = welcome.server
+        self.max_frame = welcome.max_frame
+        self.max_request = welcome.max_request
+        self._backoff.reset()
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting.values():
+            self._send(call)
+        opened, self._opened = self._opened, Promise()
+        for callback in self.on_open:
+            callback()
+        opened.resolve(self.session)
+
+    def received(self, data: bytes) -> None:
+        """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
+        self._heard = self.clock()
+        pending = self._pending
+        try:
+            for head, body in self._decoder.feed(data):
+                call = pending.pop(head.correlation, None)
+                if call is None:
+                    continue  # its caller ran out of time
+                if type(head) is Refused:
+                    call.refused(error_of(head))
+                elif isinstance(head, call.expected):
+                    call.answered(head, body)
+                else:
+                    pending[head.correlation] = call
+                    raise errors.PeerViolation(
+                        f"{type(call.request).__name__} was answered by {type(head).__name__}"
+                    )
+        except errors.PeerViolation as violation:
+            self.abort = str(violation)
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone, or could not be made. Unanswered requests meet their rules."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.reason = reason
+        self.phase = Phase.DOWN
+        self.session = 0
+        self.abort = ""
+        self.take_output()
+        self._connect_at = self.clock() + self._backoff.next()
+        pending, self._pending = self._pending, {}
+        again = {number: call for number, call in pending.items() if call.rule is not Lost.ASK}
+        self._waiting = again | self._waiting
+        for call in pending.values():
+            if call.rule is Lost.ASK:
+                call.refused(AnswerLost(f"the connection died ({reason}) before {_name(call)} was answered"))
+        for callback in self.on_lost:
+            callback()
+        if self.fatal is None and not self.options.reconnect:
+            self.stop(errors.ConnectionUnavailable(f"the connection died ({reason}) and reconnect is off"))
+
+    def stop(self, error: errors.TxBrokerError) -> None:
+        """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
+        self.fatal = self.fatal or error
+        self.phase = Phase.CLOSED
+        calls = [*self._pending.values(), *self._waiting.values()]
+        self._pending, self._waiting = {}, {}
+        for call in calls:
+            call.abandoned(self._in_doubt(call, str(error)) if call.attempts else error)
+        timers, self._timers = self._timers, []
+        for _, _, promise in timers:
+            promise.resolve(None)
+        for callback in self.on_lost:
+            callback()
+        opened, self._opened = self._opened, Promise()
+        opened.resolve(0)
+
+    def take_output(self) -> list[bytes]:
+        """Return the bytes to send, and forget them."""
+        output, self._output = self._output, []
+        self.output_bytes = 0
+        drained, self._drained = self._drained, None
+        if drained is not None:
+            drained.resolve(None)
+        return output
+
+    def drained(self) -> Promise[None]:
+        """A promise kept when the face takes the output, or the connection dies."""
+        if self._drained is None:
+            self._drained = Promise()
+        return self._drained
+
+    def wakeup(self) -> float:
+        """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
+        at = self._next_expiry
+        if self._timers and self._timers[0][0] < at:
+            at = self._timers[0][0]
+        if self.phase is Phase.DOWN and self._connect_at < at:
+            at = self._connect_at
+        return at
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self.clock()
+        while self._timers and self._timers[0][0] <= now:
+            heappop(self._timers)[2].resolve(None)
+        if now >= self._next_expiry:
+            self._expire(now)
+
+    def _expire(self, now: float) -> None:
+        overdue = [
+            call
+            for calls in (self._pending, self._waiting)
+            for call in calls.values()
+            if call.deadline <= now
+        ]
+        for call in overdue:
+            error: errors.TxBrokerError = errors.ConnectionUnavailable(
+                f"no connection to the broker in time ({self.reason}); {_name(call)} was not sent"
+            )
+            if call.attempts:
+                error = self._in_doubt(call, f"no answer to {_name(call)} in {self.options.timeout} s")
+                if type(call) is _Greeting or now - self._heard > self.options.timeout:
+                    self.abort = f"the broker has not answered for {self.options.timeout} s"
+            if call.expired(error):
+                self._pending.pop(call.request.correlation, None)
+                self._waiting.pop(call.request.correlation, None)
+        rest = [call.deadline for calls in (self._pending, self._waiting) for call in calls.values()]
+        self._next_expiry = min([*rest, *(callback(now) for callback in self.on_tick)], default=math.inf)
+
+    def expire_by(self, deadline: float) -> None:
+        """Have ``on_tick`` called at ``deadline`` at the latest."""
+        if deadline < self._next_expiry:
+            self._next_expiry = deadline
+
+    def _in_doubt(self, call: Call[Answer], reason: str) -> errors.TxBrokerError:
+        if call.rule is Lost.READ:
+            return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
+        return errors.RequestTimedOut(
+            f"{reason}; {_name(call)} was sent and may or may not have happened: look before repeating it"
+        )
+
+    async def ping(self) -> None:
+        """Return once the broker has answered."""
+        await self.request(Ping(self.correlation()), Done)
+
+
+class _Greeting(Call[Welcome]):
+    """The hello: its answer opens the session, its refusal ends the client or the connection."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, core: Core, hello: Hello, deadline: float) -> None:
+        super().__init__(hello, Welcome, b"", deadline)
+        self._core = core
+
+    def answered(self, head: Answer, data: memoryview) -> None:
+        super().answered(head, data)
+        self._core.welcomed(cast(Welcome, head))
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        self.fail(error)
+        if isinstance(error, errors.VersionRefused):
+            self._core.stop(error)
+            self._core.abort = str(error)
+        elif not isinstance(error, AnswerLost):
+            self._core.abort = f"the broker refused the session: {error}"
+
+
+def error_of(refusal: Refused) -> errors.TxBrokerError:
+    """The error that a refusal names, with its extras as attributes."""
+    kind = errors.by_name(refusal.error)
+    error = kind.__new__(kind, refusal.message)
+    Exception.__init__(error, refusal.message)
+    for name, number in refusal.numbers.items():
+        setattr(error, name, number)
+    return error
+
+
+def _name(call: Call[Answer]) -> str:
+    return type(call.request).__name__

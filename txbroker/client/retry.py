@@ -1,0 +1,85 @@
+"""What a lost answer means, per request, and when to connect again: the client's rules as data."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple
+
+from txbroker import commands
+from txbroker.commands import Request
+
+
+class Lost(enum.Enum):
+    """What to do about a request that was sent and whose answer the connection took with it."""
+
+    READ = "it changes nothing: send it again"
+    REPEAT = "once or twice has the same effect: send it again"
+    ASK = "never send it again: its operation asks how it ended"
+
+
+RULES: dict[type[Request], Lost] = {
+    commands.Hello: Lost.ASK,
+    commands.Ping: Lost.READ,
+    commands.Send: Lost.REPEAT,  # always with a producer id and a sequence
+    commands.OpenProducer: Lost.REPEAT,
+    commands.DescribeTopics: Lost.READ,
+    commands.CreateTopic: Lost.REPEAT,  # TopicExists on a repetition is looked into
+    commands.DeleteTopic: Lost.REPEAT,  # UnknownTopic on a repetition is success
+    commands.Fetch: Lost.READ,
+    commands.OffsetsForTime: Lost.READ,
+    commands.Add: Lost.ASK,
+    commands.AddOffsets: Lost.ASK,
+    commands.Prepare: Lost.ASK,
+    commands.Commit: Lost.REPEAT,  # of a prepared one; in one phase it says ASK itself
+    commands.Rollback: Lost.REPEAT,
+    commands.AskOutcome: Lost.READ,
+    commands.ListTransactions: Lost.READ,
+    commands.ShowTransaction: Lost.READ,
+    commands.Forget: Lost.REPEAT,
+    commands.CommitOffsets: Lost.REPEAT,
+    commands.FetchOffsets: Lost.READ,
+    commands.ClaimPartitions: Lost.REPEAT,
+    commands.ListGroups: Lost.READ,
+    commands.DeleteGroup: Lost.REPEAT,
+    commands.AskStatus: Lost.READ,
+}
+
+
+class Backoff:
+    """Waiting times before connecting again: doubling, bounded, jittered to between a half and the whole."""
+
+    def __init__(self, random: Callable[[], float], first: float = 0.05, most: float = 2.0) -> None:
+        self._random = random
+        self._first = first
+        self._most = most
+        self._failures = 0
+
+    def next(self) -> float:
+        """Return how many seconds to wait after one more failure."""
+        full = min(self._most, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return full * (0.5 + self._random() / 2)
+
+    def reset(self) -> None:
+        """Begin anew: a connection stood."""
+        self._failures = 0
+
+
+class Options(NamedTuple):
+    """How a client behaves. Times in seconds, sizes in bytes.
+
+    ``timeout`` bounds every operation. ``producer`` is a stable name that fences earlier holders of it.
+    ``max_buffered`` bounds unanswered messages; over it senders wait, or get BufferFull if ``when_full`` is
+    "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
+    ``linger``, or when it has ``batch_bytes``; 0 sends every message alone.
+    """
+
+    client: str = ""
+    producer: str = ""
+    timeout: float = 30.0
+    reconnect: bool = True
+    max_buffered: int = 64 << 20
+    when_full: str = "wait"
+    linger: float = 0.0
+    batch_bytes: int = 64 << 10
