@@ -1,0 +1,111 @@
+"""Messages that wait together for one partition, as one request: an open batch, sealed when it goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from journal import frame
+from txbroker import errors
+from txbroker.client.core import Call
+from txbroker.commands import Answer, Request, Send, Sent
+
+_PLACEHOLDER = Send(0, 0)
+
+
+class Batch(Call[Sent]):
+    """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on.
+
+    Settled as a whole: message ``i`` of it gets ``base_offset + i``. A batch whose caller ran out of time
+    stays in its place until the broker has answered, for its sequence is needed there. ``on_settled`` is
+    told when the broker has answered, with ``refusal`` not None if it refused. ``watched``: nobody waits
+    for it but a flush.
+    """
+
+    __slots__ = ("_first", "_pieces", "count", "frames", "on_settled", "refusal", "size", "watched")
+
+    def __init__(self, deadline: float, on_settled: Callable[[Batch], None] | None = None) -> None:
+        super().__init__(_PLACEHOLDER, Sent, b"", deadline)
+        self.count = 0
+        self.size = 0
+        self.frames = b""
+        self.refusal: errors.TxBrokerError | None = None
+        self.watched = False
+        self.on_settled = on_settled
+        self._first: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None] | None = None
+        self._pieces: list[bytes] = []
+
+    def add(
+        self,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        room: int,
+    ) -> int:
+        """Take a message, return its position; -1 if the batch would then be over ``room`` bytes.
+
+        A first message is always taken. Raises :class:`MessageTooLarge` for key and headers over their limit.
+        """
+        count = self.count
+        piece = frame.encode_inner(count, value, timestamp, key, headers)
+        size = self.size + len(piece)
+        if count:
+            if size > room:
+                return -1
+        else:
+            self._first = (value, timestamp, key, headers)
+        self._pieces.append(piece)
+        self.size = size
+        self.count = count + 1
+        return count
+
+    def seal(self) -> bytes:
+        """Return the frames, made once."""
+        if not self.frames:
+            value, timestamp, key, headers = self._first  # type: ignore[misc]
+            if self.count == 1:
+                self.frames = frame.encode(value, timestamp, key, headers)
+            else:
+                self.frames = frame.encode_wrapper(b"".join(self._pieces), self.count, timestamp)
+            self._first = None
+            self._pieces.clear()
+            self.data = self.frames
+        return self.frames
+
+    def number(self, request: Request) -> None:
+        """Give it the request it goes out as."""
+        self.request = request
+        self.data = self.frames
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of its first message; only once it is done. Raises what it failed with."""
+        return self.result().base_offset
+
+    def answered(self, head: Answer, data: memoryview) -> None:  # noqa: ARG002
+        """It is stored."""
+        self.refusal = None
+        self.resolve(cast(Sent, head))
+        self._settle()
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """It is not stored, or that is not known: its lane decides."""
+        self.refusal = error
+        self._settle()
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        """The client is closed."""
+        self.refusal = None
+        self.fail(error)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.on_settled is not None:
+            self.on_settled(self)
+
+    def expired(self, error: errors.TxBrokerError) -> bool:
+        """Tell its callers; the batch itself stays for the sake of the sequence."""
+        self.fail(error)
+        self.deadline = float("inf")
+        return False

@@ -1,0 +1,228 @@
+"""One partition's queue: sends that happen once and in order, over every retry.
+
+Batches fly one after another without waiting. When one is refused, the lane waits until all in flight are
+answered, drops those that failed for good, and sends the rest again in their order, numbered on from the
+first refused one. That is safe: a sequence is used again only after the broker has said that what had it
+was not stored. A gap that no refusal explains breaks the lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from txbroker import errors
+from txbroker.client.batching import Batch
+from txbroker.client.core import Call, Phase
+from txbroker.commands import Answer, Send
+
+if TYPE_CHECKING:
+    from txbroker.client.producing import Producer
+
+
+class Lane:
+    """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's."""
+
+    def __init__(self, producer: Producer, topic: str, index: int, number: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.number = number
+        self.open: Batch | None = None
+        self.broken: errors.TxBrokerError | None = None
+        self.batches_sealed = 0
+        self._sealed: deque[Batch] = deque()
+        self._flying: dict[Batch, None] = {}
+        self._returned: list[Batch] = []
+        self._paused = False
+        self._identity = (0, 0)
+        self._sequence = 0
+        self._producer = producer
+        self._core = producer.core
+
+    def append(
+        self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
+    ) -> tuple[Batch, int]:
+        """Take a message; return its batch and its position there. Raises what makes sending impossible."""
+        producer = self._producer
+        if self.broken is not None:
+            raise self.broken
+        batch = self.open
+        if batch is None:
+            return self._begin(value, timestamp, key, headers)
+        before = batch.size
+        position = batch.add(value, timestamp, key, headers, producer.room_of_batch)
+        if position < 0:
+            self.flush()
+            return self._begin(value, timestamp, key, headers)
+        producer.buffered += batch.size - before
+        return batch, position
+
+    def _begin(
+        self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
+    ) -> tuple[Batch, int]:
+        """Take the first message of a batch, and send it alone if nothing is in flight, or it is large."""
+        producer = self._producer
+        batch = producer.new_batch(self)
+        batch.add(value, timestamp, key, headers, 0)
+        producer.check_size(batch)
+        producer.buffered += batch.size
+        self.open = batch
+        linger = self._core.options.linger
+        if batch.size >= producer.room_of_batch or not (linger or self._flying or self._sealed):
+            self.flush()
+        elif linger:
+            self._core.sleep(linger).then(self.flush)
+        return batch, 0
+
+    def flush(self) -> None:
+        """Send what there is, as soon as it may go."""
+        batch = self.open
+        if batch is not None:
+            self.open = None
+            batch.seal()
+            self._sealed.append(batch)
+            self.batches_sealed += 1
+        if self._sealed and not self._paused and self._producer.ready() and self._knows_its_sequence():
+            self._send()
+
+    def _knows_its_sequence(self) -> bool:
+        identity = self._producer.identity
+        if self._identity != identity:
+            if self._flying:
+                return False  # the last ones under the old number are still to be answered
+            self._identity = identity
+            self._sequence = self._producer.sequences.pop(self.number, 0)
+        return True
+
+    def _send(self) -> None:
+        core = self._core
+        while self._sealed:
+            batch = self._sealed.popleft()
+            batch.number(Send(core.correlation(), self.number, *self._identity, self._sequence))
+            self._sequence += batch.count
+            self._flying[batch] = None
+            core.submit(cast("Call[Answer]", batch))
+
+    def settled(self, batch: Batch) -> None:
+        """The broker has answered a batch: go on, or sort out what was refused."""
+        self._flying.pop(batch, None)
+        if batch.refusal is None:
+            self._producer.freed(batch)
+        else:
+            self._paused = True
+            self._returned.append(batch)
+        if self._flying or self._core.phase is Phase.CLOSED:
+            return
+        if self._returned:
+            self._sort_out()
+        elif not self._paused and not self._core.options.linger:
+            self.flush()
+
+    def _sort_out(self) -> None:
+        """All in flight are answered, some were refused: end what failed for good, queue the rest again."""
+        returned = sorted(self._returned, key=lambda batch: cast(Send, batch.request).sequence)
+        self._returned = []
+        first = cast(errors.TxBrokerError, returned[0].refusal)
+        self._sequence = cast(Send, returned[0].request).sequence
+        if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
+            self.broken = first
+        if isinstance(first, errors.UnknownProducer):
+            self._producer.expired(self._identity)
+        again = [batch for batch in returned if not self._ended(batch)]
+        self._sealed.extendleft(reversed(again))
+        if self.broken is not None:
+            self._fail_unsent(self.broken)
+        unavailable = (errors.StorageUnavailable, errors.OutcomeUnknown)
+        if any(isinstance(batch.refusal, unavailable) for batch in again):
+            self._core.sleep(self._producer.backoff.next()).then(self._resume)
+        else:
+            self._resume()
+
+    def _ended(self, batch: Batch) -> bool:
+        """End a refused batch if it has failed for good; otherwise it goes again."""
+        refusal = cast(errors.TxBrokerError, batch.refusal)
+        in_doubt = batch.attempts > 1
+        if self.broken is None:
+            if isinstance(refusal, errors.OutcomeUnknown):
+                return False  # the same sequence, sent again, finds out
+            if isinstance(refusal, errors.StorageUnavailable) and (in_doubt or not batch.done):
+                batch.attempts -= not in_doubt
+                return False
+            if isinstance(refusal, errors.SequenceOutOfOrder):
+                batch.attempts -= not in_doubt
+                return False
+            if isinstance(refusal, errors.UnknownProducer) and not in_doubt:
+                batch.attempts = 0
+                return False
+        self._end(batch, doubtful(refusal) if in_doubt and forgets(refusal) else refusal)
+        return True
+
+    def _end(self, batch: Batch, error: errors.TxBrokerError) -> None:
+        batch.fail(error)
+        self._producer.freed(batch)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.flush()
+
+    def _fail_unsent(self, error: errors.TxBrokerError) -> None:
+        """Fail what has never been sent, and what was refused as not stored."""
+        waiting, self._sealed = self._sealed, deque()
+        if self.open is not None:
+            waiting.append(self.open)
+            self.open = None
+        for batch in waiting:
+            self._end(batch, error)
+
+    def stop(self, error: errors.TxBrokerError) -> None:
+        """The client is closed, or no producer can be had: nothing here will be sent."""
+        self._fail_unsent(error)
+        returned, self._returned = self._returned, []
+        for batch in returned:
+            self._end(batch, doubtful(error) if batch.attempts > 1 else error)
+
+    def expire(self, now: float) -> float:
+        """Fail what has waited here too long without being sent; return when to look again."""
+        if self.open is not None and self.open.deadline <= now:
+            batch, self.open = self.open, None
+            batch.seal()
+            self._sealed.append(batch)
+        kept: deque[Batch] = deque()
+        for batch in self._sealed:
+            if batch.deadline > now:
+                kept.append(batch)
+            elif batch.attempts:
+                batch.fail(doubtful(batch.refusal or self._producer.unsent()))
+                batch.deadline = math.inf
+                kept.append(batch)
+            else:
+                self._end(batch, batch.refusal or self._producer.unsent())
+        self._sealed = kept
+        waiting = kept[0] if kept else self.open
+        return waiting.deadline if waiting is not None else math.inf
+
+    def batches(self) -> list[Batch]:
+        """All that have not been answered."""
+        waiting = [*self._returned, *self._flying, *self._sealed]
+        return [*waiting, self.open] if self.open is not None else waiting
+
+
+def forgets(refusal: errors.TxBrokerError) -> bool:
+    """Whether after this refusal a repeated send cannot be told from a new one."""
+    kinds = (
+        errors.UnknownProducer,
+        errors.ProducerFenced,
+        errors.UnknownPartition,
+        errors.SequenceOutOfOrder,
+    )
+    return isinstance(refusal, (*kinds, errors.StorageUnavailable))
+
+
+def doubtful(cause: errors.TxBrokerError) -> errors.OutcomeUnknown:
+    """What callers of a batch get that was sent before, without an answer, and can be asked for no more."""
+    return errors.OutcomeUnknown(
+        f"the messages were sent before and the answer was lost; sending them again met: {cause}; "
+        "they may or may not be stored: read the partition before sending them anew"
+    )

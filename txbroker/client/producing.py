@@ -1,0 +1,239 @@
+"""The producer of a client: its number, its lanes, the bound on what is unanswered, the routes."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+from txbroker import errors
+from txbroker.client.batching import Batch
+from txbroker.client.core import Core, Phase
+from txbroker.client.lanes import Lane
+from txbroker.client.partitioning import by_key
+from txbroker.client.promise import Promise, start
+from txbroker.client.retry import Backoff
+from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, Sent, TopicInfo, Topics
+
+
+class Route:
+    """The way to a topic's partitions."""
+
+    def __init__(self, topic: str, lanes: list[Lane]) -> None:
+        self.topic = topic
+        self.lanes = lanes
+        self._sticky = 0
+        self._sealed_before = lanes[0].batches_sealed
+
+    def choose(self, key: bytes | None, partition: int | None) -> Lane:
+        """Pick by explicit index, else by key, else one partition for as long as its batch is open."""
+        lanes = self.lanes
+        if partition is not None:
+            if not 0 <= partition < len(lanes):
+                raise errors.UnknownPartition(
+                    f"{self.topic} has partitions 0 to {len(lanes) - 1}, not {partition}; nothing was sent"
+                )
+            return lanes[partition]
+        if len(lanes) == 1:
+            return lanes[0]
+        if key is not None:
+            return lanes[by_key(key, len(lanes))]
+        lane = lanes[self._sticky]
+        if lane.batches_sealed != self._sealed_before:
+            self._sticky = (self._sticky + 1) % len(lanes)
+            lane = lanes[self._sticky]
+            self._sealed_before = lane.batches_sealed
+        return lane
+
+
+class Producer:
+    """Sends of one client. ``identity`` is (producer id, epoch); ``buffered`` counts unanswered bytes."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.identity = (0, 0)
+        self.sequences: dict[int, int] = {}
+        self.buffered = 0
+        self.asynchronous = False
+        self.room_of_batch = core.options.batch_bytes
+        self.backoff = Backoff(core.random)
+        self.failed: list[Batch] = []
+        self._lanes: dict[int, Lane] = {}
+        self._routes: dict[str, Route] = {}
+        self._opening = False
+        self._room: Promise[None] | None = None
+        core.on_open.append(self._opened)
+        core.on_lost.append(self._lost)
+        core.on_tick.append(self._expire)
+
+    # -- routes ------------------------------------------------------------------------------------
+
+    def known_route(self, topic: str) -> Route | None:
+        """The route if it is known already."""
+        route = self._routes.get(topic)
+        if route is not None and isinstance(route.lanes[0].broken, errors.UnknownPartition):
+            del self._routes[topic]  # the topic is gone, or there is a new one of that name
+            return None
+        return route
+
+    async def route(self, topic: str) -> Route:
+        """Find a topic's partitions; raises UnknownTopic."""
+        if found := self.known_route(topic):
+            return found
+        core = self.core
+        answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
+        if not answer.topics:
+            raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent")
+        return self.known_route(topic) or self._learn(answer.topics[0])
+
+    def _learn(self, info: TopicInfo) -> Route:
+        lanes = [
+            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number))
+            for part in info.partitions
+        ]
+        route = self._routes[info.name] = Route(info.name, lanes)
+        return route
+
+    # -- for lanes ---------------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Whether batches may be sent now; sees to it that they soon may."""
+        if self.core.phase is not Phase.OPEN:
+            return False
+        if self.identity[0]:
+            return True
+        if not self._opening:
+            self._opening = True
+            start(self._open())
+        return bool(self.identity[0])
+
+    async def _open(self) -> None:
+        core = self.core
+        try:
+            opened = await core.request(
+                OpenProducer(core.correlation(), core.options.producer), ProducerOpened
+            )
+        except errors.TxBrokerError as error:
+            self._opening = False
+            self._stop(error)
+            return
+        self._opening = False
+        self.identity = (opened.producer_id, opened.epoch)
+        self.sequences = dict(opened.sequences)
+        self._flush_lanes()
+
+    def expired(self, identity: tuple[int, int]) -> None:
+        """The broker knows these no more: the next batch opens a new producer."""
+        if self.identity == identity:
+            self.identity = (0, 0)
+            self.sequences = {}
+
+    def new_batch(self, lane: Lane) -> Batch:
+        """A batch for a lane, with its time running."""
+        core = self.core
+        core.check_open()
+        batch = Batch(core.clock() + core.options.timeout, lane.settled)
+        core.expire_by(batch.deadline)
+        return batch
+
+    def check_size(self, batch: Batch) -> None:
+        """Raise MessageTooLarge for what the broker would refuse."""
+        limit = min(self.core.max_frame, self.core.max_request)
+        if batch.size > limit:
+            raise errors.MessageTooLarge(
+                f"the message takes {batch.size} bytes, the limit is {limit}; nothing was sent"
+            )
+
+    def freed(self, batch: Batch) -> None:
+        """A batch needs no room any more."""
+        self.buffered -= batch.size
+        batch.frames = batch.data = b""
+        if batch.error is not None and batch.watched:
+            self.failed.append(batch)
+        elif batch.error is None:
+            self.backoff.reset()
+        if self._room is not None and self.buffered <= self.core.options.max_buffered:
+            room, self._room = self._room, None
+            room.resolve(None)
+
+    def unsent(self) -> errors.TxBrokerError:
+        """What a caller gets whose message was never sent in its time."""
+        return errors.ConnectionUnavailable(
+            f"the messages could not be sent within {self.core.options.timeout} s ({self.core.reason}); "
+            "they were not sent and will not be"
+        )
+
+    # -- for callers -------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether senders have to wait."""
+        return self.buffered > self.core.options.max_buffered
+
+    def check_room(self) -> None:
+        """Raise BufferFull if the client is full and callers have chosen not to wait."""
+        if self.full and self.core.options.when_full == "raise":
+            raise self.no_room()
+
+    def no_room(self) -> errors.BufferFull:
+        """The error for a message that found no room."""
+        return errors.BufferFull(
+            f"{self.buffered} bytes are unanswered, the client's bound is {self.core.options.max_buffered}; "
+            "this message was not taken"
+        )
+
+    def room(self) -> Promise[None]:
+        """A promise kept when there is room again."""
+        if self._room is None:
+            self._room = Promise()
+        return self._room
+
+    async def flush(self) -> None:
+        """Send everything, wait for all answers; raise the first failure since the last flush."""
+        batches = [batch for batch in self.failed if batch.watched]
+        self.failed = []
+        for lane in list(self._lanes.values()):
+            lane.flush()
+            batches += [batch for batch in lane.batches() if batch.watched]
+        for batch in batches:
+            batch.watched = False  # this flush tells of it
+        for batch in batches:
+            await _settled(batch)
+        failed = [batch for batch in batches if batch.error is not None]
+        if failed:
+            error = cast(BaseException, failed[0].error)
+            count = sum(batch.count for batch in failed)
+            error.add_note(f"{count} messages failed since the last flush; each one's future says how")
+            raise error
+
+    @property
+    def unattended(self) -> bool:
+        """Whether messages that nobody need wait for are unanswered."""
+        self.asynchronous = self.asynchronous and self.buffered > 0
+        return self.asynchronous
+
+    # -- for the core ------------------------------------------------------------------------------
+
+    def _opened(self) -> None:
+        self._flush_lanes()
+
+    def _flush_lanes(self) -> None:
+        for lane in list(self._lanes.values()):
+            lane.flush()
+
+    def _lost(self) -> None:
+        if self.core.phase is Phase.CLOSED:
+            self._stop(cast(errors.TxBrokerError, self.core.fatal))
+
+    def _stop(self, error: errors.TxBrokerError) -> None:
+        for lane in list(self._lanes.values()):
+            lane.stop(error)
+
+    def _expire(self, now: float) -> float:
+        return min((lane.expire(now) for lane in self._lanes.values()), default=math.inf)
+
+
+def _settled(promise: Promise[Sent]) -> Promise[None]:
+    """A promise kept when another is settled, whichever way."""
+    settled: Promise[None] = Promise()
+    promise.then(lambda: settled.resolve(None))
+    return settled
