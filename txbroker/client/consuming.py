@@ -1,0 +1,328 @@
+"""Reading on and on: positions per partition, prefetch by long polls, groups, claims and commits."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from journal import frame
+from journal.record import PartitionOffset
+from txbroker import errors
+from txbroker.client.core import Core
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import Message
+from txbroker.commands import (
+    Claimed,
+    ClaimPartitions,
+    CommitOffsets,
+    DescribeTopics,
+    Done,
+    Fetch,
+    Fetched,
+    FetchedPartition,
+    FetchOffsets,
+    GroupOffsets,
+    Offsets,
+    OffsetsForTime,
+    Topics,
+)
+
+log = logging.getLogger("txbroker.client")
+
+Start = str | int | datetime
+RECHECK_PENDING = 0.25
+"""Seconds between looks at an offset that an undecided transaction holds."""
+
+
+class ConsumerOptions(NamedTuple):
+    """What a consumer reads and how. ``max_wait`` in seconds, ``max_bytes`` and ``prefetch`` in bytes.
+
+    ``start`` is "committed" (of the group; where it has none, and without a group: "earliest"), "earliest",
+    "latest", an offset, or a ``datetime`` (the first message appended then or later). ``out_of_range`` says
+    where to go on when retention took the position: "earliest", "latest" or "raise".
+    """
+
+    topics: tuple[str, ...]
+    group: str | None = None
+    partitions: tuple[int, ...] | None = None
+    start: Start = "committed"
+    max_wait: float = 5.0
+    follow: bool = True
+    prefetch: int = 8 << 20
+    max_bytes: int = 1 << 20
+    claim: bool = True
+    out_of_range: str = "earliest"
+
+
+class Position:
+    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing)."""
+
+    __slots__ = ("end", "generation", "handed", "index", "next", "number", "pending", "topic")
+
+    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.number = number
+        self.end = end
+        self.next = 0
+        self.handed = -1
+        self.generation = 0
+        self.pending = ""
+
+
+class Chunk(NamedTuple):
+    """Messages of one partition, in order."""
+
+    position: Position
+    messages: list[frame.Message]
+
+
+class ConsumerCore:
+    """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait."""
+
+    def __init__(self, core: Core, options: ConsumerOptions, member: str) -> None:
+        self.options = options
+        self.positions: dict[int, Position] = {}
+        self._core = core
+        self._member = member
+        self._chunks: deque[tuple[Chunk, int]] = deque()
+        self._held = 0
+        self._turn = 0
+        self._running = False
+        self._begun = False
+        self._closed = False
+        self._failure: errors.TxBrokerError | None = None
+        self._changed: Promise[None] = Promise()
+
+    # -- for the faces -----------------------------------------------------------------------------
+
+    def take(self) -> Chunk | None:
+        """The next messages if they are here; raises what went wrong (the next call tries again)."""
+        if self._chunks:
+            chunk, size = self._chunks.popleft()
+            self._held -= size
+            self._go_on()
+            return chunk
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._go_on()
+        return None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will come any more: closed, or not following and at the end."""
+        if self._chunks or self._failure is not None:
+            return False
+        return self._closed or (self._begun and not self.options.follow and not self._behind())
+
+    def changed(self) -> Promise[None]:
+        """A promise kept when :meth:`take` or ``finished`` is worth another look."""
+        return self._changed
+
+    def close(self) -> None:
+        """Stop reading. What has not been handed out stays uncommitted."""
+        self._closed = True
+        self._chunks.clear()
+        self._notify()
+
+    def handed_out(self) -> list[PartitionOffset]:
+        """The positions after what has been handed out, for a commit."""
+        return [
+            PartitionOffset(position.number, position.handed, position.generation)
+            for position in self.positions.values()
+            if position.handed >= 0
+        ]
+
+    async def commit_offsets(self) -> None:
+        """Commit :meth:`handed_out` for the group; returns once forced. Raises GenerationFenced."""
+        offsets = self.handed_out()
+        if self.options.group is None:
+            raise errors.Misuse("a consumer without a group has no offsets to commit; nothing was sent")
+        if offsets:
+            core = self._core
+            await core.request(CommitOffsets(core.correlation(), self.options.group, offsets), Done)
+
+    # -- the reading -------------------------------------------------------------------------------
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, Promise()
+        changed.resolve(None)
+
+    def _go_on(self) -> None:
+        if not self._running and not self._closed and self._held < self.options.prefetch:
+            self._running = True
+            start(self._read())
+
+    async def _read(self) -> None:
+        try:
+            if not self._begun:
+                await self._begin()
+                self._begun = True
+                self._notify()
+            while not self._closed and self._held < self.options.prefetch:
+                if not self.options.follow and not self._behind():
+                    break
+                await self._look_at_pending()
+                await self._fetch()
+        except errors.TxBrokerError as error:
+            self._failure = error
+        finally:
+            self._running = False
+            self._notify()
+
+    def _behind(self) -> bool:
+        return any(position.next < position.end for position in self.positions.values())
+
+    async def _begin(self) -> None:
+        core, options = self._core, self.options
+        answer = await core.request(DescribeTopics(core.correlation(), list(options.topics)), Topics)
+        missing = set(options.topics) - {topic.name for topic in answer.topics}
+        if missing:
+            raise errors.UnknownTopic(f"there is no topic {', '.join(sorted(missing))}; nothing is read")
+        for topic in answer.topics:
+            known = {part.index for part in topic.partitions}
+            if unknown := set(options.partitions or ()) - known:
+                raise errors.UnknownPartition(
+                    f"{topic.name} has no partitions {sorted(unknown)}; nothing is read"
+                )
+            for part in topic.partitions:
+                if options.partitions is None or part.index in options.partitions:
+                    position = Position(topic.name, part.index, part.number, part.high_watermark)
+                    position.next = self._start_of(part.start_offset, part.high_watermark)
+                    self.positions[part.number] = position
+        if isinstance(options.start, datetime):
+            await self._start_at_time(options.start)
+        if options.group is not None:
+            await self._join(options.group)
+
+    def _start_of(self, start_offset: int, high_watermark: int) -> int:
+        where = self.options.start
+        if isinstance(where, int):
+            return where
+        return high_watermark if where == "latest" else start_offset
+
+    async def _start_at_time(self, time: datetime) -> None:
+        core = self._core
+        wall = round(time.timestamp() * 1e6)
+        request = OffsetsForTime(core.correlation(), list(self.positions), wall)
+        for number, offset in (await core.request(request, Offsets)).offsets:
+            self.positions[number].next = offset
+
+    async def _join(self, group: str) -> None:
+        """Claim the partitions, then take the group's positions, in this order: a late commit is fenced."""
+        core, numbers = self._core, list(self.positions)
+        if self.options.claim:
+            request = ClaimPartitions(core.correlation(), group, self._member, numbers)
+            for number, generation in (await core.request(request, Claimed)).claims:
+                self.positions[number].generation = generation
+        await self._take_positions(numbers)
+
+    async def _take_positions(self, numbers: list[int]) -> None:
+        core, group = self._core, self.options.group or ""
+        answer = await core.request(FetchOffsets(core.correlation(), group, numbers), GroupOffsets)
+        for found in answer.offsets:
+            position = self.positions[found.partition]
+            if found.pending_by and not position.pending:
+                log.warning(
+                    "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
+                    group,
+                    position.topic,
+                    position.index,
+                    found.pending_by,
+                )
+            position.pending = found.pending_by
+            if not found.pending_by and found.offset is not None and self.options.start == "committed":
+                position.next = found.offset
+
+    async def _look_at_pending(self) -> None:
+        """Ask again for held offsets; if all are held, not before a while."""
+        pending = [position.number for position in self.positions.values() if position.pending]
+        if pending:
+            if len(pending) == len(self.positions):
+                await self._core.sleep(RECHECK_PENDING)
+            await self._take_positions(pending)
+
+    async def _fetch(self) -> None:
+        core, options = self._core, self.options
+        numbers = [position.number for position in self.positions.values() if not position.pending]
+        if not numbers:
+            return
+        self._turn = (self._turn + 1) % len(numbers)
+        numbers = numbers[self._turn :] + numbers[: self._turn]  # so that none is always served last
+        wanted = [(number, self.positions[number].next) for number in numbers]
+        held_back = len(numbers) < len(self.positions)
+        wait = min(options.max_wait, RECHECK_PENDING) if held_back else options.max_wait
+        request = Fetch(core.correlation(), wanted, options.max_bytes, int(wait * 1e6))
+        call = core.request(request, Fetched, timeout=wait + core.options.timeout)
+        answer = await call
+        data, begin = memoryview(call.data), 0
+        for part in answer.partitions:
+            self._take_part(part, data[begin : begin + part.length])
+            begin += part.length
+        if answer.partitions:
+            self._notify()
+
+    def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
+        position = self.positions[part.partition]
+        if part.error:
+            self._out_of_range(position, part)
+        elif part.length:
+            messages = frame.decode_run(data, position.next)
+            if messages:
+                position.next = messages[-1].offset + 1
+                self._chunks.append((Chunk(position, messages), part.length))
+                self._held += part.length
+
+    def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
+        where = f"{position.topic}-{position.index}"
+        if part.error != "OffsetOutOfRange":
+            error = errors.by_name(part.error)
+            failure = error.__new__(error, part.message)
+            Exception.__init__(failure, f"{where}: {part.message}")
+            raise failure
+        if self.options.out_of_range == "raise":
+            reason = (
+                f"{where}: offset {position.next} is not within {part.start_offset} to {part.high_watermark}"
+            )
+            raise errors.OffsetOutOfRange(f"{reason}; {part.message}", part.start_offset, part.high_watermark)
+        target = part.high_watermark if self.options.out_of_range == "latest" else part.start_offset
+        log.warning(
+            "%s: offset %d is out of range (%d to %d are there); going on at %d as told by out_of_range=%r",
+            where,
+            position.next,
+            part.start_offset,
+            part.high_watermark,
+            target,
+            self.options.out_of_range,
+        )
+        position.next = target
+
+
+def widen(chunk: Chunk) -> list[Message]:
+    """A chunk's messages with topic and partition."""
+    topic, index = chunk.position.topic, chunk.position.index
+    return [
+        Message(topic, index, message.offset, message.timestamp, message.key, message.value, message.headers)
+        for message in chunk.messages
+    ]
+
+
+def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:
+    """Check a consumer's options; raises Misuse."""
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    options = ConsumerOptions(names, group, **choices)  # type: ignore[arg-type]
+    if not names:
+        raise errors.Misuse("no topic to consume was named")
+    known = ("committed", "earliest", "latest")
+    if isinstance(options.start, str) and options.start not in known:
+        raise errors.Misuse(
+            f"start is {options.start!r}; an offset, a datetime or one of {', '.join(known)} are known"
+        )
+    if options.out_of_range not in ("earliest", "latest", "raise"):
+        raise errors.Misuse(f"out_of_range is {options.out_of_range!r}; earliest, latest and raise are known")
+    partitions = options.partitions
+    return options._replace(partitions=None if partitions is None else tuple(partitions))

@@ -1,0 +1,235 @@
+"""Everything beside sending, transactions and consuming: topics, groups, and what operators ask and force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from journal import frame
+from journal.record import PartitionOffset
+from journal.settings import TopicSettings, check_setting
+from journal.transaction import State, TransactionNumber, Xid
+from txbroker import commands, errors
+from txbroker.client.core import Core
+from txbroker.client.results import GroupPosition, Message, TransactionDetails
+from txbroker.commands import Committed, Done, Fetched, GroupInfo, Outcome, TopicInfo, Topics, TransactionInfo
+
+Which = TransactionNumber | Xid | str
+"""A transaction: its number (also as text, "12-3") or its xid."""
+
+
+class _Named(NamedTuple):
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+
+
+class Operations:
+    """Each method is one question or order to the broker, as a coroutine for :func:`promise.start`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, int | None]) -> TopicInfo:
+        """Create a topic; raises TopicExists, InvalidName, InvalidSetting."""
+        for setting, value in settings.items():
+            check_setting(setting, value)
+        wanted = TopicSettings(**settings)  # type: ignore[arg-type]
+        core = self._core
+        call = core.request(commands.CreateTopic(core.correlation(), name, partitions, wanted), Topics)
+        try:
+            return (await call).topics[0]
+        except errors.TopicExists:
+            if call.attempts == 1:
+                raise
+        found = await self.topics([name])
+        if found and found[0].settings == wanted and len(found[0].partitions) == partitions:
+            return found[0]
+        raise errors.OutcomeUnknown(
+            f"the answer to creating {name!r} was lost; a topic of that name is there now, with other "
+            "settings or partitions: whether it was created here is not known; describe it"
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages; raises UnknownTopic, TransactionConflict."""
+        core = self._core
+        call = core.request(commands.DeleteTopic(core.correlation(), name), Done)
+        try:
+            await call
+        except errors.UnknownTopic:
+            if call.attempts == 1:
+                raise
+
+    async def topics(self, names: Iterable[str] | None) -> list[TopicInfo]:
+        """Describe topics, by name; unknown ones are left out."""
+        core = self._core
+        wanted = None if names is None else list(names)
+        return (await core.request(commands.DescribeTopics(core.correlation(), wanted), Topics)).topics
+
+    async def topic(self, name: str) -> TopicInfo:
+        """Describe one; raises UnknownTopic."""
+        found = await self.topics([name])
+        if not found:
+            raise errors.UnknownTopic(f"there is no topic {name!r}")
+        return found[0]
+
+    async def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int, max_wait: float
+    ) -> list[Message]:
+        """Read once from an offset on; raises OffsetOutOfRange, UnknownTopic, UnknownPartition."""
+        number = _number(await self.topic(topic), partition)
+        core = self._core
+        request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
+        call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
+        part = (await call).partitions[0]
+        if part.error == "OffsetOutOfRange":
+            raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
+        if part.error:
+            raise errors.by_name(part.error)(part.message)
+        return _messages(topic, partition, memoryview(call.data)[: part.length], offset)
+
+    async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
+        """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
+        wall = time if isinstance(time, int) else round(time.timestamp() * 1e6)
+        parts = {part.number: part.index for part in (await self.topic(topic)).partitions}
+        core = self._core
+        request = commands.OffsetsForTime(core.correlation(), list(parts), wall)
+        return {parts[number]: at for number, at in (await core.request(request, commands.Offsets)).offsets}
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    async def groups(self) -> list[GroupInfo]:
+        """All consumer groups with their positions and lags."""
+        core = self._core
+        return (await core.request(commands.ListGroups(core.correlation()), commands.Groups)).groups
+
+    async def group_offsets(self, group: str) -> list[GroupPosition]:
+        """A group's positions."""
+        core = self._core
+        places = {
+            p.number: (topic.name, p.index) for topic in await self.topics(None) for p in topic.partitions
+        }
+        request = commands.FetchOffsets(core.correlation(), group)
+        offsets = (await core.request(request, commands.GroupOffsets)).offsets
+        return sorted(
+            GroupPosition(*places[at.partition], at.offset, at.generation, at.metadata, at.pending_by)
+            for at in offsets
+            if at.partition in places
+        )
+
+    async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Move a group to other positions (offset by partition), whatever its consumers do."""
+        info = await self.topic(topic)
+        core = self._core
+        moved = [PartitionOffset(_number(info, index), offset) for index, offset in offsets.items()]
+        await core.request(commands.CommitOffsets(core.correlation(), group, moved), Done)
+
+    async def delete_group(self, group: str) -> None:
+        """Forget a group and its positions."""
+        core = self._core
+        await core.request(commands.DeleteGroup(core.correlation(), group), Done)
+
+    # -- transactions, as operators see them -------------------------------------------------------
+
+    async def transactions(self, states: Iterable[State]) -> list[TransactionInfo]:
+        """All transactions in these states; none given: the undecided ones."""
+        core, found, after = self._core, list[TransactionInfo](), (0, 0)
+        while True:
+            request = commands.ListTransactions(core.correlation(), list(states), after)
+            page = await core.request(request, commands.Transactions)
+            found += page.transactions
+            if not page.more or not page.transactions:
+                return found
+            after = (found[-1].session, found[-1].serial)
+
+    async def show_transaction(self, which: Which, max_bytes: int) -> TransactionDetails:
+        """One transaction with its first messages; raises UnknownTransaction."""
+        core = self._core
+        places = {
+            p.number: (topic.name, p.index) for topic in await self.topics(None) for p in topic.partitions
+        }
+        request = commands.ShowTransaction(core.correlation(), *_named(which), max_bytes)
+        call = core.request(request, commands.TransactionShown)
+        shown = await call
+        data, begin, messages = memoryview(call.data), 0, list[Message]()
+        for number, length in shown.parts:
+            topic, index = places.get(number, (f"(partition {number})", 0))
+            messages += _messages(topic, index, data[begin : begin + length], 0)
+            begin += length
+        return TransactionDetails(shown.transaction, messages, shown.offsets)
+
+    async def commit_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a prepared transaction to commit; who and why are kept (a heuristic outcome)."""
+        core = self._core
+        named = _named(which)
+        request = commands.Commit(core.correlation(), *named, operator=True, by=by, why=why)
+        await core.request(request, Committed)
+
+    async def rollback_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a transaction to roll back; who and why are kept (a heuristic outcome)."""
+        core = self._core
+        named = _named(which)
+        await core.request(commands.Rollback(core.correlation(), *named, operator=True, by=by, why=why), Done)
+
+    async def forget_transaction(self, which: Which, by: str) -> None:
+        """Forget a decided transaction's outcome."""
+        core = self._core
+        call = core.request(commands.Forget(core.correlation(), *_named(which), by=by), Done)
+        try:
+            await call
+        except (errors.UnknownTransaction, errors.OutcomeForgotten):
+            if call.attempts == 1:
+                raise
+
+    async def outcome(self, which: Which) -> Outcome:
+        """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+        core = self._core
+        return await core.request(commands.AskOutcome(core.correlation(), *_named(which)), Outcome)
+
+    async def end_prepared(self, xid: Xid, commit: bool) -> None:
+        """The second phase of a transaction prepared by another session, as its coordinator decides."""
+        core = self._core
+        if commit:
+            await core.request(commands.Commit(core.correlation(), xid=xid), Committed)
+            return
+        call = core.request(commands.Rollback(core.correlation(), xid=xid), Done)
+        try:
+            await call
+        except (errors.UnknownTransaction, errors.TransactionRolledBack):
+            if call.attempts == 1:
+                raise
+
+    # -- the broker --------------------------------------------------------------------------------
+
+    async def status(self) -> dict[str, int | float | str]:
+        """Counters and gauges by name."""
+        core = self._core
+        return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
+
+
+def _named(which: Which) -> _Named:
+    if isinstance(which, Xid):
+        return _Named(xid=which)
+    if isinstance(which, str):
+        try:
+            which = TransactionNumber.parse(which)
+        except ValueError:
+            raise errors.Misuse(f"{which!r} is not a transaction's number, such as '12-3'") from None
+    return _Named(*which)
+
+
+def _number(info: TopicInfo, index: int) -> int:
+    for part in info.partitions:
+        if part.index == index:
+            return part.number
+    raise errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
+
+
+def _messages(topic: str, index: int, data: memoryview, offset: int) -> list[Message]:
+    return [
+        Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
+        for found in frame.decode_run(data, offset)
+    ]

@@ -1,0 +1,335 @@
+"""Transactions as a client sees them: what was sent, the decision, and finding out after a loss."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+from crc32c import crc32c
+
+from journal.record import PartitionOffset, Placement
+from journal.transaction import State, Totals, TransactionNumber, Xid
+from txbroker import commands, errors
+from txbroker.client.batching import Batch
+from txbroker.client.core import AnswerLost, Call, Core
+from txbroker.client.lanes import Lane
+from txbroker.client.producing import Producer
+from txbroker.client.results import Durability, Receipt
+from txbroker.client.retry import Lost
+from txbroker.commands import Answer, Committed, Done, Outcome
+
+
+class Stage(enum.Enum):
+    """Where a transaction is, as far as its client knows."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    DECIDING = "ended, and how is not known yet"
+
+
+class Run(NamedTuple):
+    """Where a committed transaction's messages of one partition are: the n-th sent is at base_offset + n."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    messages: int
+
+
+class Serials:
+    """Numbers of a session's transactions, and up to which all outcomes have been seen."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._session = 0
+        self._last = 0
+        self._open: dict[int, None] = {}
+
+    def begin(self) -> int:
+        """The next serial of the present session."""
+        if self._session != self._core.session:
+            self._session, self._last, self._open = self._core.session, 0, {}
+        self._last += 1
+        self._open[self._last] = None
+        return self._last
+
+    def ended(self, number: TransactionNumber) -> None:
+        """The outcome of this one has been seen."""
+        if number.session == self._session:
+            self._open.pop(number.serial, None)
+
+    @property
+    def seen(self) -> int:
+        """The highest serial such that all outcomes up to it have been seen."""
+        return next(iter(self._open)) - 1 if self._open else self._last
+
+
+class Transaction:
+    """Messages and offsets that become visible together, or never. It begins with the first of them."""
+
+    def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None = None) -> None:
+        self.xid = xid
+        self.number: TransactionNumber | None = None
+        self.stage = Stage.OPEN
+        self.runs: list[Run] = []
+        self.heuristic = False
+        self._core = core
+        self._producer = producer
+        self._serials = serials
+        self._batches: dict[int, tuple[Lane, Batch]] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._messages = self._requests = self._checksum = 0
+        self._dead: errors.TxBrokerError | None = None
+        self._gone = False
+        self._correlation = 0
+
+    # -- adding ------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> Receipt:
+        """Add a message; returns once it is taken over, before the broker has it."""
+        self._check_stage()
+        core = self._core
+        route = self._producer.known_route(topic) or await self._producer.route(topic)
+        if core.output_bytes > core.options.max_buffered:
+            await core.drained()
+        if self.number is None:
+            await self._begin()
+        self._check_stage()
+        lane = route.choose(key, partition)
+        self._append(lane, value, timestamp, key, headers)
+        return Receipt(topic, lane.index, None, Durability.STAGED)
+
+    async def _begin(self) -> None:
+        core = self._core
+        await core.opened(core.clock() + core.options.timeout)
+        if self.number is None:
+            self.number = TransactionNumber(core.session, self._serials.begin())
+            self._correlation = core.correlation()
+            core.watch(cast("Call[Answer]", _Watch(self, self._correlation)))
+
+    def _append(
+        self,
+        lane: Lane,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> None:
+        found = self._batches.get(lane.number)
+        batch = found[1] if found else Batch(math.inf)
+        if batch.add(value, timestamp, key, headers, self._producer.room_of_batch) < 0:
+            self._post(lane, batch)
+            batch = Batch(math.inf)
+            batch.add(value, timestamp, key, headers, 0)
+        if batch.count == 1:
+            self._producer.check_size(batch)
+            self._batches[lane.number] = (lane, batch)
+            lane.batches_sealed += 1  # so that messages without a key spread over partitions
+        if batch.size >= self._producer.room_of_batch:
+            self._post(lane, batch)
+
+    def _post(self, lane: Lane, batch: Batch) -> None:
+        self._batches.pop(lane.number, None)
+        self._lanes[lane.number] = lane
+        frames = batch.seal()
+        self._messages += batch.count
+        self._requests += 1
+        self._checksum = crc32c(frames, self._checksum)
+        serial = cast(TransactionNumber, self.number).serial
+        seen = self._serials.seen
+        self._core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
+
+    async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
+        """Commit a group's positions with the transaction."""
+        self._check_stage()
+        if self.number is None:
+            await self._begin()
+        self._check_stage()
+        self._requests += 1
+        serial = cast(TransactionNumber, self.number).serial
+        seen = self._serials.seen
+        request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
+        self._core.post(request)
+
+    def _flush(self) -> Totals:
+        for lane, batch in list(self._batches.values()):
+            self._post(lane, batch)
+        return Totals(self._messages, self._requests, self._checksum)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Have the broker promise to keep it. It needs an xid and something to promise."""
+        if self.stage is Stage.DECIDING:
+            await self._find_out()
+            return
+        self._check_stage()
+        if self.number is None or self.xid is None:
+            raise errors.Misuse(
+                "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
+            )
+        totals = self._flush()
+        core = self._core
+        request = commands.Prepare(
+            core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
+        )
+        await self._decide(core.request(request, Done), Stage.PREPARED)
+
+    async def commit(self) -> None:
+        """Make it visible: in one phase, or as the second phase after :meth:`prepare`."""
+        if self.stage is Stage.DECIDING:
+            await self._find_out()
+        core = self._core
+        if self.stage is Stage.PREPARED:
+            session, serial = cast(TransactionNumber, self.number)
+            second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
+            await self._decide(core.request(second, Committed), Stage.COMMITTED)
+            return
+        if self.stage is Stage.COMMITTED:
+            return
+        self._check_stage()
+        if self.number is None:
+            self.stage = Stage.COMMITTED
+            return
+        totals = self._flush()
+        session, serial = self.number
+        request = commands.Commit(core.correlation(), session, serial, None, totals, self._serials.seen)
+        await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
+
+    async def rollback(self) -> None:
+        """Undo it. Returns also if it is rolled back already."""
+        gone = self._gone and self.stage is Stage.OPEN
+        if self.number is None or gone or self.stage is Stage.ROLLED_BACK:
+            self._end(Stage.ROLLED_BACK)
+            return
+        if self.stage is Stage.COMMITTED:
+            raise errors.TransactionCommitted(f"transaction {self.number} is committed")
+        self._batches.clear()
+        core = self._core
+        session, serial = self.number
+        request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
+        rule = Lost.ASK if self.stage is Stage.OPEN else None
+        call = core.request(request, Done, rule=rule)
+        # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
+        with suppress(errors.TransactionRolledBack, errors.UnknownTransaction, AnswerLost):
+            await call
+        self._end(Stage.ROLLED_BACK)
+
+    async def _decide(self, call: Call[Done] | Call[Committed], goal: Stage) -> None:
+        """Wait for a decision's answer; if it is lost, ask how it ended."""
+        try:
+            answer = await cast("Call[Answer]", call)
+        except AnswerLost:
+            self.stage = Stage.DECIDING
+            await self._find_out()
+        except errors.OutcomeUnknown as error:
+            if self.stage is Stage.OPEN:
+                self.stage = Stage.DECIDING
+            raise self._unknown(str(error)) from error
+        except (errors.TransactionRolledBack, errors.ContentMismatch):
+            self._end(Stage.ROLLED_BACK)
+            raise
+        else:
+            if isinstance(answer, Committed):
+                self._placed(answer.placements)
+                self.heuristic = answer.heuristic
+            self._end(goal)
+
+    async def _find_out(self) -> None:
+        """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
+        number = cast(TransactionNumber, self.number)
+        core = self._core
+        deadline = core.clock() + core.options.timeout
+        pause = 0.02
+        while True:
+            request = commands.AskOutcome(core.correlation(), *number)
+            try:
+                outcome = await core.request(request, Outcome, timeout=max(0.0, deadline - core.clock()))
+            except errors.TxBrokerError as error:
+                raise self._unknown(str(error)) from error
+            if outcome.state not in (State.ACTIVE, State.ROLLBACK_ONLY):
+                break
+            if core.clock() + pause >= deadline:
+                raise self._unknown("the broker has not noticed yet that the old connection died")
+            await core.sleep(pause)
+            pause = min(1.0, pause * 2)
+        if outcome.state is State.ROLLED_BACK:
+            self._end(Stage.ROLLED_BACK)
+            raise errors.TransactionRolledBack(f"transaction {number} was rolled back {_reason(outcome)}")
+        if outcome.state is State.COMMITTED:
+            self._placed(outcome.placements)
+        self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
+
+    def _unknown(self, reason: str) -> errors.OutcomeUnknown:
+        return errors.OutcomeUnknown(
+            f"whether transaction {self.number} was decided is not known: {reason}; "
+            f"ask outcome({str(self.number)!r}) later, or call the same method again"
+        )
+
+    def _end(self, stage: Stage) -> None:
+        self.stage = stage
+        self._batches.clear()
+        if self._correlation:
+            self._core.unwatch(self._correlation)
+        if self.number is not None and stage is not Stage.PREPARED:
+            self._serials.ended(self.number)
+
+    def _placed(self, placements: list[Placement]) -> None:
+        lanes = self._lanes
+        self.runs = [
+            Run(lanes[place.partition].topic, lanes[place.partition].index, place.base_offset, place.count)
+            for place in placements
+            if place.partition in lanes
+        ]
+
+    def _check_stage(self) -> None:
+        if self._dead is not None:
+            raise self._dead
+        if self.stage is not Stage.OPEN:
+            raise errors.Misuse(f"the transaction is {self.stage.value}; nothing was sent")
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """An add was refused, or the session is gone: it can only be rolled back."""
+        if isinstance(error, (errors.OutcomeUnknown, errors.ConnectionClosed)):
+            self._gone = True
+            error = errors.TransactionRolledBack(
+                f"transaction {self.number} is rolled back, for its connection died before it was prepared "
+                f"({error}); begin it anew"
+            )
+        else:
+            error.add_note(f"transaction {self.number} can only be rolled back now")
+        self._dead = error
+
+
+class _Watch(Call[Done]):
+    """Stands for the adds, which are answered only if refused; a lost connection ends it, too."""
+
+    __slots__ = ("_transaction",)
+
+    def __init__(self, transaction: Transaction, correlation: int) -> None:
+        super().__init__(commands.Add(correlation, 0, 0), Done, b"", math.inf)
+        self._transaction = transaction
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        self._transaction.refused(error)
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        self._transaction.refused(error)
+
+
+def _reason(outcome: Outcome) -> str:
+    cause = outcome.cause.name.lower().replace("_", " ") if outcome.cause else "for a reason not kept"
+    return f"({cause}{' by ' + outcome.by if outcome.by else ''}{': ' + outcome.why if outcome.why else ''})"
