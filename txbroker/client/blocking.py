@@ -1,0 +1,330 @@
+"""The blocking client: ``txbroker.connect()``. docs/clients.md tells what it does when answers get lost.
+
+A :class:`Connection` may be used from several threads. What belongs to one piece of work may not: a
+:class:`Consumer` and a :class:`Transaction` are for one thread at a time, and between ``tpc_begin`` and the
+end of that transaction only the thread that began it may send.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from journal.transaction import Xid
+from txbroker import errors
+from txbroker.client import url as urls
+from txbroker.client.blocking_operations import OperationCalls
+from txbroker.client.blocking_reading import Consumer
+from txbroker.client.blocking_transaction import Transaction
+from txbroker.client.consuming import ConsumerCore, Start, consumer_options
+from txbroker.client.core import Core
+from txbroker.client.driver import Driver
+from txbroker.client.operations import Operations
+from txbroker.client.producing import Producer
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import Receipt
+from txbroker.client.retry import Options
+from txbroker.client.sending import SendFuture
+from txbroker.client.transactions import Serials
+from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+
+T = TypeVar("T")
+
+
+def connect(
+    url: str = urls.DEFAULT,
+    *,
+    client: str = "",
+    producer: str = "",
+    timeout: float = 30.0,
+    reconnect: bool = True,
+    max_buffered: int = 64 << 20,
+    when_full: str = "wait",
+    linger: float = 0.0,
+    batch_bytes: int = 64 << 10,
+) -> Connection:
+    """Connect to a broker; see :class:`txbroker.client.retry.Options` for what the arguments mean.
+
+    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, VersionRefused if
+    it speaks another protocol.
+    """
+    if when_full not in ("wait", "raise"):
+        raise errors.Misuse(f"when_full is {when_full!r}; 'wait' and 'raise' are known; nothing was opened")
+    options = Options(client, producer, timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
+    connection = Connection(urls.parse(url), options)
+    try:
+        connection.run(connection.core.opened(time.monotonic() + timeout))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection(Exceptions, OperationCalls):
+    """A session with a broker that outlives its TCP connections. A context manager; closing flushes.
+
+    Every method raises :class:`ConnectionClosed` after :meth:`close`, :class:`ProcessForked` in a child
+    process, :class:`ConnectionUnavailable` when nothing was sent in time, :class:`RequestTimedOut` when an
+    answer is out.
+    """
+
+    def __init__(self, address: urls.Address, options: Options) -> None:
+        self.core = Core(options, time.monotonic, random.random)
+        self._producer = Producer(self.core)
+        self._driver = Driver(self.core, address, lambda: self._producer.unattended)
+        self._serials = Serials(self.core)
+        self._operations = Operations(self.core)
+        self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
+        self._two_phase_thread = 0
+        self._consumers: list[Consumer] = []
+
+    def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
+        """Run one operation of the core and wait for its end."""
+        driver = self._driver
+        if driver.is_forked:
+            operation.close()
+            driver.check_process()
+        with driver.lock:
+            promise = start(operation)
+            if not promise.done and driver.is_driven:
+                driver.kick()
+        return driver.wait(promise, timeout)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Send a message, return once it is forced to the broker's disk.
+
+        Without ``partition`` the key chooses it as in Kafka. ``value`` None is a tombstone, ``timestamp`` µs
+        since 1970 UTC (None: now). Between ``tpc_begin`` and its end the message belongs to that transaction:
+        the receipt then has no offset. Raises :class:`OutcomeUnknown` if it may or may not be stored.
+        """
+        if self._two_phase.current is not None:
+            return self._send_two_phase(topic, value, key, headers, partition, timestamp)
+        future = self._take(topic, value, key, headers, partition, timestamp, watched=False)
+        return future.result()
+
+    def send_async(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> SendFuture:
+        """Send without waiting; the future ends with a receipt or an error, whatever happens.
+
+        Messages of one partition keep their order, over retries too. Not between ``tpc_begin`` and its end.
+        """
+        if self._two_phase.current is not None:
+            raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
+        return self._take(topic, value, key, headers, partition, timestamp, watched=True)
+
+    def _take(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | None,
+        watched: bool,
+    ) -> SendFuture:
+        driver, producer = self._driver, self._producer
+        if timestamp is None:
+            timestamp = time.time_ns() // 1000
+        while True:
+            if driver.is_forked:
+                driver.check_process()
+            with driver.lock:
+                route = producer.known_route(topic)
+                if route is not None and producer.buffered <= self.core.options.max_buffered:
+                    lane = route.choose(key, partition)
+                    batch, position = lane.append(value, timestamp, key, headers)
+                    if watched:
+                        batch.watched = True
+                        producer.asynchronous = True
+                        driver.kick()
+                    elif driver.is_driven:
+                        driver.kick()
+                    return SendFuture(driver, lane, batch, position)
+            if route is None:
+                self.run(producer.route(topic))
+            else:
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        producer = self._producer
+        producer.check_room()
+        with self._driver.lock:
+            room = producer.room()
+        try:
+            self._driver.wait(room, self.core.options.timeout)
+        except TimeoutError:
+            raise producer.no_room() from None
+
+    def _send_two_phase(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Receipt:
+        if self._two_phase_thread != threading.get_ident():
+            raise errors.Misuse(
+                "another thread has begun a two-phase transaction on this connection, and this message would "
+                "be part of it: use another connection, or transaction(); nothing was sent"
+            )
+        current = self._two_phase.current
+        assert current is not None
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        return self.run(current.send(topic, value, key, headers, partition, moment))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all messages sent asynchronously are answered; raise the first failure among them.
+
+        Failures that a future has already told are left out. Raises ``TimeoutError`` after ``timeout``
+        seconds.
+        """
+        self.run(self._producer.flush(), timeout)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A one-phase transaction as a context manager: commits at its end, rolls back on an exception."""
+        return Transaction(self.run, TransactionCore(self.core, self._producer, self._serials))
+
+    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
+        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
+        return xid_of(format_id, global_transaction_id, branch_qualifier)
+
+    def tpc_begin(self, xid: Xid) -> None:
+        """PEP 249: sends and offset commits of this thread belong to ``xid`` from now on."""
+        self._two_phase.begin(xid)
+        self._two_phase_thread = threading.get_ident()
+
+    def tpc_prepare(self) -> None:
+        """PEP 249: the first phase; after it the transaction survives client, broker and power."""
+        self.run(self._two_phase.prepare())
+
+    def tpc_commit(self, xid: Xid | None = None) -> None:
+        """PEP 249: the second phase, or, without ``tpc_prepare``, a commit in one; ``xid``: a recovered one."""
+        self.run(self._two_phase.commit(xid))
+
+    def tpc_rollback(self, xid: Xid | None = None) -> None:
+        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
+        self.run(self._two_phase.rollback(xid))
+
+    def tpc_recover(self) -> list[Xid]:
+        """PEP 249: the prepared transactions, of any session."""
+        return self.run(self._two_phase.recover())
+
+    def commit(self) -> None:
+        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to commit."""
+        raise errors.Misuse("commit() has no transaction to commit: use tpc_commit() or transaction()")
+
+    def rollback(self) -> None:
+        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to roll back."""
+        raise errors.Misuse("rollback() has no transaction: use tpc_rollback() or transaction()")
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        topics: str | Sequence[str],
+        group: str | None = None,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: Start = "committed",
+        max_wait: float = 5.0,
+        follow: bool = True,
+        prefetch: int = 8 << 20,
+        max_bytes: int = 1 << 20,
+        claim: bool = True,
+        out_of_range: str = "earliest",
+    ) -> Consumer:
+        """Read on and on; see :class:`txbroker.client.consuming.ConsumerOptions` for the arguments."""
+        options = consumer_options(
+            topics,
+            group,
+            partitions=partitions,
+            start=start,
+            max_wait=max_wait,
+            follow=follow,
+            prefetch=prefetch,
+            max_bytes=max_bytes,
+            claim=claim,
+            out_of_range=out_of_range,
+        )
+        consumer = Consumer(
+            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client)
+        )
+        self._consumers = [other for other in self._consumers if not other.closed]
+        self._consumers.append(consumer)
+        return consumer
+
+    def commit_offsets(self) -> None:
+        """Commit the positions after the messages that this connection's newest consumer has handed out.
+
+        Between ``tpc_begin`` and its end they become part of that transaction.
+        """
+        if not self._consumers:
+            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
+        consumer = self._consumers[-1]
+        current = self._two_phase.current
+        if current is None:
+            consumer.commit_offsets()
+        else:
+            self.run(current.add_offsets(consumer.group, consumer.offsets()))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait up to ``timeout`` seconds (None: the client's) for unanswered sends, then close.
+
+        What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
+        send that nobody has been told of. Closing twice does nothing.
+        """
+        if self._driver.is_forked or self.core.fatal is not None:
+            self._driver.close(self._closed())
+            return
+        try:
+            self.flush(self.core.options.timeout if timeout is None else timeout)
+        except TimeoutError:
+            pass
+        finally:
+            for consumer in self._consumers:
+                consumer.close()
+            self._driver.close(self._closed())
+
+    def _closed(self) -> errors.ConnectionClosed:
+        return errors.ConnectionClosed("this connection has been closed; nothing was sent")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except errors.TxBrokerError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and a send failed: {failure}")

@@ -1,0 +1,102 @@
+"""The blocking client's calls that are one operation of the core each: topics, groups, operators' questions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from journal.transaction import State
+from txbroker.client.core import Core
+from txbroker.client.operations import Operations, Which
+from txbroker.client.promise import Promise
+from txbroker.client.results import GroupPosition, Message, TransactionDetails
+from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
+
+T = TypeVar("T")
+
+
+class OperationCalls(ABC):
+    """A part of :class:`txbroker.client.blocking.Connection`."""
+
+    core: Core
+    _operations: Operations
+
+    @abstractmethod
+    def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
+        """Run one operation of the core and wait for its end."""
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
+    ) -> list[Message]:
+        """Read once from ``offset`` on, waiting up to ``max_wait`` seconds for a first message."""
+        return self.run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
+
+    # -- topics and groups -------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: int | None) -> TopicInfo:
+        """Create a topic; the settings are those of :class:`TopicSettings`. Raises TopicExists."""
+        return self.run(self._operations.create_topic(name, partitions, settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its messages; raises UnknownTopic."""
+        self.run(self._operations.delete_topic(name))
+
+    def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
+        """Describe topics, sorted by name; unknown ones are left out."""
+        return self.run(self._operations.topics(names))
+
+    def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
+        """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
+        return self.run(self._operations.offsets_for_time(topic, time))
+
+    def groups(self) -> list[GroupInfo]:
+        """All consumer groups with their positions and lags."""
+        return self.run(self._operations.groups())
+
+    def group_offsets(self, group: str) -> list[GroupPosition]:
+        """A group's positions, sorted by topic and partition."""
+        return self.run(self._operations.group_offsets(group))
+
+    def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Move a group to other positions: offset by partition."""
+        self.run(self._operations.set_offsets(group, topic, offsets))
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its positions."""
+        self.run(self._operations.delete_group(group))
+
+    # -- for operators -----------------------------------------------------------------------------
+
+    def transactions(self, states: Iterable[State] = ()) -> list[TransactionInfo]:
+        """All transactions in these states; none given: the undecided ones."""
+        return self.run(self._operations.transactions(states))
+
+    def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> TransactionDetails:
+        """A transaction, by number ("12-3") or xid, with its first messages."""
+        return self.run(self._operations.show_transaction(which, max_bytes))
+
+    def commit_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a prepared transaction to commit: a heuristic outcome, kept with who and why."""
+        self.run(self._operations.commit_transaction(which, by, why))
+
+    def rollback_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
+        self.run(self._operations.rollback_transaction(which, by, why))
+
+    def forget_transaction(self, which: Which, by: str) -> None:
+        """Forget a decided transaction's outcome."""
+        self.run(self._operations.forget_transaction(which, by))
+
+    def outcome(self, which: Which) -> Outcome:
+        """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+        return self.run(self._operations.outcome(which))
+
+    def status(self) -> dict[str, int | float | str]:
+        """The broker's counters and gauges by name."""
+        return self.run(self._operations.status())
+
+    def ping(self) -> None:
+        """Return once the broker has answered."""
+        self.run(self.core.ping())

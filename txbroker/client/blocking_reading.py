@@ -1,0 +1,106 @@
+"""The blocking client's consumer: an iterator over messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from journal.record import PartitionOffset
+from txbroker.client.consuming import Chunk, ConsumerCore, widen
+from txbroker.client.driver import Driver
+from txbroker.client.promise import Promise
+from txbroker.client.results import Message
+
+Run = Callable[[Coroutine[Promise[Any], None, None]], None]
+
+
+class Consumer:
+    """Messages as they come: iterate, or :meth:`poll`. For one thread at a time; a context manager.
+
+    Iterating ends when the consumer is closed or, without ``follow``, at the end that the partitions had when
+    it began. An error (no broker for longer than the timeout, say) is raised once; iterating again goes on.
+    """
+
+    def __init__(self, run: Run, driver: Driver, core: ConsumerCore) -> None:
+        self._run = run
+        self._driver = driver
+        self._core = core
+        self._iterator: Iterator[Message] | None = None
+        self.closed = False
+
+    @property
+    def group(self) -> str:
+        """The group's name, "" without one."""
+        return self._core.options.group or ""
+
+    def __iter__(self) -> Iterator[Message]:
+        if self._iterator is None:
+            self._iterator = self._messages()
+        return self._iterator
+
+    def __next__(self) -> Message:
+        return next(iter(self))
+
+    def _messages(self) -> Iterator[Message]:
+        try:
+            while chunk := self._take(None):
+                position = chunk.position
+                for message in widen(chunk):
+                    position.handed = message.offset + 1
+                    yield message
+                    if self.closed:
+                        return
+        finally:
+            self._iterator = None
+
+    def poll(self, timeout: float = 0.0) -> list[Message]:
+        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        chunk = self._take(time.monotonic() + timeout)
+        if chunk is None:
+            return []
+        messages = widen(chunk)
+        chunk.position.handed = messages[-1].offset + 1
+        return messages
+
+    def _take(self, deadline: float | None) -> Chunk | None:
+        driver, core = self._driver, self._core
+        while True:
+            driver.check_process()
+            with driver.lock:
+                chunk = core.take()
+                driver.kick()
+                if chunk is not None or core.finished:
+                    return chunk
+                changed = core.changed()
+            try:
+                driver.wait(changed, None if deadline is None else deadline - time.monotonic())
+            except TimeoutError:
+                return None
+
+    def offsets(self) -> list[PartitionOffset]:
+        """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
+        return self._core.handed_out()
+
+    def commit_offsets(self) -> None:
+        """Commit the positions after the messages handed out so far; returns once forced.
+
+        Raises GenerationFenced if another consumer has claimed the partitions, Misuse without a group.
+        """
+        self._run(self._core.commit_offsets())
+
+    def close(self) -> None:
+        """Stop reading; commits nothing."""
+        self.closed = True
+        if not self._driver.is_forked:
+            with self._driver.lock:
+                self._core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

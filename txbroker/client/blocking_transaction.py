@@ -1,0 +1,114 @@
+"""The blocking client's transaction."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from journal.record import PartitionOffset
+from journal.transaction import TransactionNumber
+from txbroker import errors
+from txbroker.client.promise import Promise
+from txbroker.client.results import Receipt
+from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Transaction as TransactionCore
+
+log = logging.getLogger("txbroker.client")
+
+T = TypeVar("T")
+
+
+class Consumed(Protocol):
+    """A consumer of any face."""
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+
+    def offsets(self) -> list[PartitionOffset]:
+        """Its positions."""
+
+
+class Transaction:
+    """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
+
+    For one thread at a time. Several may be open on a connection. It is gone when the connection dies before
+    the commit was sent; the next call says so (:class:`TransactionRolledBack`).
+    """
+
+    def __init__(self, run: Callable[[Coroutine[Promise[Any], None, T]], T], core: TransactionCore) -> None:
+        self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = run
+        self._core = core
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once something was sent."""
+        return self._core.number
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is."""
+        return self._core.stage
+
+    @property
+    def runs(self) -> list[Run]:
+        """After the commit: where the messages of each partition begin."""
+        return self._core.runs
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
+        return found
+
+    def commit_offsets(self, consumer: Consumed) -> None:
+        """Add the positions after what ``consumer`` has handed out so far."""
+        self._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+
+    def commit(self) -> None:
+        """Commit in one phase; returns once forced and visible.
+
+        Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
+        that could not be found out: calling it again asks again.
+        """
+        self._run(self._core.commit())
+
+    def rollback(self) -> None:
+        """Roll back; also after a failed commit."""
+        self._run(self._core.rollback())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            try:
+                self.commit()
+            except errors.OutcomeUnknown:
+                raise
+            except errors.TxBrokerError as failure:
+                self._roll_back_after(failure)
+                raise
+        elif self.stage is Stage.OPEN:
+            self._roll_back_after(error)
+
+    def _roll_back_after(self, error: BaseException) -> None:
+        try:
+            self.rollback()
+        except errors.TxBrokerError as failure:
+            error.add_note(
+                f"and the roll-back failed ({failure}); the broker rolls back when the session ends"
+            )

@@ -1,0 +1,45 @@
+"""What happens to connections when a process forks: the parent keeps them, the child's are closed for good.
+
+The child closes its copies of the sockets, so that the broker sees the parent's end of a connection when the
+parent closes it, and a use in the child raises :class:`ProcessForked`.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+from txbroker.errors import ProcessForked
+
+
+class Forkable(Protocol):
+    """What must be told of a fork."""
+
+    def forked(self) -> None:
+        """Called in the child, on its only thread, while locks may be held by threads that are not there."""
+
+
+_living: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def register(connection: Forkable) -> None:
+    """Tell ``connection`` of forks for as long as it lives."""
+    _living.add(connection)
+
+
+def refusal() -> ProcessForked:
+    """The error for a use in the child."""
+    return ProcessForked(
+        f"this connection was made before fork(), in another process than {os.getpid()}; "
+        "it belongs to the parent: open a new one here; nothing was sent"
+    )
+
+
+def _in_child() -> None:
+    for connection in list(_living):
+        connection.forked()
+    _living.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,73 @@
+"""The future of a message sent asynchronously: light, for there are hundreds of thousands a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from txbroker.client.batching import Batch
+from txbroker.client.lanes import Lane
+from txbroker.client.results import Receipt
+
+if TYPE_CHECKING:
+    from txbroker.client.driver import Driver
+
+
+class SendFuture:
+    """Has the methods of ``concurrent.futures.Future``; it shares its batch's answer (0.2 µs instead of 2).
+
+    Not a subclass: ``concurrent.futures.wait`` does not take it; ``Connection.flush`` waits for all.
+    """
+
+    __slots__ = ("_batch", "_driver", "_lane", "_position")
+
+    def __init__(self, driver: Driver, lane: Lane, batch: Batch, position: int) -> None:
+        self._driver = driver
+        self._lane = lane
+        self._batch = batch
+        self._position = position
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Wait for the receipt; raises what the send failed with, or ``TimeoutError``."""
+        self._batch.watched = False
+        offset = self._driver.wait(self._batch, timeout).base_offset + self._position
+        return Receipt(self._lane.topic, self._lane.index, offset)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait; return what the send failed with, or None."""
+        self._batch.watched = False
+        if not self._batch.done:
+            try:
+                self._driver.wait(self._batch, timeout)
+            except TimeoutError:
+                raise
+            except Exception:  # noqa: BLE001 - it is returned
+                return self._batch.error
+        return self._batch.error
+
+    def done(self) -> bool:
+        """Whether the answer is here."""
+        return self._batch.done
+
+    def running(self) -> bool:
+        """Whether the answer is still to come."""
+        return not self._batch.done
+
+    def cancel(self) -> bool:
+        """A message that was taken cannot be taken back."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
+        """Call ``callback(self)`` when the answer is here, on the thread that received it."""
+        driver = self._driver
+        self._batch.watched = False
+        with driver.lock:
+            if not self._batch.done:
+                self._batch.then(lambda: driver.core.later.append(lambda: callback(self)))
+                return
+            driver.core.later.append(lambda: callback(self))
+        driver.call_back()
