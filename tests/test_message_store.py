@@ -483,9 +483,8 @@ class TestLargeCommits:
     @pytest.fixture
     def large(self, store):
         fill(store, 5)
-        flush(store)
-        store.append(frame() * 9, 9, 100)
-        store.append(frame() * 9, 9, 100)
+        store.append(frame() * 2, 2, 100)
+        store.append(frame() * 16, 16, 100)
         store.allow_flush(23)
         flush(store)
         return store

@@ -51,6 +51,13 @@ def flush(store):
     store.finish_flush(job)
 
 
+def grow(store, count, timestamp=1):
+    for _ in range(count):
+        store.append(encode(b"v" * (FRAME - 36), timestamp), 1, store.last_time + 10)
+    store.publish(store.end_offset)
+    flush(store)
+
+
 def reopened(filesystem, state):
     store = MessageStore.restore(state, OpenFiles(filesystem), BudgetAllocator(8 * MIB))
     store.cut()
@@ -146,12 +153,27 @@ class TestIndexes:
         sound = content(filesystem, path(800, "index"))
         replace(filesystem, path(800, "index"), b"")
         store = reopened(filesystem, state)
-        store.append(encode(b"more", 1), 1, 20_000)
-        store.publish(COUNT + 1)
-        flush(store)
-        assert content(filesystem, path(800, "index")) == sound
-        caplog.clear()
         assert offsets(store.read(950, 1)) == [950]
+        assert content(filesystem, path(800, "index")) == b""
+        grow(store, 150)
+        assert content(filesystem, path(800, "index")).startswith(sound)
+        caplog.clear()
+        for offset in (950, COUNT + 140):
+            assert offsets(store.read(offset, 1)) == [offset]
+        assert caplog.records == []
+
+    def test_an_index_made_for_a_past_size_gives_way_once_the_segment_is_sealed(
+        self, filesystem, state, caplog
+    ):
+        store = reopened(filesystem, state)
+        grow(store, 1)
+        plan = store.plan_read(950, 1)
+        filesystem.unlink(path(800, "index"))
+        grow(store, 300)
+        assert offsets(plan.run()) == [950]
+        for _ in range(2):
+            caplog.clear()
+            assert offsets(store.read(COUNT + 150, 1)) == [COUNT + 150]
         assert caplog.records == []
 
     def test_an_index_of_another_segment_is_not_believed(self, filesystem, state, caplog):
@@ -165,8 +187,12 @@ class TestIndexes:
         for offset in (40, 80, 120, 160, 200, 240, 280, 320, 360):
             lie.add(offset, offset * FRAME + 7, offset * 10)
         replace(filesystem, path(0, "index"), bytes(lie.offsets))
-        everything_is_read(reopened(filesystem, state))
+        store = reopened(filesystem, state)
+        everything_is_read(store)
         assert any("points to where no such frame is" in record.message for record in caplog.records)
+        caplog.clear()
+        everything_is_read(store)
+        assert caplog.records == []
 
     def test_a_read_on_the_reactor_does_not_scan(self, filesystem, state):
         filesystem.unlink(path(0, "index"))
@@ -184,11 +210,7 @@ class TestIndexes:
         assert offsets(store.append(encode(b"next", 1), 1, 20_000)) == [COUNT]
 
     def test_entries_of_a_future_that_was_cut_off_do_no_harm(self, filesystem, state, caplog):
-        store = reopened(filesystem, state)
-        for number in range(COUNT, COUNT + 190):
-            store.append(encode(b"v" * (FRAME - 36), 1), 1, number * 10 + 10)
-        store.publish(COUNT + 190)
-        flush(store)
+        grow(reopened(filesystem, state), 190)
         again = reopened(filesystem, state)
         large = encode(b"w" * (10 * FRAME - 36), 1)
         for number in range(COUNT, COUNT + 10):
@@ -198,17 +220,18 @@ class TestIndexes:
         for offset in range(COUNT - 20, COUNT + 10):
             assert offsets(again.read(offset, 1)) == [offset]
         assert caplog.records == []
+        index = content(filesystem, path(800, "index"))
+        assert max(offset for offset, _, _ in OFFSET_ENTRY.iter_unpack(index)) < COUNT + 10
 
     def test_times_found_by_a_scan_stay_within_what_the_segment_knows(self, filesystem, state):
         store = reopened(filesystem, state)
-        for number in range(COUNT, COUNT + 100):
-            store.append(encode(b"v" * (FRAME - 36), 1 << 50), 1, number * 10 + 10)
-        store.publish(COUNT + 100)
-        flush(store)
+        grow(store, 60, timestamp=1 << 50)
         filesystem.unlink(path(800, "time"))
         again = reopened(filesystem, store.state())
-        assert 900 <= again.offset_for_time((COUNT + 100) * 10) < COUNT + 100
-        assert again.offset_for_time((COUNT + 100) * 10 + 1) == COUNT + 100
+        grow(again, 140)
+        end = COUNT + 200
+        assert end - 3 * INDEX_INTERVAL_BYTES // FRAME <= again.offset_for_time(end * 10) < end
+        assert again.offset_for_time(end * 10 + 1) == end
 
 
 class TestSegments:
@@ -278,10 +301,7 @@ class TestSegments:
         caplog.set_level(logging.ERROR)
         flip(filesystem, 800, 50 * FRAME)
         store = reopened(filesystem, state)
-        for number in range(COUNT, COUNT + 100):
-            store.append(encode(b"v" * (FRAME - 36), 1), 1, number * 10 + 10)
-        store.publish(COUNT + 100)
-        flush(store)
+        grow(store, 100)
         assert offsets(store.read(COUNT + 90, 1)) == [COUNT + 90]
         with pytest.raises(CorruptSegment):
             store.read(850, 1)

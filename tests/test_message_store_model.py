@@ -82,6 +82,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.job = self.store.begin_flush()
         assert (self.job is None) == (self.store.flushed_offset >= max(self.published, self.allowed))
 
+    @precondition(lambda self: self.job is None)
+    @rule()
+    def flush_at_once(self):
+        self.begin_flush()
+        if self.job is not None:
+            self.finish_flush()
+
     @precondition(lambda self: self.job is not None)
     @rule()
     def finish_flush(self):
