@@ -41,7 +41,7 @@ def connections(count=1, **settings):
 
 
 def test_all_answers_of_a_turn_are_one_write():
-    clock, outboxes, [one] = connections()
+    _, outboxes, [one] = connections()
     outboxes.hold()
     for answer in (b"a", b"b", b"c"):
         one.outbox.deliver(answer)

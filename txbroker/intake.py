@@ -39,16 +39,18 @@ class Readable(Protocol):
 
 
 class HasPending(Protocol):
-    """What counts accepted, unforced bytes: the engine."""
+    """What counts bytes that are accepted and not forced yet, or wait to be judged: the broker."""
 
-    pending_bytes: int
+    @property
+    def pending_bytes(self) -> int:
+        """How many there are now."""
 
 
 class Intake:
     """Pauses connections while there is too much of anything, and resumes them."""
 
-    def __init__(self, engine: HasPending, pending: int, assembly: int = ASSEMBLY_BUDGET) -> None:
-        self._engine = engine
+    def __init__(self, broker: HasPending, pending: int, assembly: int = ASSEMBLY_BUDGET) -> None:
+        self._broker = broker
         self._pending = pending
         self._producers: set[Readable] = set()
         self._assembly = assembly
@@ -58,13 +60,13 @@ class Intake:
 
     def produced(self, connection: Readable) -> None:
         """The connection has sent messages to keep: stop reading it if the disk does not keep up."""
-        if self._engine.pending_bytes > self._pending and connection not in self._producers:
+        if self._broker.pending_bytes > self._pending and connection not in self._producers:
             self._producers.add(connection)
             connection.pause(Pause.PENDING)
 
     def published(self) -> None:
         """Something was forced: read the producers again if only half of the budget is taken."""
-        if self._producers and self._engine.pending_bytes <= self._pending // 2:
+        if self._producers and self._broker.pending_bytes <= self._pending // 2:
             producers, self._producers = self._producers, set()
             for connection in producers:
                 connection.resume(Pause.PENDING)

@@ -1,0 +1,395 @@
+"""Connections: a peer's bytes to the broker's commands, answers to bytes, and what hostile peers may not do.
+
+Only time-outs and bounds are decided here; what a command means is :mod:`txbroker.broker`'s affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Protocol, ServerFactory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from journal.constants import KIB
+from txbroker.codec import Decoder, encode
+from txbroker.commands import AnyRequest, Refused
+from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
+from txbroker.intake import Intake, Pause
+from txbroker.outbox import Outbox, Outboxes
+from txbroker.settings import SECOND, BrokerSettings
+
+if TYPE_CHECKING:
+    from txbroker.broker import Broker
+    from txbroker.config import ServiceSettings
+
+MAX_STRANGER = 64 * KIB
+"""Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
+
+MAX_REFUSED = 256
+"""So many connections over the limit are told so; more are closed without a word."""
+
+LINGER = 2.0
+"""Seconds that a refused peer has for reading why."""
+
+_LEAST_UNSENT = 64 * KIB
+_TINY = 512
+
+
+class RequestDecoder(Decoder[AnyRequest]):
+    """Decodes requests, with the size of an unfinished one known, and tiny pieces of it joined.
+
+    A peer that sends two bytes at a time would otherwise make each of them cost a bytes object.
+    """
+
+    def __init__(self, max_data: int) -> None:
+        super().__init__(AnyRequest, max_data)  # type: ignore[arg-type]
+        self._tiny = bytearray()
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not whole yet."""
+        return self._held + len(self._tiny)
+
+    def feed(self, data: bytes) -> list[tuple[AnyRequest, memoryview]]:
+        """Take bytes, return the messages that they complete."""
+        if self._held:
+            if len(data) < _TINY and self.held + len(data) < self._needed:
+                self._tiny += data
+                return []
+            if self._tiny:
+                data = bytes(self._tiny) + data
+                self._tiny.clear()
+        return super().feed(data)
+
+
+class BrokerProtocol(Protocol):
+    """One peer's connection."""
+
+    factory: BrokerFactory
+    log = Logger()
+
+    def connectionMade(self) -> None:
+        """Open a session."""
+        factory, transport = self.factory, self.transport
+        assert transport is not None
+        _tune(transport)
+        self.peer = factory.name_of(transport.getPeer())
+        self._decoder = RequestDecoder(factory.broker.settings.max_request)
+        self._pauses = Pause(0)
+        self._greeted = self._ended = self._counted = False
+        self._active = True
+        self._silent_since = 0.0
+        self._since: float | None = factory.clock.seconds()
+        self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion)
+        transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
+        self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
+        factory.connections.add(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand every whole message to the broker, then write all answers that this gave."""
+        if self._ended:
+            return
+        outboxes = self.factory.outboxes
+        outboxes.hold()
+        self._active = True
+        if outboxes.over:
+            outboxes.congest(self.outbox)
+        try:
+            self._receive(data)
+        except PeerViolation as error:
+            self.drop(error)
+        except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
+            self.log.failure(
+                "the broker failed on a request of {peer}; its connection is closed", peer=self.peer
+            )
+            self.abort()
+        finally:
+            outboxes.flush()
+
+    def _receive(self, data: bytes) -> None:
+        factory, session, decoder = self.factory, self.session, self._decoder
+        received = factory.broker.received
+        produced = 0
+        messages = decoder.feed(data)
+        for command, frames in messages:
+            received(session, command, frames)
+            produced += len(frames)
+            if self._ended:
+                return
+        held = decoder.held
+        if held:
+            self._hold(held, bool(messages))
+        elif messages:
+            self._since = None
+            self._greeted = True
+            if self._counted:
+                self._count(0)
+        if produced:
+            factory.intake.produced(self)
+        if self.outbox.unsent > _LEAST_UNSENT:
+            self._bound_unsent()
+
+    def _hold(self, held: int, begun_now: bool) -> None:
+        """Note that a message has begun, and that its bytes take memory."""
+        self._greeted = self._greeted or begun_now
+        if not self._greeted and held > MAX_STRANGER:
+            raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
+        if self._greeted and (begun_now or self._since is None):
+            self._since = self.factory.clock.seconds()
+        if held > MAX_STRANGER or self._counted:
+            self._count(held)
+
+    def _count(self, held: int) -> None:
+        self._counted = held > 0
+        self.factory.intake.holds(self, held)
+
+    # -- reading or not --------------------------------------------------------------------------------
+
+    def pause(self, reason: Pause) -> None:
+        """Do not read for this reason."""
+        if not self._pauses and self.transport is not None:
+            self.transport.pauseProducing()  # type: ignore[attr-defined]
+        self._pauses |= reason
+
+    def resume(self, reason: Pause) -> None:
+        """This reason is gone; the time that it took is not held against the peer."""
+        before, self._pauses = self._pauses, self._pauses & ~reason
+        if before and not self._pauses and self.transport is not None:
+            if self._since is not None:
+                self._since = self.factory.clock.seconds()
+            self.transport.resumeProducing()  # type: ignore[attr-defined]
+
+    def _bound_unsent(self) -> None:
+        if self.outbox.unsent > self.factory.unsent_share():
+            self.pause(Pause.UNSENT)
+            self.factory.outboxes.congest(self.outbox)  # so that it is told when enough has been read
+
+    def _on_congestion(self, congested: bool) -> None:
+        self.session.congested = congested
+        if not congested:
+            self.resume(Pause.UNSENT)
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close the connection if its peer has used up its time; called every second or so."""
+        limits, since, blocked = self.factory.limits, self._since, self.outbox.blocked_since
+        if self._ended:
+            if since is not None and now - since > limits.close:
+                self.abort()
+        elif since is not None and not self._pauses:
+            if not self._greeted and now - since > limits.hello:
+                self.drop(PeerViolation(f"it has not said hello within {limits.hello:g} s"))
+            elif self._greeted and now - since > limits.message:
+                held = self._decoder.held
+                self.drop(
+                    PeerViolation(f"{held} bytes of a message, and not the rest in {limits.message:g} s")
+                )
+        if blocked is not None and now - blocked > limits.unsent:
+            self.log.warn(
+                "dropping {peer}: it has read nothing for {seconds:g} s, {unsent} bytes are unsent",
+                peer=self.peer, seconds=limits.unsent, unsent=self.outbox.unsent,
+            )  # fmt: skip
+            self.abort()
+        if limits.idle is not None and not self._ended:
+            self._check_idle(now, limits.idle)
+
+    def _check_idle(self, now: float, idle: float) -> None:
+        if self._active or self.outbox.unsent or self._pauses:
+            self._active = False
+            self._silent_since = now
+        elif now - self._silent_since > idle:
+            self.drop(PeerViolation(f"it has said nothing for {idle:g} s (idle_timeout)"))
+
+    def drop(self, error: TxBrokerError) -> None:
+        """Tell the peer what is wrong with it, in a line of the log too, and close."""
+        if not self._ended:
+            self.log.warn(
+                "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
+            )
+            self.outbox.deliver(
+                encode(Refused(0, type(error).__name__, f"{error}; the connection is closed"))
+            )
+            self.close()
+
+    def _on_close(self, reason: str) -> None:
+        if not self._ended:
+            self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
+            self.close()
+
+    def close(self) -> None:
+        """Read no more, send what is to be sent, then close."""
+        if not self._ended:
+            self._ended = True
+            self._since = self.factory.clock.seconds()
+            self.pause(Pause.ENDING)
+            self.outbox.flush()
+            if self.transport is not None:
+                self.transport.loseConnection()
+
+    def abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+        self._ended = True
+        if self.transport is not None:
+            self.transport.abortConnection()  # type: ignore[attr-defined]
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
+        """Forget the session; its active transactions are rolled back by the broker."""
+        self._ended = True
+        self.outbox.stopProducing()
+        factory = self.factory
+        factory.connections.discard(self)
+        factory.intake.gone(self)
+        factory.broker.closed(self.session)
+        factory.connection_gone()
+
+
+class Limits(NamedTuple):
+    """Time-outs in seconds."""
+
+    hello: float
+    message: float
+    unsent: float
+    close: float
+    idle: float | None
+
+    @classmethod
+    def of(cls, service: ServiceSettings, broker: BrokerSettings) -> Limits:
+        """Those of the settings."""
+        idle = broker.idle_timeout
+        times = (broker.hello_timeout, service.message_timeout, service.unsent_timeout, service.close_timeout)
+        hello, message, unsent, close = (time / SECOND for time in times)
+        return cls(hello, message, unsent, close, None if idle is None else idle / SECOND)
+
+
+class BrokerFactory(ServerFactory):
+    """All connections of a broker, from whatever endpoint."""
+
+    noisy = False
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        intake: Intake,
+        outboxes: Outboxes,
+        settings: ServiceSettings,
+        clock: IReactorTime,
+    ) -> None:
+        self.broker = broker
+        self.intake = intake
+        self.outboxes = outboxes
+        self.limits = Limits.of(settings, broker.settings)
+        self.clock = clock
+        self.connections: set[BrokerProtocol] = set()
+        self.refusing: set[RefusingProtocol] = set()
+        self._unix_peers = 0
+        self._refused = 0
+        self._on_empty: Callable[[], None] | None = None
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:  # noqa: ARG002
+        """A connection, or one that only says that there are too many."""
+        limit = self.broker.settings.max_sessions
+        if len(self.connections) < limit:
+            return self._made(BrokerProtocol())
+        self._refused += 1
+        if len(self.refusing) >= MAX_REFUSED:
+            return None
+        return self._made(RefusingProtocol())
+
+    def _made(self, protocol: BrokerProtocol | RefusingProtocol) -> Protocol:
+        protocol.factory = self
+        return protocol
+
+    def name_of(self, peer: Any) -> str:
+        """A peer's address as people read it."""
+        if hasattr(peer, "port"):
+            host = f"[{peer.host}]" if ":" in peer.host else peer.host
+            return f"{host}:{peer.port}"
+        self._unix_peers += 1
+        return f"unix:{self._unix_peers}"
+
+    def unsent_share(self) -> int:
+        """Unsent bytes above which one connection is not read: its share of the budget."""
+        return max(self.outboxes.budget // max(len(self.connections), 1), _LEAST_UNSENT)
+
+    def sweep(self) -> None:
+        """Close connections whose peers have used up their time; call it every second."""
+        now = self.clock.seconds()
+        for connection in list(self.connections):
+            connection.check(now)
+        for refusal in [one for one in self.refusing if now - one.since > LINGER]:
+            refusal.abort()
+        if self._refused:
+            self.log.warn(
+                "refused {refused} connections: there are {limit} (max_sessions)",
+                refused=self._refused, limit=self.broker.settings.max_sessions,
+            )  # fmt: skip
+            self._refused = 0
+
+    def stop_reading(self) -> None:
+        """Take no more requests; answers still go out."""
+        for connection in self.connections:
+            connection.pause(Pause.ENDING)
+
+    def close_all(self, when_empty: Callable[[], None]) -> None:
+        """Close every connection after its last answer, then call ``when_empty``."""
+        self._on_empty = when_empty
+        for connection in list(self.connections):
+            connection.close()
+        for refusal in list(self.refusing):
+            refusal.abort()
+        self.connection_gone()
+
+    def connection_gone(self) -> None:
+        """A connection has ended."""
+        if self._on_empty is not None and not self.connections:
+            when_empty, self._on_empty = self._on_empty, None
+            when_empty()
+
+    def abort_all(self) -> None:
+        """Close every connection at once."""
+        for connection in list(self.connections):
+            connection.abort()
+
+
+class RefusingProtocol(Protocol):
+    """A connection over the limit: told so, and closed as soon as its peer says something or time is up."""
+
+    factory: BrokerFactory
+
+    def connectionMade(self) -> None:
+        """Say why."""
+        factory, transport = self.factory, self.transport
+        assert transport is not None
+        self.since = factory.clock.seconds()
+        limit = factory.broker.settings.max_sessions
+        error = LimitExceeded(
+            f"there are {limit} connections already (max_sessions); close some, or try again later"
+        )
+        factory.refusing.add(self)
+        transport.write(encode(Refused(0, type(error).__name__, str(error))))
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: ARG002
+        """Whatever it says: it has been answered."""
+        assert self.transport is not None
+        self.transport.loseConnection()
+
+    def abort(self) -> None:
+        """Time is up."""
+        assert self.transport is not None
+        self.transport.abortConnection()  # type: ignore[attr-defined]
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
+        """Forget it."""
+        self.factory.refusing.discard(self)
+
+
+def _tune(transport: Any) -> None:
+    """Answers must not wait for company in the kernel, and dead peers must be noticed some day."""
+    for name in ("setTcpNoDelay", "setTcpKeepAlive"):
+        if hasattr(transport, name):
+            getattr(transport, name)(True)
