@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.task import Clock
 
-from journal.errors import JournalPoisoned
 from txbroker.flusher import Flusher
 
 
@@ -22,7 +21,7 @@ class ManualLane:
         work, done, failed = self.work.pop(0)
         try:
             result = work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             failed(error)
         else:
             done(result)
@@ -31,7 +30,6 @@ class ManualLane:
 class FakeJob:
     def __init__(self, name, log, problem=None):
         self.name, self.log, self.problem = name, log, problem
-        self.error = None
 
     def run(self):
         if self.problem:
@@ -42,31 +40,30 @@ class FakeJob:
 class FakeHousekeeping:
     def __init__(self):
         self.due = []
-        self.collections = []
         self.log = []
-        self.tolerated = ()
+        self.failed = ""
+
+    def now(self):
+        return 42
+
+    def fail(self, reason):
+        self.failed = reason
 
     def jobs(self, now):
         assert now == 42
         due, self.due = self.due, []
         return due
 
-    def take_collection(self):
-        collections, self.collections = self.collections, []
-        return collections
-
     def finish(self, job):
-        if job.error is not None and not isinstance(job.error, self.tolerated):
-            raise JournalPoisoned(f"{job.name} failed") from job.error
+        if job.name == "impossible":
+            raise AssertionError("files and state disagree")
         self.log.append(f"finished {job.name}")
 
 
 @pytest.fixture
 def made():
     clock, lane, housekeeping, failures = Clock(), ManualLane(), FakeHousekeeping(), []
-    flusher = Flusher(
-        housekeeping, lambda: 42, lane, clock, lambda doing, error: failures.append((doing, error))
-    )
+    flusher = Flusher(housekeeping, lane, clock, lambda doing, error: failures.append((doing, error)))
 
     def job(name, problem=None):
         return FakeJob(name, housekeeping.log, problem)
@@ -77,8 +74,7 @@ def made():
 
 
 def test_jobs_run_in_order_and_come_back_finished(made):
-    made.housekeeping.due = [made.job("a"), made.job("b")]
-    made.housekeeping.collections = [made.job("c")]
+    made.housekeeping.due = [made.job("a"), made.job("b"), made.job("c")]
     made.flusher.look()
     for _ in range(3):
         made.lane.step()
@@ -119,19 +115,18 @@ def test_a_failed_force_ends_the_process_and_nothing_else_is_run(made):
     made.lane.step()
     [(doing, error)] = made.failures
     assert doing == "running FakeJob"
-    assert error.__cause__ is problem
+    assert error is problem
+    assert "Input/output error" in made.housekeeping.failed
     made.housekeeping.due = [made.job("next")]
     made.flusher.look()
     assert not made.lane.work
 
 
-def test_a_failure_that_housekeeping_can_live_with_ends_nothing(made):
-    made.housekeeping.tolerated = (OSError,)
-    made.housekeeping.due = [made.job("spare", OSError(28, "No space left on device"))]
+def test_a_job_that_cannot_be_finished_ends_the_process(made):
+    made.housekeeping.due = [made.job("impossible")]
     made.flusher.look()
     made.lane.step()
-    assert made.failures == []
-    assert made.housekeeping.log == ["finished spare"]
+    assert isinstance(made.failures[0][1], AssertionError)
 
 
 def test_a_thread_that_is_told_to_exit_ends_the_process(made):

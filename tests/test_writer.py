@@ -20,7 +20,7 @@ class ManualLane:
         work, done, failed = self.work.pop(0)
         try:
             result = work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             failed(error)
         else:
             done(result)

@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from journal.housekeeping import Housekeeping, Job
+from journal.engine import Engine
+from journal.housekeeping import Job
 from txbroker.lane import IsLane
 from txbroker.writer import OnFailure
 
 
 class Flusher:
-    """Runs what housekeeping finds due, in order. Which failures end the process is for housekeeping to say.
+    """Runs the jobs of the engine's housekeeping, in order. If one fails, the process must stop."""
 
-    ``now`` is journal time.
-    """
-
-    def __init__(
-        self,
-        housekeeping: Housekeeping,
-        now: Callable[[], int],
-        lane: IsLane,
-        clock: IReactorTime,
-        on_failure: OnFailure,
-    ) -> None:
-        self._housekeeping = housekeeping
-        self._now = now
+    def __init__(self, engine: Engine, lane: IsLane, clock: IReactorTime, on_failure: OnFailure) -> None:
+        self._engine = engine
         self._lane = lane
         self._clock = clock
         self._on_failure = on_failure
@@ -47,10 +36,10 @@ class Flusher:
         self._wanted = False
         if self._failed:
             return
-        housekeeping = self._housekeeping
-        for job in housekeeping.jobs(self._now()) + housekeeping.take_collection():
+        engine = self._engine
+        for job in engine.jobs(engine.now()):
             self._running += 1
-            self._lane.submit(job.run, partial(self._done, job), partial(self._failed_in_thread, job))
+            self._lane.submit(job.run, partial(self._done, job), partial(self._fail, job))
         if not self._running:
             waiting, self._idle = self._idle, []
             for one in waiting:
@@ -63,17 +52,10 @@ class Flusher:
         self.want()
         return waiting
 
-    def _failed_in_thread(self, job: Job, error: BaseException) -> None:
-        if isinstance(error, Exception):
-            job.error = error
-            self._done(job, None)
-        else:
-            self._fail(job, error)
-
     def _done(self, job: Job, _: object) -> None:
         self._running -= 1
         try:
-            self._housekeeping.finish(job)
+            self._engine.finish(job)
         except Exception as error:  # noqa: BLE001  (files and state disagree: nothing may go on)
             self._fail(job, error)
             return
@@ -81,4 +63,6 @@ class Flusher:
 
     def _fail(self, job: Job, error: BaseException) -> None:
         self._failed = True
-        self._on_failure(f"running {type(job).__name__}", error)
+        doing = f"running {type(job).__name__}"
+        self._engine.fail(f"{doing} failed: {error!r}")
+        self._on_failure(doing, error)

@@ -65,8 +65,7 @@ class Writer:
         if self._failed:
             return
         engine = self._engine
-        if engine.busy:
-            self._schedule_slice()
+        self._go_on()
         group = engine.take()
         if group is not None:
             self._lane.submit(partial(engine.write, group), partial(self._written, group), self._fail)
@@ -106,11 +105,15 @@ class Writer:
             self._fail(error, "applying a large commit")
             return
         self._after_publish()
-        if self._engine.busy:
-            self._schedule_slice()
-        elif not self._at_work:
+        if self._at_work:
+            self._go_on()
+        else:
             self._at_work = True
             self._next()
+
+    def _go_on(self) -> None:
+        if self._engine.busy:
+            self._schedule_slice()
 
     def _fail(self, error: BaseException, doing: str = "writing the journal") -> None:
         self._failed = True
