@@ -1,0 +1,217 @@
+"""Settings from a TOML file and from the command line, merged, each refused by name if it is not known.
+
+Every setting has one name in one flat list, in the file and on the command line, whichever part it belongs
+to.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+
+from journal.constants import KIB, MIB
+from journal.errors import InvalidSetting
+from journal.journal_settings import JournalSettings
+from journal.transaction_limits import TransactionLimits
+from txbroker.settings import DAY, SECOND, BrokerSettings
+
+DEFAULT_LISTEN: Final = "tcp:7654:interface=127.0.0.1"
+
+UNITS: Final = {
+    "us": 1, "µs": 1, "ms": 1_000, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY,
+    "B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1024 * MIB,
+}  # fmt: skip
+"""What a number in a string may end with; plain numbers are µs and bytes."""
+
+_QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+
+RANGES: Final[dict[str, tuple[int, int]]] = {
+    "message_timeout": (SECOND, DAY),
+    "unsent_timeout": (SECOND, DAY),
+    "close_timeout": (1_000, 3600 * SECOND),
+    "stop_timeout": (SECOND, DAY),
+    "unsent_bytes": (MIB, 1 << 40),
+    "assembly_bytes": (MIB, 1 << 40),
+    "reader_threads": (1, 64),
+    "switch_interval": (10, 100_000),
+}
+"""Least and greatest value of each number, both allowed."""
+
+
+_Part = TypeVar("_Part", bound=msgspec.Struct)
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the process serves; sizes in bytes, times in µs.
+
+    ``data`` is the directory that holds everything, ``listen`` the Twisted endpoints. A message must be
+    complete ``message_timeout`` after its first byte. A peer that has read nothing for ``unsent_timeout`` is
+    dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
+    ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read,
+    ``assembly_bytes`` the unfinished messages of all. ``reader_threads`` serve reads that have to wait for
+    the disk. ``switch_interval`` is Python's.
+    """
+
+    data: str
+    listen: tuple[str, ...] = (DEFAULT_LISTEN,)
+    message_timeout: int = 60 * SECOND
+    unsent_timeout: int = 60 * SECOND
+    close_timeout: int = 10 * SECOND
+    stop_timeout: int = 30 * SECOND
+    unsent_bytes: int = 64 * MIB
+    assembly_bytes: int = 64 * MIB
+    reader_threads: int = 2
+    switch_interval: int = 200
+
+    def __post_init__(self) -> None:
+        """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""
+        for name, (least, greatest) in RANGES.items():
+            value = getattr(self, name)
+            if not least <= value <= greatest:
+                raise InvalidSetting(f"setting {name} is {value!r}, it must be from {least} to {greatest}")
+        if not self.data:
+            raise InvalidSetting("setting data is empty, it must name the directory for the data")
+        if not self.listen:
+            raise InvalidSetting("setting listen is empty, it must hold at least one endpoint")
+
+
+class Config(NamedTuple):
+    """All settings of a process."""
+
+    service: ServiceSettings
+    broker: BrokerSettings
+    journal: JournalSettings
+
+
+_TRANSACTION_LIMITS: Final = {
+    "max_transactions": "transactions",
+    "max_transaction_messages": "messages",
+    "max_transaction_bytes": "bytes",
+    "max_total_transaction_messages": "total_messages",
+    "max_total_transaction_bytes": "total_bytes",
+    "max_outcomes": "outcomes",
+}
+"""The journal's limits on transactions have names that say less when they stand alone."""
+
+assert set(_TRANSACTION_LIMITS.values()) == set(TransactionLimits.__struct_fields__)
+
+
+class _Place(NamedTuple):
+    """Where a setting goes."""
+
+    part: type[msgspec.Struct]
+    field: str
+
+
+def _places() -> dict[str, list[_Place]]:
+    places: dict[str, list[_Place]] = {}
+    for part in (ServiceSettings, BrokerSettings, JournalSettings):
+        for field in part.__struct_fields__:
+            if field != "limits":
+                places.setdefault(field, []).append(_Place(part, field))
+    for name, field in _TRANSACTION_LIMITS.items():
+        places.setdefault(name, []).append(_Place(TransactionLimits, field))
+    return places
+
+
+KNOWN: Final = _places()
+"""Every setting by name; one that two parts have is the same limit at two levels, and goes to both."""
+
+
+def defaults() -> dict[str, Any]:
+    """Every setting that has a default, with it; of two levels the one that is judged first."""
+    found: dict[str, Any] = {}
+    for name, (place, *_) in KNOWN.items():
+        part = place.part
+        without = len(part.__struct_fields__) - len(part.__struct_defaults__)
+        position = part.__struct_fields__.index(place.field) - without
+        if position >= 0:
+            found[name] = part.__struct_defaults__[position]
+    return found
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """The settings of a TOML file. Raises :class:`InvalidSetting` if it cannot be read or is not TOML."""
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise InvalidSetting(f"the file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"the file {path} is not TOML: {error}") from error
+    for name in values:
+        check_known(name, f"in {path}")
+    if isinstance(values.get("data"), str):
+        # As people expect of a file that names another: beside it, wherever the process was started.
+        values["data"] = os.path.join(os.path.dirname(os.path.abspath(path)), values["data"])
+    return values
+
+
+def check_known(name: str, where: str) -> None:
+    """Raise :class:`InvalidSetting` for a name that no setting has, with the nearest one that there is."""
+    if name not in KNOWN:
+        near = difflib.get_close_matches(name, KNOWN, n=1)
+        advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(KNOWN))}"
+        raise InvalidSetting(f"there is no setting {name!r} ({where}); {advice}")
+
+
+def merged(*sources: Mapping[str, Any]) -> Config:
+    """The settings of all sources, later ones winning. Raises :class:`InvalidSetting`."""
+    values: dict[str, Any] = {}
+    for source in sources:
+        values.update({name: _plain(name, value) for name, value in source.items()})
+    if "data" not in values:
+        raise InvalidSetting("setting data is missing: say where the data is to be kept (--data DIRECTORY)")
+    if isinstance(values["data"], str) and values["data"]:
+        values["data"] = os.path.abspath(values["data"])
+    limits = _part(TransactionLimits, values)
+    return Config(
+        _part(ServiceSettings, values),
+        _part(BrokerSettings, values),
+        msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check(),
+    )
+
+
+def _part(part: type[_Part], values: Mapping[str, Any]) -> _Part:
+    mine = {}
+    for name, value in values.items():
+        for place in KNOWN[name]:
+            if place.part is part:
+                mine[place.field] = _typed(name, value, part, place.field)
+    try:
+        return msgspec.convert(mine, part)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidSetting):
+            raise error.__cause__ from None
+        raise InvalidSetting(f"a setting has the wrong type: {error}") from error
+
+
+def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any:
+    try:
+        return msgspec.convert(value, get_type_hints(part)[field])
+    except msgspec.ValidationError as error:
+        raise InvalidSetting(f"setting {name} is {value!r}: {str(error).lower()}") from error
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The value in the setting's own unit; a number may come as a string with one."""
+    place = KNOWN[name][0]
+    if name == "listen" and isinstance(value, str):
+        return (value,)
+    if not isinstance(value, str) or "int" not in str(get_type_hints(place.part)[place.field]):
+        return value
+    found = _QUANTITY.fullmatch(value)
+    if not found or (found[2] and found[2] not in UNITS):
+        raise InvalidSetting(
+            f"setting {name} is {value!r}, it must be a number, with a unit if you like: {', '.join(UNITS)}"
+        )
+    exact = float(found[1]) * UNITS[found[2]] if "." in found[1] else int(found[1]) * UNITS[found[2] or "B"]
+    if exact != int(exact):
+        raise InvalidSetting(f"setting {name} is {value!r}, which is not a whole number of µs or bytes")
+    return int(exact)
