@@ -1,0 +1,5 @@
+"""Makes ``twistd txbroker`` known; loads nothing of it until it is asked for."""
+
+from twisted.application.service import ServiceMaker
+
+txbroker = ServiceMaker("txbroker", "txbroker.tap", "A transactional message broker", "txbroker")

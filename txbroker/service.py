@@ -1,0 +1,234 @@
+"""The process: it locks and recovers, then listens, and leaves a clean start behind when it is stopped."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import (
+    CancelledError,
+    Deferred,
+    DeferredList,
+    TimeoutError,
+    inlineCallbacks,
+    maybeDeferred,
+)
+from twisted.internet.endpoints import serverFromString
+from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
+
+from journal.clock import SystemClock
+from journal.engine import Engine
+from journal.errors import TxBrokerError
+from journal.filesystem import OSFilesystem
+from journal.recovery import recover
+from txbroker.broker import folds
+from txbroker.config import Config
+from txbroker.lane import Lane
+from txbroker.serving import Serving
+from txbroker.settings import SECOND
+
+PROGRESS_INTERVAL: Final = 2.0
+"""Seconds between two lines of the log about a recovery."""
+
+JOIN_PATIENCE: Final = 2.0
+"""Seconds that each thread gets for ending its work when the process stops."""
+
+SPARE_DESCRIPTORS: Final = 512
+"""File descriptors for the journal, segments and the rest, beside those of connections."""
+
+
+class Stopped(Exception):
+    """Recovery was told to stop; it can be begun again at any time."""
+
+
+class TxBrokerService(Service):
+    """A broker over one data directory.
+
+    ``end_process`` is called without arguments after a reason to end has been logged: the directory cannot be
+    recovered or listened for, or a write has failed. It must stop the reactor and see to the exit status.
+    """
+
+    log = Logger()
+
+    def __init__(self, config: Config, reactor: Any, end_process: Callable[[], None]) -> None:
+        self.config = config
+        self.serving: Serving | None = None
+        self.ports: list[Any] = []
+        self._reactor = reactor
+        self._end_process = end_process
+        self._recovering: Deferred[None] | None = None
+        self._finishing: Deferred[Any] | None = None
+        self._stopping = self._failed = False
+        self._said_at = 0.0
+
+    # -- starting --------------------------------------------------------------------------------------
+
+    def startService(self) -> None:
+        """Begin: recovery runs on a thread, and nothing is listened to before it is done."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._reactor.callWhenRunning(self._recover)
+
+    def _recover(self) -> None:
+        if self._stopping:
+            return
+        self.log.info("recovering {data}", data=self.config.service.data)
+        self._recovering = Deferred()
+        self._said_at = time.monotonic()
+        lane = Lane("recovery", self._reactor.callFromThread)
+        lane.submit(self._recover_in_thread, self._recovered, self._refused)
+        lane.start()
+
+    def _recover_in_thread(self) -> Engine:
+        filesystem = OSFilesystem(self.config.service.data)
+        return recover(filesystem, SystemClock(), self.config.journal, folds=folds(), progress=self._progress)
+
+    def _progress(self, *what: object) -> None:
+        """Called on recovery's thread, often."""
+        if self._stopping:
+            raise Stopped
+        now = time.monotonic()
+        if now - self._said_at >= PROGRESS_INTERVAL:
+            self._said_at = now
+            self._reactor.callFromThread(self.log.info, "recovering: {what}", what=" ".join(map(str, what)))
+
+    def _refused(self, error: BaseException) -> None:
+        if not isinstance(error, Stopped):
+            self._end(f"{self.config.service.data} cannot be opened", error)
+        self._recovery_is_over()
+
+    def _recovered(self, engine: Engine) -> None:
+        if self._stopping:
+            engine.close()
+        else:
+            self._serve(engine)
+        self._recovery_is_over()
+
+    def _recovery_is_over(self) -> None:
+        over, self._recovering = self._recovering, None
+        if over is not None:
+            over.callback(None)
+
+    def _serve(self, engine: Engine) -> None:
+        self._tune()
+        self.serving = Serving(engine, self.config, self._reactor, self.failed)
+        self.serving.start()
+        self._listen().addErrback(self._not_listening)
+
+    def _not_listening(self, failure: Failure) -> None:
+        self._end("starting failed", failure.value or failure.type())
+
+    @inlineCallbacks
+    def _listen(self) -> Generator[Deferred[Any], Any, None]:
+        assert self.serving is not None
+        for description in self.config.service.listen:
+            endpoint = serverFromString(self._reactor, description)
+            try:
+                port = yield endpoint.listen(self.serving.factory)
+            except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
+                self._end(f"{description} cannot be listened to", error)
+                return
+            self.ports.append(port)
+        if not self._stopping:
+            self._say_ready(self.serving.engine)
+
+    def _say_ready(self, engine: Engine) -> None:
+        for note in getattr(engine.report, "notes", ()):
+            self.log.warn("recovery: {note}", note=note)
+        kinds = [description.partition(":")[0] for description in self.config.service.listen]
+        listening = ",".join(map(address, kinds, self.ports))
+        self.log.info(
+            "txbroker ready listening={listening} start={start} {report}",
+            listening=listening, start=engine.start_number, report=engine.report,
+        )  # fmt: skip
+
+    def _tune(self) -> None:
+        """Set what is Python's and the system's, with the figures that justify it in docs/decisions."""
+        sys.setswitchinterval(self.config.service.switch_interval / SECOND)
+        gc.collect()
+        gc.freeze()
+        wanted = self.config.broker.max_sessions + SPARE_DESCRIPTORS
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < wanted:
+            allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+            if allowed < wanted:
+                self.log.info(
+                    "the system allows {allowed} open files: fewer connections than {limit} (max_sessions)",
+                    allowed=allowed, limit=self.config.broker.max_sessions,
+                )  # fmt: skip
+
+    # -- failing ---------------------------------------------------------------------------------------
+
+    def failed(self, doing: str, error: BaseException) -> None:
+        """Storage cannot be trusted any more: drop every connection unanswered, and end the process.
+
+        A peer that waits for an answer gets none, which is the truth: the outcome is not known before
+        recovery.
+        """
+        self._end(f"{doing} failed; acknowledged messages are safe, the next start recovers them", error)
+
+    def _end(self, what: str, error: BaseException) -> None:
+        if self._failed:
+            return
+        self._failed = True
+        if isinstance(error, TxBrokerError | OSError):
+            self.log.critical("{what}: {error}", what=what, error=f"{type(error).__name__}: {error}")
+        else:
+            self.log.failure("{what}", Failure(error), LogLevel.critical, what=what)
+        if self._finishing is not None:
+            self._finishing.cancel()
+        if self.serving is not None:
+            self.serving.factory.abort_all()
+        self._end_process()
+
+    # -- stopping --------------------------------------------------------------------------------------
+
+    @inlineCallbacks
+    def stopService(self) -> Generator[Deferred[Any], Any, None]:
+        """Stop listening, answer what is in flight, checkpoint, and let go of the directory."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._stopping = True
+        begun = time.monotonic()
+        if self._recovering is not None:
+            yield self._recovering
+        ports, self.ports = self.ports, []
+        yield DeferredList([maybeDeferred(port.stopListening) for port in ports], consumeErrors=True)
+        serving, self.serving = self.serving, None
+        if serving is None:
+            return
+        if not self._failed:
+            yield self._stop_serving(serving)
+        serving.end(JOIN_PATIENCE)
+        serving.engine.close()
+        if not self._failed:
+            self.log.info("txbroker stopped after {seconds:.2f} s", seconds=time.monotonic() - begun)
+
+    @inlineCallbacks
+    def _stop_serving(self, serving: Serving) -> Generator[Deferred[Any], Any, None]:
+        seconds = self.config.service.stop_timeout / SECOND
+        self._finishing = serving.stop()
+        try:
+            yield self._finishing.addTimeout(seconds, self._reactor)
+        except CancelledError:
+            return
+        except TimeoutError:
+            self.log.warn(
+                "not all could be finished within {seconds:g} s (stop_timeout); the next start recovers it",
+                seconds=seconds,
+            )
+
+
+def address(kind: str, port: Any) -> str:
+    """What to connect to, as an endpoint string: ``tcp:127.0.0.1:7654``, ``unix:/run/txbroker``."""
+    host = port.getHost()
+    if hasattr(host, "port"):
+        name = host.host.replace(":", "\\:")
+        return f"{kind}:{name}:{host.port}"
+    return f"{kind}:{os.fsdecode(getattr(host, 'name', str(host)))}"

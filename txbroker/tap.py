@@ -1,0 +1,96 @@
+"""``twistd txbroker``: the options, and the service that they ask for."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.application.service import IService
+from twisted.internet import reactor
+from twisted.internet.endpoints import serverFromString
+from twisted.python import usage
+
+from txbroker import config
+from txbroker.errors import InvalidSetting
+from txbroker.exit_status import end_process, end_well_on_sigterm
+from txbroker.service import TxBrokerService
+
+_ON_THE_COMMAND_LINE: Final = ("data", "listen")
+
+
+class Options(usage.Options):
+    """What stands after ``twistd txbroker``. After parsing, ``config`` holds all settings."""
+
+    synopsis = "[--data DIRECTORY] [--listen ENDPOINT]... [--config FILE] [--set NAME=VALUE]..."
+    optParameters: Final = [
+        ["data", "d", None, "Directory that holds everything; made if it is missing. One process at a time."],
+        ["config", "c", None, "TOML file with settings; what is on the command line wins over it."],
+    ]
+
+    config: config.Config
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._listen: list[str] = []
+        self._set: dict[str, Any] = {}
+
+    def opt_listen(self, endpoint: str) -> None:
+        """Twisted endpoint to listen on, as tcp:7654:interface=127.0.0.1 (the default), unix:/run/txbroker or
+        ssl:7655:privateKey=key.pem. May be repeated. TCP port 0 means any free port; the log names it.
+        """
+        self._listen.append(endpoint)
+
+    opt_l = opt_listen
+
+    def opt_set(self, assignment: str) -> None:
+        """Any setting, as NAME=VALUE: max_sessions=500, message_timeout=30s, ... May be repeated."""
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise usage.UsageError(f"--set {assignment}: it must be NAME=VALUE")
+        name = name.strip().replace("-", "_")
+        try:
+            config.check_known(name, "--set")
+        except InvalidSetting as error:
+            raise usage.UsageError(str(error)) from error
+        self._set[name] = value.strip()
+
+    opt_s = opt_set
+
+    def postOptions(self) -> None:
+        """Merge the file and the command line, and check everything that can be checked before forking."""
+        given = dict(self._set)
+        if self["data"] is not None:
+            given["data"] = self["data"]
+        if self._listen:
+            given["listen"] = self._listen
+        try:
+            from_file = config.read_file(self["config"]) if self["config"] is not None else {}
+            self.config = config.merged(from_file, given)
+        except InvalidSetting as error:
+            raise usage.UsageError(str(error)) from error
+        for endpoint in self.config.service.listen:
+            _check_endpoint(endpoint)
+
+    def getUsage(self, width: int | None = None) -> str:
+        """The options, then every setting with its default."""
+        return f"{super().getUsage(width)}\n{_settings()}"
+
+
+def _check_endpoint(description: str) -> None:
+    try:
+        serverFromString(reactor, description)
+    except Exception as error:
+        raise usage.UsageError(f"--listen {description}: not an endpoint: {error}") from error
+
+
+def _settings() -> str:
+    lines = ["Settings for --config and --set, with their defaults (sizes in bytes, times in µs):"]
+    for name, value in sorted(config.defaults().items()):
+        if name not in _ON_THE_COMMAND_LINE:
+            lines.append(f"  {name:<26} {'off' if value is None else value}")
+    return "\n".join([*lines, f"Numbers may have a unit: {', '.join(config.UNITS)}.", ""])
+
+
+def makeService(options: Options) -> IService:
+    """The service; nothing is opened, locked or started before it is started, for twistd forks in between."""
+    reactor.callWhenRunning(end_well_on_sigterm, reactor)
+    return TxBrokerService(options.config, reactor, lambda: end_process(reactor))
