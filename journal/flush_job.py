@@ -99,9 +99,8 @@ class FlushJob:
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
         if new and file.size():
-            file.truncate(
-                0
-            )  # of a run before the last crash that no checkpoint knows; the journal has it all
+            # Left by a run before the last crash and in no checkpoint: the journal has it all.
+            file.truncate(0)
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
         self._write_indexes(piece, file)

@@ -168,7 +168,7 @@ class TestIndexes:
         store = reopened(filesystem, state)
         grow(store, 1)
         plan = store.plan_read(950, 1)
-        filesystem.unlink(path(800, "index"))
+        replace(filesystem, path(800, "index"), b"")
         grow(store, 300)
         assert offsets(plan.run()) == [950]
         for _ in range(2):
@@ -187,6 +187,7 @@ class TestIndexes:
         for offset in (40, 80, 120, 160, 200, 240, 280, 320, 360):
             lie.add(offset, offset * FRAME + 7, offset * 10)
         replace(filesystem, path(0, "index"), bytes(lie.offsets))
+        replace(filesystem, path(0, "time"), bytes(lie.times))
         store = reopened(filesystem, state)
         everything_is_read(store)
         assert any("points to where no such frame is" in record.message for record in caplog.records)
