@@ -32,8 +32,8 @@ UNITS: Final = {
 _QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 RANGES: Final[dict[str, tuple[int, int]]] = {
-    "message_timeout": (SECOND, DAY),
-    "unsent_timeout": (SECOND, DAY),
+    "message_timeout": (SECOND, 7 * DAY),
+    "unsent_timeout": (SECOND, 7 * DAY),
     "close_timeout": (1_000, 3600 * SECOND),
     "stop_timeout": (SECOND, DAY),
     "unsent_bytes": (MIB, 1 << 40),
@@ -109,28 +109,26 @@ class _Place(NamedTuple):
     field: str
 
 
-def _places() -> dict[str, list[_Place]]:
-    places: dict[str, list[_Place]] = {}
+def _places() -> dict[str, _Place]:
+    places = {name: _Place(TransactionLimits, field) for name, field in _TRANSACTION_LIMITS.items()}
     for part in (ServiceSettings, BrokerSettings, JournalSettings):
         for field in part.__struct_fields__:
-            if field != "limits":
-                places.setdefault(field, []).append(_Place(part, field))
-    for name, field in _TRANSACTION_LIMITS.items():
-        places.setdefault(name, []).append(_Place(TransactionLimits, field))
+            assert field not in places, f"two settings are called {field}"
+            places[field] = _Place(part, field)
+    del places["limits"]
     return places
 
 
 KNOWN: Final = _places()
-"""Every setting by name; one that two parts have is the same limit at two levels, and goes to both."""
+"""Every setting by name."""
 
 
 def defaults() -> dict[str, Any]:
-    """Every setting that has a default, with it; of two levels the one that is judged first."""
+    """Every setting that has a default, with it."""
     found: dict[str, Any] = {}
-    for name, (place, *_) in KNOWN.items():
-        part = place.part
+    for name, (part, field) in KNOWN.items():
         without = len(part.__struct_fields__) - len(part.__struct_defaults__)
-        position = part.__struct_fields__.index(place.field) - without
+        position = part.__struct_fields__.index(field) - without
         if position >= 0:
             found[name] = part.__struct_defaults__[position]
     return found
@@ -181,9 +179,9 @@ def merged(*sources: Mapping[str, Any]) -> Config:
 def _part(part: type[_Part], values: Mapping[str, Any]) -> _Part:
     mine = {}
     for name, value in values.items():
-        for place in KNOWN[name]:
-            if place.part is part:
-                mine[place.field] = _typed(name, value, part, place.field)
+        place = KNOWN[name]
+        if place.part is part:
+            mine[place.field] = _typed(name, value, part, place.field)
     try:
         return msgspec.convert(mine, part)
     except msgspec.ValidationError as error:
@@ -201,7 +199,7 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 
 def _plain(name: str, value: Any) -> Any:
     """The value in the setting's own unit; a number may come as a string with one."""
-    place = KNOWN[name][0]
+    place = KNOWN[name]
     if name == "listen" and isinstance(value, str):
         return (value,)
     if not isinstance(value, str) or "int" not in str(get_type_hints(place.part)[place.field]):

@@ -1,0 +1,137 @@
+"""One flat list of settings, from a file and the command line; the unknown is refused by name."""
+
+import os
+
+import pytest
+
+from journal.constants import MIB
+from txbroker import config
+from txbroker.errors import InvalidSetting
+from txbroker.settings import DAY, SECOND
+
+
+def refusal(*sources):
+    with pytest.raises(InvalidSetting) as refused:
+        config.merged(*sources)
+    return str(refused.value)
+
+
+def written(tmp_path, text):
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_only_the_directory_has_to_be_said():
+    made = config.merged({"data": "d"})
+    assert made.service.data == os.path.abspath("d"), "twistd may change the directory before it starts"
+    assert made.service.listen == (config.DEFAULT_LISTEN,)
+    assert "data" in refusal({})
+    assert "data" in refusal({"data": ""})
+
+
+def test_later_sources_win():
+    made = config.merged({"data": "d", "max_sessions": 1, "max_topics": 2}, {"max_sessions": 3})
+    assert (made.broker.max_sessions, made.broker.max_topics) == (3, 2)
+
+
+def test_each_part_gets_its_settings():
+    made = config.merged(
+        {
+            "data": "d",
+            "stop_timeout": 2 * SECOND,
+            "max_groups": 7,
+            "pool_bytes": 8 * MIB,
+            "max_transaction_bytes": 9 * MIB,
+            "max_outcomes": 11,
+        }
+    )
+    assert made.service.stop_timeout == 2 * SECOND
+    assert made.broker.max_groups == 7
+    assert made.journal.pool_bytes == 8 * MIB
+    assert made.journal.limits.bytes == 9 * MIB
+    assert made.journal.limits.outcomes == 11
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("90s", 90 * SECOND),
+        ("1.5 min", 90 * SECOND),
+        ("2 d", 2 * DAY),
+        ("1_500 ms", 1_500_000),
+        (" 5000000 ", 5_000_000),
+        ("7000000µs", 7_000_000),
+    ],
+)
+def test_a_number_may_come_as_a_string_with_a_unit(text, value):
+    assert config.merged({"data": "d", "message_timeout": text}).service.message_timeout == value
+
+
+@pytest.mark.parametrize("text", ["", "fast", "5 parsecs", "-1 s", "1.2.3 s", "0.0000001 s", "1e9"])
+def test_what_is_not_a_number_is_refused(text):
+    assert "message_timeout" in refusal({"data": "d", "message_timeout": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("data", 5),
+        ("listen", []),
+        ("listen", [5]),
+        ("message_timeout", 0),
+        ("message_timeout", 1.5),
+        ("message_timeout", True),
+        ("max_sessions", 0),
+        ("orphan_action", "shrug"),
+        ("pool_bytes", 1),
+        ("max_transaction_bytes", "many"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_setting(name, value):
+    assert name in refusal({"data": "d", name: value})
+
+
+def test_a_setting_that_is_off_by_default_can_be_switched_on():
+    assert config.merged({"data": "d"}).broker.orphan_age is None
+    made = config.merged({"data": "d", "orphan_age": "7 d", "orphan_action": "rollback"})
+    assert made.broker.orphan_age == 7 * DAY
+    assert made.broker.orphan_action == "rollback"
+
+
+def test_every_setting_but_the_directory_has_a_default_that_is_in_order():
+    defaults = config.defaults()
+    assert set(config.KNOWN) - set(defaults) == {"data"}
+    made = config.merged({"data": "d"}, defaults)
+    assert made == config.merged({"data": "d"})
+
+
+class TestTheFile:
+    def test_it_holds_the_same_names(self, tmp_path):
+        path = written(tmp_path, 'listen = ["tcp:1", "unix:/s"]\nmax_sessions = 5\nidle_timeout = "1 h"\n')
+        made = config.merged({"data": "d"}, config.read_file(path))
+        assert made.service.listen == ("tcp:1", "unix:/s")
+        assert made.broker.max_sessions == 5
+        assert made.broker.idle_timeout == 3600 * SECOND
+
+    def test_a_directory_in_it_is_meant_from_where_it_lies(self, tmp_path):
+        assert config.read_file(written(tmp_path, 'data = "here"'))["data"] == str(tmp_path / "here")
+        assert config.read_file(written(tmp_path, 'data = "/else/where"'))["data"] == "/else/where"
+
+    def test_an_unknown_setting_is_refused_with_the_nearest_one(self, tmp_path):
+        with pytest.raises(
+            InvalidSetting, match=r"'max_session' \(in .*broker.toml\); did you mean 'max_sessions'"
+        ):
+            config.read_file(written(tmp_path, "max_session = 5"))
+
+    def test_an_unknown_setting_like_none_there_is_is_refused_with_all_there_are(self, tmp_path):
+        with pytest.raises(InvalidSetting, match=r"known are .*max_sessions"):
+            config.read_file(written(tmp_path, "[quux]\na = 5"))
+
+    def test_what_is_not_toml_is_refused_with_the_place(self, tmp_path):
+        with pytest.raises(InvalidSetting, match=r"not TOML.*line 1"):
+            config.read_file(written(tmp_path, "max_sessions: 5"))
+
+    def test_one_that_is_not_there_is_refused(self, tmp_path):
+        with pytest.raises(InvalidSetting, match="cannot be read: No such file"):
+            config.read_file(str(tmp_path / "none.toml"))
