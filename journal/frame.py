@@ -58,7 +58,6 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 _encode_attribute = msgspec.msgpack.Encoder().encode
 _decode_attribute = msgspec.msgpack.Decoder(Attribute).decode
-_NO_HEADERS: dict[str, bytes] = {}
 
 
 def encode(
@@ -124,30 +123,42 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME) -> int:
     position = messages = 0
     while position < end:
         if end - position < HEADER_BYTES:
-            raise InvalidFrame(
-                f"{end - position} bytes at {position} are too few for a frame; nothing was stored"
-            )
+            raise _too_short(position, end, _NOT_STORED)
         length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
         if length > limit:
             raise MessageTooLarge(
                 f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
             )
         if length < HEADER_BYTES or length > end - position:
-            raise InvalidFrame(
-                f"frame at {position} says {length} bytes, {end - position} are there; nothing was stored"
-            )
+            raise _wrong_length(position, length, end, _NOT_STORED)
         if offset:
             raise InvalidFrame(
                 f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
             )
-        frame = view[position : position + length]
-        if crc32c(frame[CRC_START:]) != crc:
+        after = position + length
+        if crc32c(view[position + CRC_START : after]) != crc:
             raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
-        messages += _check_content(frame, count, flag, attribute_length, position)
-        position += length
+        if flag == VERSION and count == 1 and not attribute_length:
+            messages += 1  # the commonest frame: 0.1 of 0.8 µs saved
+        else:
+            messages += _check_content(view[position:after], count, flag, attribute_length, position)
+        position = after
     if not messages:
         raise InvalidFrame("no frames; nothing was stored")
     return messages
+
+
+_NOT_STORED = "; nothing was stored"
+_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes from outside: wrong types, text that is no UTF-8, arrays nested too deep."""
+
+
+def _too_short(position: int, end: int, state: str = "") -> InvalidFrame:
+    return InvalidFrame(f"{end - position} bytes at {position} are too few for a frame{state}")
+
+
+def _wrong_length(position: int, length: int, end: int, state: str = "") -> InvalidFrame:
+    return InvalidFrame(f"frame at {position} says {length} bytes, {end - position} are there{state}")
 
 
 def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> int:
@@ -156,10 +167,11 @@ def _check_content(frame: memoryview, count: int, flag: int, attribute_length: i
         raise InvalidFrame(
             f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored"
         )
-    if HEADER_BYTES + attribute_length > len(frame) or attribute_length > MAX_ATTRIBUTE:
+    payload = HEADER_BYTES + attribute_length
+    if payload > len(frame) or attribute_length > MAX_ATTRIBUTE:
         raise InvalidFrame(f"frame at {position} says {attribute_length} attribute bytes; nothing was stored")
     if flag & WRAPPER:
-        inner = count_inner(frame[HEADER_BYTES + attribute_length :])
+        inner = count_inner(frame[payload:], position)
         if inner != count or flag & TOMBSTONE or attribute_length:
             raise InvalidFrame(
                 f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored"
@@ -167,45 +179,56 @@ def _check_content(frame: memoryview, count: int, flag: int, attribute_length: i
         return count
     if count != 1:
         raise InvalidFrame(f"frame at {position} says {count} messages, it is one; nothing was stored")
+    if flag & TOMBSTONE and payload != len(frame):
+        raise InvalidFrame(f"frame at {position} is a tombstone with a value; nothing was stored")
     if attribute_length:
-        _check_attribute(frame[HEADER_BYTES : HEADER_BYTES + attribute_length], position)
+        try:
+            _decode_attribute(frame[HEADER_BYTES:payload])
+        except _UNDECODABLE as error:
+            raise _wrong_attribute(f"the frame at {position}", error) from error
     return 1
 
 
-def _check_attribute(attribute: memoryview, position: int) -> None:
-    try:
-        _decode_attribute(attribute)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidFrame(
-            f"key and headers of the frame at {position}: {error}; nothing was stored"
-        ) from error
+def _wrong_attribute(what: str, error: Exception) -> InvalidFrame:
+    return InvalidFrame(f"key and headers of {what}: {error}; nothing was stored")
 
 
-def count_inner(payload: memoryview) -> int:
-    """Walk a wrapper's payload, check every inner frame, return how many there are."""
+def count_inner(payload: memoryview, at: int = 0) -> int:
+    """Walk the payload of the wrapper at ``at``, check every inner frame, return how many there are.
+
+    Raises :class:`InvalidFrame`.
+    """
     position = messages = 0
     end = len(payload)
-    unpack = _unpack_header  # bound once: 100 of these a wrapper, 1,000,000 a second
+    unpack, decode = _unpack_header, _decode_attribute  # bound once: 100 a wrapper, 1,000,000 a second
     while position < end:
         if end - position < HEADER_BYTES:
-            raise InvalidFrame(f"inside a wrapper, {end - position} bytes are too few for a frame")
+            raise _wrong_inner(at, messages, f"has only {end - position} bytes")
         length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
-        if crc or number != messages or count != 1 or flag & ~TOMBSTONE != VERSION:
-            raise InvalidFrame(
-                f"inside a wrapper, frame {messages} has a header that is not an inner frame's"
-            )
-        if length < HEADER_BYTES + attribute_length or length > end - position:
-            raise InvalidFrame(
-                f"inside a wrapper, frame {messages} says {length} bytes, {end - position} are there"
-            )
+        bare = length - attribute_length
+        if crc or number != messages or count != 1:
+            raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")
+        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > HEADER_BYTES):
+            raise _wrong_inner(at, messages, f"has flag {flag:#x} and {bare - HEADER_BYTES} bytes of value")
+        if bare < HEADER_BYTES or length > end - position:
+            raise _wrong_inner(at, messages, f"says {length} bytes, {end - position} are there")
         if attribute_length:
+            if attribute_length > MAX_ATTRIBUTE:
+                raise _wrong_inner(at, messages, f"says {attribute_length} attribute bytes")
             start = position + HEADER_BYTES
-            _check_attribute(payload[start : start + attribute_length], position)
+            try:
+                decode(payload[start : start + attribute_length])
+            except _UNDECODABLE as error:
+                raise _wrong_attribute(f"frame {messages} in the wrapper at {at}", error) from error
         messages += 1
         position += length
     if not messages:
-        raise InvalidFrame("a wrapper holds no frames")
+        raise InvalidFrame(f"the wrapper at {at} holds no frames; nothing was stored")
     return messages
+
+
+def _wrong_inner(at: int, number: int, reason: str) -> InvalidFrame:
+    return InvalidFrame(f"frame {number} in the wrapper at {at} {reason}; nothing was stored")
 
 
 def stamp(view: memoryview, base_offset: int) -> int:
@@ -227,10 +250,10 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     position, end = 0, len(data)
     while position < end:
         if end - position < HEADER_BYTES:
-            raise InvalidFrame(f"{end - position} bytes at {position} are too few for a frame")
+            raise _too_short(position, end)
         length, _, offset, _, count, _, _ = _unpack_header(data, position)
         if length < HEADER_BYTES or length > end - position:
-            raise InvalidFrame(f"frame at {position} says {length} bytes, {end - position} are there")
+            raise _wrong_length(position, length, end)
         yield position, length, offset, count
         position += length
 
@@ -243,50 +266,76 @@ def is_sound(frame: bytes | memoryview) -> bool:
 def decode_run(data: bytes | memoryview, from_offset: int = 0) -> list[Message]:
     """Decode a run of stamped frames, wrappers opened, to the messages at ``from_offset`` and after.
 
-    Checks every checksum. Raises :class:`InvalidFrame`, naming the position.
+    Checks every checksum of what it decodes. Raises :class:`InvalidFrame`, naming the position.
     """
+    # Values are slices of bytes, not copies out of views: 0.2 µs a message less, for one copy of the run.
+    whole = data if type(data) is bytes else bytes(data)
+    view = memoryview(whole)
     messages: list[Message] = []
-    view = memoryview(data)
-    for position, length, offset, count in walk(view):
-        if offset + count <= from_offset:
-            continue
-        frame = view[position : position + length]
-        _, crc, _, timestamp, _, flag, attribute_length = _unpack_header(frame)
-        if crc32c(frame[CRC_START:]) != crc:
-            raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
-        if flag & WRAPPER:
-            _decode_inner(frame[HEADER_BYTES + attribute_length :], offset, from_offset, messages)
-        else:
-            messages.append(_decode_one(frame, 0, length, offset, timestamp, flag, attribute_length))
+    unpack = _unpack_header
+    position, end = 0, len(whole)
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise _too_short(position, end)
+        length, crc, offset, timestamp, count, flag, attribute_length = unpack(whole, position)
+        if length < HEADER_BYTES or length > end - position:
+            raise _wrong_length(position, length, end)
+        after = position + length
+        if offset + count > from_offset:
+            if crc32c(view[position + CRC_START : after]) != crc:
+                raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
+            if flag == VERSION | WRAPPER and not attribute_length:
+                _decode_inner(whole, position, after, from_offset, messages)
+            else:
+                messages.append(
+                    _decode_one(whole, position, after, offset, timestamp, flag, attribute_length)
+                )
+        position = after
     return messages
 
 
-def _decode_inner(payload: memoryview, base: int, from_offset: int, messages: list[Message]) -> None:
-    position, end = 0, len(payload)
+def _decode_inner(whole: bytes, position: int, end: int, from_offset: int, messages: list[Message]) -> None:
+    """Append the messages at ``from_offset`` and after of the wrapper in ``whole[position:end]``."""
+    _, _, base, _, count, _, _ = _unpack_header(whole, position)
+    unpack, append = _unpack_header, messages.append
+    offset = base
+    position += HEADER_BYTES
     while position < end:
-        length, _, number, timestamp, _, flag, attribute_length = _unpack_header(payload, position)
+        if end - position < HEADER_BYTES:
+            raise _too_short(position, end)
+        length, _, _, timestamp, _, flag, attribute_length = unpack(whole, position)
         if length < HEADER_BYTES or length > end - position:
-            raise InvalidFrame(f"inside the wrapper at offset {base}, frame {number} says {length} bytes")
-        if base + number >= from_offset:
-            messages.append(
-                _decode_one(payload, position, length, base + number, timestamp, flag, attribute_length)
-            )
-        position += length
+            raise _wrong_length(position, length, end)
+        after = position + length
+        if offset >= from_offset:
+            if flag == VERSION and not attribute_length:  # the commonest, a call saved: 0.1 µs
+                append(Message(offset, timestamp, None, whole[position + HEADER_BYTES : after], {}))
+            else:
+                append(_decode_one(whole, position, after, offset, timestamp, flag, attribute_length))
+        offset += 1
+        position = after
+    if offset != base + count:
+        raise InvalidFrame(f"the wrapper at offset {base} says {count} messages, it holds {offset - base}")
 
 
 def _decode_one(
-    view: memoryview,
-    position: int,
-    length: int,
-    offset: int,
-    timestamp: int,
-    flag: int,
-    attribute_length: int,
+    whole: bytes, position: int, after: int, offset: int, timestamp: int, flag: int, attribute_length: int
 ) -> Message:
+    """The message of the frame in ``whole[position:after]``, whose lengths have been checked."""
     start = position + HEADER_BYTES
-    key, headers = None, _NO_HEADERS
-    if attribute_length:
-        attribute = _decode_attribute(view[start : start + attribute_length])
-        key, headers = attribute.key, attribute.headers
-    value = None if flag & TOMBSTONE else bytes(view[start + attribute_length : position + length])
-    return Message(offset, timestamp, key, value, headers)
+    payload = start + attribute_length
+    if flag & ~TOMBSTONE != VERSION or payload > after:
+        raise InvalidFrame(
+            f"frame at {position} (offset {offset}) has flag {flag:#x} and {attribute_length} attribute bytes, which "
+            "cannot be read here"
+        )
+    value = None if flag & TOMBSTONE else whole[payload:after]
+    if not attribute_length:
+        return Message(offset, timestamp, None, value, {})
+    try:
+        attribute = _decode_attribute(whole[start:payload])
+    except _UNDECODABLE as error:
+        raise InvalidFrame(
+            f"key and headers of the frame at {position} (offset {offset}): {error}"
+        ) from error
+    return Message(offset, timestamp, attribute.key, value, attribute.headers)

@@ -297,7 +297,7 @@ def unpack(view: memoryview, position: int, crc_seed: int, path: str) -> Unpacke
     head_end = position + HEADER_BYTES + head_length
     try:
         record = _decode_head(view[position + HEADER_BYTES : head_end])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         message = f"{path}: the record at {position} is of a kind or form that is not known here: {error}"
         raise CorruptJournal(message, path, position) from error
     return Unpacked(record, view[head_end : position + length], length)
