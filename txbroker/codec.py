@@ -6,6 +6,7 @@ those of :mod:`txbroker.commands`. ``docs/wire_protocol.md`` has worked bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Generic, TypeVar
 
@@ -52,56 +53,57 @@ class Decoder(Generic[MessageType]):
     """Takes a peer's bytes as they come, gives whole messages.
 
     ``max_data`` bounds the data part. Memory held is at most one message of the largest size, whatever lengths
-    the peer claims: nothing is reserved ahead of the bytes. After a :class:`PeerViolation` the connection must be
-    closed; the decoder refuses more.
+    the peer claims and however small its pieces are: nothing is reserved ahead of the bytes. After a
+    :class:`PeerViolation` the connection must be closed; the decoder refuses more.
     """
 
     def __init__(self, messages: type, max_data: int) -> None:
-        self._decode_head = msgspec.msgpack.Decoder(messages).decode
+        self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
         self._max_total = MAX_HEAD + max_data + OVERHEAD
-        self._pieces: list[bytes] = []
-        self._held = 0
-        self._needed = 4
+        # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
+        # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
+        self._begun = bytearray()
+        self._needed = _LENGTH.size
         self._failed = ""
 
     def feed(self, data: bytes) -> list[tuple[MessageType, memoryview]]:
         """Take bytes, return the messages that they complete, each with its data (valid for good)."""
         if self._failed:
             raise PeerViolation(self._failed)
-        if self._held:
-            self._pieces.append(data)
-            self._held += len(data)
-            if self._held < self._needed:
+        whole: bytes | bytearray = data
+        if self._begun:
+            self._begun += data
+            if len(self._begun) < self._needed:
                 return []
-            data = b"".join(self._pieces)
-            self._pieces.clear()
+            whole, self._begun = self._begun, bytearray()
         found: list[tuple[MessageType, memoryview]] = []
-        position = self._take(data, found)
-        rest = data[position:] if position else data
-        self._held = len(rest)
-        if rest:
-            self._pieces.append(rest)
+        view = memoryview(whole)
+        position = self._take(view, found)
+        if position < len(whole):
+            self._begun += view[position:]
         return found
 
-    def _take(self, data: bytes, found: list[tuple[MessageType, memoryview]]) -> int:
-        """Append the whole messages at the start of ``data`` to ``found``; return where they end."""
-        position, end = 0, len(data)
-        view = memoryview(data)
-        while end - position >= 4:
-            (total,) = _unpack_length(data, position)
-            if total > self._max_total or total < OVERHEAD + 1:
-                raise self._violation(f"a message says it has {total} bytes; 9 to {self._max_total} are allowed")
+    def _take(self, view: memoryview, found: list[tuple[MessageType, memoryview]]) -> int:
+        """Append the whole messages at the start of ``view`` to ``found``; return where they end."""
+        position, end = 0, len(view)
+        while end - position >= OVERHEAD:
+            total, head_length = _unpack_lengths(view, position)
+            if not OVERHEAD < total <= self._max_total:
+                raise self._wrong_total(total)
+            if head_length > total - OVERHEAD or head_length > MAX_HEAD:
+                raise self._violation(f"a message of {total} bytes says its head has {head_length}")
             after = position + 4 + total
-            if end >= position + OVERHEAD:
-                (head_length,) = _unpack_length(data, position + 4)
-                if head_length > total - OVERHEAD or head_length > MAX_HEAD:
-                    raise self._violation(f"a message of {total} bytes says its head has {head_length}")
             if after > end:
                 self._needed = after - position
                 return position
             found.append(self._message(view, position, head_length, after))
             position = after
-        self._needed = 4
+        self._needed = _LENGTH.size
+        if end - position >= _LENGTH.size:
+            (total,) = _unpack_length(view, position)
+            if not OVERHEAD < total <= self._max_total:
+                raise self._wrong_total(total)
+            self._needed = OVERHEAD
         return position
 
     def _message(
@@ -113,14 +115,18 @@ class Decoder(Generic[MessageType]):
             raise self._violation(f"data of {after - head_end - 4} bytes says it has {data_length}")
         try:
             head = self._decode_head(view[position + OVERHEAD : head_end])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._violation(f"a head is not one of the protocol's: {error}") from error
         return head, view[head_end + 4 : after]
 
+    def _wrong_total(self, total: int) -> PeerViolation:
+        return self._violation(
+            f"a message says it has {total} bytes; {OVERHEAD + 1} to {self._max_total} are allowed"
+        )
+
     def _violation(self, reason: str) -> PeerViolation:
         self._failed = reason
-        self._pieces.clear()
-        self._held = 0
+        self._begun = bytearray()
         return PeerViolation(reason)
 
 
