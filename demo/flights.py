@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -46,7 +47,7 @@ def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> N
     console = Console(highlight=False)
     seed = random.randrange(1_000_000) if seed is None else seed
     place = directory(data)
-    console.print(f"Seed {seed}, directory {place}", markup=False)
+    console.print(f"Seed {seed}, directory {place}", markup=False, soft_wrap=True)
     try:
         run = carry_out(read_year()[:days], seed, kills, place, console)
     except (BrokerFailed, SourceError, txbroker.errors.TxBrokerError) as error:
@@ -78,13 +79,15 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
     plan = draw(seed, [day.name for day in days], kills)
     rows = {topic: sum(row.topic == topic for day in days for row in day.rows) for topic in TOPICS}
     broker = BrokerProcess(place / "data", place / "broker.log")
-    start_seconds = broker.start()
+    broker.start()
     with stopped_at_the_end(broker), progress(console) as bar:
-        killer = Killer(broker, plan, bar.console.print)
+        tell = partial(bar.console.print, markup=False, soft_wrap=True)
+        killer = Killer(broker, plan, tell)
         sending = bar.add_task("sending", total=sum(rows.values()))
         reading = bar.add_task("reading", total=sum(rows.values()), start=False)
         create_topics(broker.url)
-        producer, send_seconds = produce(broker.url, killer, days, bar, sending)
+        producer = Producer(broker.url, killer, tell, partial(bar.advance, sending))
+        send_seconds = produce(producer, killer, days)
         bar.start_task(reading)
         verdict, read_seconds = read_back(broker.url, days, bar, reading)
     return Run(
@@ -95,11 +98,12 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
         rows_sent=producer.rows_sent,
         rows_sent_again=producer.rows_sent_again,
         killed=killer.killed,
+        fates=producer.fates,
         kills_planned=len(plan),
         finished_in_doubt=len(producer.finished_in_doubt),
         send_seconds=send_seconds,
         read_seconds=read_seconds,
-        start_seconds=start_seconds,
+        recoveries=broker.recoveries(),
         total_seconds=time.monotonic() - began,
         verdict=verdict,
     )
@@ -120,7 +124,7 @@ def progress(console: Console) -> Progress:
     """The bars; where there is no terminal nothing is drawn, the sentences above them still come."""
     return Progress(
         TextColumn("{task.description:>8}"),
-        BarColumn(bar_width=None),
+        BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TextColumn("rows"),
         TimeElapsedColumn(),
@@ -135,16 +139,15 @@ def create_topics(url: str) -> None:
             connection.create_topic(topic, partitions=partitions)
 
 
-def produce(url: str, killer: Killer, days: list[Day], bar: Progress, task: TaskID) -> tuple[Producer, float]:
-    """Send everything, whatever happens to the broker; the seconds include its restarts."""
+def produce(producer: Producer, killer: Killer, days: list[Day]) -> float:
+    """Send everything, whatever happens to the broker; return the seconds, its restarts included."""
     began = time.monotonic()
-    producer = Producer(url, killer, tell=bar.console.print, advance=lambda rows: bar.advance(task, rows))
     try:
         producer.run(days)
         killer.finish()
     finally:
         producer.close()
-    return producer, time.monotonic() - began
+    return time.monotonic() - began
 
 
 def read_back(url: str, days: list[Day], bar: Progress, task: TaskID) -> tuple[Verdict, float]:

@@ -13,9 +13,14 @@ from demo.kills import Kill, Phase, UsualDurations
 
 @dataclass(frozen=True)
 class Killed:
-    """A kill that was carried out. ``back_after`` is in seconds, from the signal to the open port."""
+    """A kill that was carried out. ``back_after`` is in seconds, from the signal to the open port.
+
+    ``day`` and ``phase`` say what the producer was doing when the signal was sent; aimed it was as ``kill`` says.
+    """
 
     kill: Kill
+    day: str
+    phase: Phase
     back_after: float
 
 
@@ -31,11 +36,12 @@ class Killer:
         self._usual = UsualDurations()
         self._one_at_a_time = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._began: tuple[Phase, float] | None = None
+        self._now = "", Phase.ADDING, 0.0
+        """What the producer does: day, phase, and since when."""
 
     def begins(self, day: str, phase: Phase, attempt: int) -> None:
         """The producer begins a phase of a day. If a kill is planned for it, it is set off, once."""
-        self._began = phase, time.monotonic()
+        self._now = day, phase, time.monotonic()
         kill = self._plan.get(day)
         if kill is None or kill.phase is not phase or attempt > 1:
             return
@@ -49,9 +55,8 @@ class Killer:
 
     def ended(self) -> None:
         """The phase ended well; its duration is learned from."""
-        if self._began is not None:
-            phase, began = self._began
-            self._usual.add(phase, time.monotonic() - began)
+        _, phase, began = self._now
+        self._usual.add(phase, time.monotonic() - began)
 
     def check(self) -> None:
         """Raise what went wrong in a thread, if anything did."""
@@ -68,14 +73,14 @@ class Killer:
         time.sleep(delay)
         try:
             with self._one_at_a_time:
+                day, phase, _ = self._now
                 began = time.monotonic()
                 self._broker.kill()
+                self._tell(f"{day}: SIGKILL while {phase.value}")
                 dead.set()
                 self._broker.start()
-                self.killed.append(Killed(kill, time.monotonic() - began))
+                self.killed.append(Killed(kill, day, phase, time.monotonic() - began))
         except BrokerFailed as error:
             self.failure = error
         finally:
             dead.set()
-        where = f"{kill.day}, {kill.phase.value}"
-        self._tell(f"SIGKILL on {where}; the broker is back after {time.monotonic() - began:.2f} s")

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 class Phase(enum.Enum):
     """What the producer is doing with a day's transaction when the kill is set off."""
 
-    ADDING = "while adding rows"
-    PREPARING = "while preparing"
-    PREPARED = "between prepare and commit"
-    COMMITTING = "while committing"
+    ADDING = "adding rows"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    COMMITTING = "committing"
 
 
 @dataclass(frozen=True)
 class Kill:
     """A planned kill: it is set off when ``phase`` of the day begins.
 
-    ``fraction`` is how far into the phase it should hit, 0 to 1.25 of what the phase has taken so far on this
-    machine: some come late on purpose. One that is due between prepare and commit hits at once.
+    ``fraction`` is how far into the phase it should hit, 0 to 1 of what the phase has usually taken so far on
+    this machine; it may well come late. One that is due between prepare and commit hits at once.
     """
 
     day: str
@@ -46,7 +46,7 @@ def draw(seed: int, days: Sequence[str], count: int) -> Mapping[str, Kill]:
     while len(phases) < len(chosen):
         phases += chance.sample(list(Phase), len(Phase))
     return {
-        day: Kill(day, phase, chance.uniform(0.0, 1.25)) for day, phase in zip(chosen, phases, strict=False)
+        day: Kill(day, phase, chance.uniform(0.0, 1.0)) for day, phase in zip(chosen, phases, strict=False)
     }
 
 

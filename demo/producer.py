@@ -7,6 +7,7 @@ ended.
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -16,14 +17,27 @@ from demo.kills import Phase
 from demo.source import Day
 from demo.verify import headers_for
 from journal.transaction import State, Xid
-from txbroker.errors import OutcomeUnknown, StorageUnavailable, UnknownTransaction
+from txbroker.errors import OutcomeUnknown, StorageUnavailable, TransactionRolledBack, UnknownTransaction
 
 FORMAT_ID = 2013
 GIVE_UP_AFTER = 60.0
 """Seconds without a broker until the producer gives up."""
 
-LOST = (StorageUnavailable, OutcomeUnknown)
-"""What a producer sees when the broker dies: nothing was sent, or what was sent may have happened or not."""
+LOST = (StorageUnavailable, OutcomeUnknown, TransactionRolledBack)
+"""What a producer sees when the broker dies: nothing was sent, or what was sent may have happened or not, or the
+transaction is gone because it was not prepared yet."""
+
+
+MOST_ATTEMPTS = 50
+"""A day that does not get through so often has met something worse than a kill."""
+
+
+class Fate(enum.Enum):
+    """What had become of a day's transaction when the broker was back."""
+
+    COMMITTED = "was committed"
+    IN_DOUBT = "found in doubt, committed"
+    SENT_AGAIN = "rolled back, sent again"
 
 
 class Watcher(Protocol):
@@ -42,6 +56,8 @@ class Producer:
     ) -> None:
         self.finished_in_doubt: list[Xid] = []
         """Transactions found prepared after a kill, and committed."""
+        self.fates: dict[str, Fate] = {}
+        """By day, for the days in which the broker died."""
         self.rows_sent = 0
         self.rows_sent_again = 0
         self._url = url
@@ -57,6 +73,8 @@ class Producer:
             while not self._try(day, attempt):
                 self.rows_sent_again += len(day.rows)
                 attempt += 1
+                if attempt > MOST_ATTEMPTS:
+                    raise OutcomeUnknown(f"{day.name} was rolled back {MOST_ATTEMPTS} times; giving up")
             self.rows_sent += len(day.rows)
             self._advance(len(day.rows))
 
@@ -70,7 +88,9 @@ class Producer:
         try:
             self._send(day, xid, attempt)
         except LOST:
-            return self._committed_after_all(xid)
+            committed = self._committed_after_all(xid)
+            self._note(day, xid, committed)
+            return committed
         return True
 
     def _send(self, day: Day, xid: Xid, attempt: int) -> None:
@@ -88,6 +108,11 @@ class Producer:
         broker.tpc_commit()
         watcher.ended()
 
+    def _note(self, day: Day, xid: Xid, committed: bool) -> None:
+        fate = Fate.COMMITTED if committed else Fate.SENT_AGAIN
+        self.fates[day.name] = Fate.IN_DOUBT if xid in self.finished_in_doubt else fate
+        self._tell(f"{day.name}: {self.fates[day.name].value}")
+
     def _committed_after_all(self, xid: Xid) -> bool:
         """After a lost connection: finish what is in doubt, then ask how this transaction ended."""
         while True:
@@ -95,24 +120,26 @@ class Producer:
                 self._broker.close()
                 self._broker = self._connected()
                 self._finish_in_doubt()
-                return self._broker.outcome(xid).state is State.COMMITTED
+                state = self._broker.outcome(xid).state
+                if state in (State.COMMITTED, State.ROLLED_BACK):
+                    return state is State.COMMITTED
             except UnknownTransaction:
-                return False
+                return False  # presumed abort: what died unprepared has left no trace
             except LOST:
-                continue
+                pass
+            time.sleep(0.01)
 
     def _finish_in_doubt(self) -> None:
         for xid in self._broker.tpc_recover():
             self._broker.tpc_commit(xid)
             self.finished_in_doubt.append(xid)
-            self._tell(f"found {xid} in doubt and committed it")
 
     def _connected(self) -> txbroker.Connection:
         deadline = time.monotonic() + GIVE_UP_AFTER
         while True:
             self._watcher.check()
             try:
-                return txbroker.connect(self._url, client="demo producer")
+                return txbroker.connect(self._url, client="demo producer", reconnect=False)
             except StorageUnavailable:
                 if time.monotonic() > deadline:
                     raise

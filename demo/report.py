@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from demo.killer import Killed
+from demo.producer import Fate
 from demo.source import TOPICS
 from demo.verify import Verdict
 
+GOOD = "Every row came back exactly once, in order per carrier, and no day is half there."
 ADVICE = "The broker's log and data are kept in {place}; run again with --seed {seed} for the same kills."
 
 
@@ -27,11 +29,13 @@ class Run:
     rows_sent: int
     rows_sent_again: int
     killed: Sequence[Killed]
+    fates: Mapping[str, Fate]
     kills_planned: int
     finished_in_doubt: int
+    recoveries: Sequence[float]
+    """By the broker's own clock, of the first start and of each restart."""
     send_seconds: float
     read_seconds: float
-    start_seconds: float
     total_seconds: float
     verdict: Verdict
 
@@ -52,23 +56,28 @@ def show(run: Run, console: Console) -> None:
     console.print(_figures(run))
     faults = faults_of(run)
     if not faults:
-        console.print(
-            "[bold green]Every row came back exactly once, in order per carrier, and no day is half there.[/]"
-        )
+        console.print(GOOD, style="bold green", soft_wrap=True)
         return
-    console.print("[bold red]The run failed:[/]")
+    console.print("The run failed:", style="bold red")
     for line in [*faults, *run.verdict.examples]:
-        console.print(f"  {line}", markup=False)
-    console.print(ADVICE.format(place=run.place, seed=run.seed), markup=False)
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+    console.print(ADVICE.format(place=run.place, seed=run.seed), markup=False, soft_wrap=True)
 
 
 def _kills(run: Run) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Kills", title_justify="left", title_style="bold")
-    for name in ("day", "the producer was"):
+    for name in ("aimed at", "hit", "while", "what became of that day"):
         table.add_column(name)
-    table.add_column("broker back after", justify="right")
+    table.add_column("back after", justify="right")
     for killed in run.killed:
-        table.add_row(killed.kill.day, killed.kill.phase.value, f"{killed.back_after:.2f} s")
+        fate = run.fates.get(killed.day)
+        table.add_row(
+            killed.kill.phase.value,
+            killed.day,
+            killed.phase.value,
+            "was committed before" if fate is None else fate.value,
+            f"{killed.back_after:.2f} s",
+        )
     return table
 
 
@@ -88,8 +97,8 @@ def _figures(run: Run) -> Table:
         ("prepared transactions found and finished", f"{run.finished_in_doubt}"),
         ("rows/s sent, kills included", f"{run.rows_sent / max(run.send_seconds, 1e-9):,.0f}"),
         ("rows/s read", f"{read / max(run.read_seconds, 1e-9):,.0f}"),
-        ("first start of the broker", f"{run.start_seconds:.2f} s"),
-        ("restarts, recovery included", _range([killed.back_after for killed in run.killed])),
+        ("recovery after a kill, by the broker's clock", _range(run.recoveries[1:])),
+        ("from the signal to the open port", _range([killed.back_after for killed in run.killed])),
         ("all in all", f"{run.total_seconds:.1f} s"),
     ]
     for name, value in rows:

@@ -35,9 +35,9 @@ def test_there_are_no_more_kills_than_days():
     assert draw(1, [], 5) == {}
 
 
-def test_a_kill_hits_somewhere_in_the_usual_length_of_its_phase_or_a_little_late():
+def test_a_kill_hits_somewhere_in_the_usual_length_of_its_phase_():
     assert Kill("d", Phase.ADDING, 0.5).delay(0.02) == 0.01
-    assert all(0 <= kill.fraction <= 1.25 for seed in range(50) for kill in draw(seed, DAYS, 5).values())
+    assert all(0 <= kill.fraction <= 1 for seed in range(50) for kill in draw(seed, DAYS, 5).values())
 
 
 def test_a_kill_between_prepare_and_commit_hits_at_once():

@@ -1,6 +1,7 @@
 """The table at the end of the demo."""
 
 import io
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from demo.killer import Killed
 from demo.kills import Kill, Phase
+from demo.producer import Fate
 from demo.report import Run, faults_of, show
 from demo.verify import Verdict
 
@@ -19,14 +21,15 @@ GOOD = Run(
     rows_sent=362_891,
     rows_sent_again=994,
     killed=[
-        Killed(Kill("2013-03-04", Phase.PREPARED, 0.5), 0.71),
-        Killed(Kill("2013-05-06", Phase.ADDING, 0.5), 0.92),
+        Killed(Kill("2013-03-04", Phase.PREPARED, 0.5), "2013-03-04", Phase.PREPARED, 0.71),
+        Killed(Kill("2013-05-06", Phase.COMMITTING, 0.5), "2013-05-07", Phase.ADDING, 0.92),
     ],
+    fates={"2013-03-04": Fate.IN_DOUBT},
+    recoveries=[0.01, 0.12, 0.34],
     kills_planned=2,
     finished_in_doubt=1,
     send_seconds=20.0,
     read_seconds=2.0,
-    start_seconds=0.5,
     total_seconds=23.0,
     verdict=Verdict(rows=Counter(flights=336_776, weather=26_115)),
 )
@@ -49,11 +52,12 @@ def test_a_good_run_shows_every_figure_and_says_so():
         "18,145",
         "181,446",
         "0.71 to 0.92 s",
+        "0.12 to 0.34 s",
         "23.0 s",
     ):
         assert figure in text
-    assert "2013-03-04" in text
-    assert "between prepare and commit" in text
+    assert re.search(r"prepared +2013-03-04 +prepared +found in doubt, committed +0.71 s", text)
+    assert re.search(r"committing +2013-05-07 +adding rows +was committed before +0.92 s", text)
     assert "exactly once" in text
     assert "failed" not in text
     assert faults_of(GOOD) == []
@@ -80,4 +84,4 @@ def test_rows_that_were_never_sent_fail_the_run_even_if_nothing_else_is_wrong():
 
 
 def test_a_run_without_kills_has_no_recovery_times():
-    assert "–" in shown(replace(GOOD, killed=[], kills_planned=0))
+    assert "–" in shown(replace(GOOD, killed=[], recoveries=[0.1], kills_planned=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -17,7 +17,7 @@ from rich.text import Text
 UNCUT = 10_000
 """Columns of a table that no terminal shows: nothing is cut or wrapped on its way to a file or a pipe."""
 
-Json = dict[str, object] | list[dict[str, object]]
+Json = Mapping[str, object] | Sequence[Mapping[str, object]]
 
 
 def console(stderr: bool = False) -> Console:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from txbroker.errors import TxBrokerError
 
 if TYPE_CHECKING:
     from txbroker import Connection, Receipt
+    from txbroker.client.sending import SendFuture
 
 WINDOW = 1_000
 """Most sends without an answer: enough to fill the pipe, little enough to keep in memory."""
@@ -96,7 +96,7 @@ class Sending:
 
     def receipts(self, values: Iterable[bytes]) -> Iterator[Receipt]:
         """Send all and yield each receipt; raises what the first failed send raised."""
-        waiting: deque[Future[Receipt]] = deque()
+        waiting: deque[SendFuture] = deque()
         for value in values:
             waiting.append(
                 self.broker.send_async(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 LAST = -10
 """Where it begins if nothing is said: with the last ten messages of each partition."""
+
+
+PREFETCH = 1 << 20
+"""Bytes that each consumer reads ahead."""
+
+LOOK = 0.1
+"""Seconds in which all partitions are looked at once while following."""
 
 
 @click.command(cls=Command)
@@ -58,12 +66,7 @@ def tail(
         info = known_topic(broker.topics([topic]), topic)
         chosen = chosen_partitions(info, partitions)
         start = starts(broker, info, from_offset, from_time, group)
-        messages = broker.consume(
-            [topic],
-            partitions={topic: chosen},
-            start={(topic, index): start[index] for index in chosen},
-            follow=follow,
-        )
+        messages = read_on(broker, topic, {index: start[index] for index in chosen}, follow)
         print_lines(messages, count, invocation.as_json)
 
 
@@ -104,6 +107,25 @@ def group_starts(broker: Connection, topic: str, group: str) -> dict[int, int]:
         for position in broker.group_offsets(group)
         if position.topic == topic and position.offset is not None
     }
+
+
+def read_on(broker: Connection, topic: str, start: dict[int, int], follow: bool) -> Iterator[Message]:
+    """The messages of these partitions from these offsets on; those that begin alike share a consumer."""
+    indexes: dict[int, list[int]] = {}
+    for index, offset in start.items():
+        indexes.setdefault(offset, []).append(index)
+    consumers = [
+        broker.consume(
+            topic, partitions=together, start=offset, follow=follow, prefetch=PREFETCH, out_of_range="raise"
+        )
+        for offset, together in indexes.items()
+    ]
+    if not follow or len(consumers) == 1:
+        yield from chain.from_iterable(consumers)
+        return
+    while True:
+        for consumer in consumers:
+            yield from consumer.poll(LOOK / len(consumers))
 
 
 def print_lines(messages: Iterable[Message], count: int | None, as_json: bool) -> None:
