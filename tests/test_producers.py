@@ -134,7 +134,7 @@ def test_a_new_epoch_fences_the_old_one_and_begins_at_zero():
     journal.open(1, 0, "payments")
     journal.send(0)
     journal.open(1, 1, "payments")
-    with pytest.raises(ProducerFenced, match="'payments'.*at epoch 1, this one has 0"):
+    with pytest.raises(ProducerFenced, match=r"'payments'.*at epoch 1, this one has 0"):
         journal.send(1)
     with pytest.raises(UnknownProducer):
         journal.send(0, epoch=2)

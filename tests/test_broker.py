@@ -1,0 +1,212 @@
+"""Sessions, dispatch, requests that wait, and bugs."""
+
+import pytest
+
+from journal.transaction import State
+from tests.broker_room import NOTHING, Peer, Room, frames, refused
+from txbroker import commands
+from txbroker.session import SessionState
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+class TestHello:
+    def test_a_hello_is_answered_with_version_and_session_number(self, room):
+        peer = room.peer(hello=False)
+        welcome = peer.ask(commands.Hello, commands.MAGIC, [1, 7], "billing")
+        assert (welcome.version, welcome.session) == (1, peer.session.number)
+        assert welcome.max_request == room.settings.max_request
+        assert peer.session.owner == "billing@10.0.0.1:5"
+
+    def test_session_numbers_are_never_used_twice_not_even_over_restarts(self, room):
+        numbers = [room.peer().session.number, room.peer().session.number]
+        room.restart()
+        numbers.append(room.peer().session.number)
+        assert numbers == sorted(set(numbers))
+        assert [number >> 32 for number in numbers] == [1, 1, 2]
+
+    def test_versions_without_one_in_common_are_refused_with_both_and_the_connection_closed(self, room):
+        peer = room.peer(hello=False)
+        answer = peer.ask(commands.Hello, commands.MAGIC, [8, 9])
+        said = refused(answer, "VersionRefused")
+        assert "8, 9" in said
+        assert str(commands.VERSIONS) in said
+        assert peer.closed == [said]
+        assert peer.session.state is SessionState.CLOSED
+
+    @pytest.mark.parametrize(
+        ("magic", "client", "error"),
+        [
+            ("HTTP", "", "PeerViolation"),
+            (commands.MAGIC, "x" * 256, "InvalidName"),
+            (commands.MAGIC, "a\nb", "InvalidName"),
+        ],
+    )
+    def test_a_hello_that_is_not_one_is_refused_and_closed(self, room, magic, client, error):
+        peer = room.peer(hello=False)
+        refused(peer.ask(commands.Hello, magic, [1], client), error)
+        assert len(peer.closed) == 1
+
+    def test_anything_else_first_is_refused_closed_and_not_carried_out(self, room):
+        peer = room.peer(hello=False)
+        answer = peer.ask(commands.CreateTopic, "t", 1, commands.TopicSettings())
+        assert "awaiting hello" in refused(answer, "PeerViolation")
+        assert room.engine.catalog.topics == {}
+        assert peer.ask(commands.Ping) is None
+        assert len(peer.closed) == 1
+
+    def test_a_second_hello_ends_the_session_and_its_active_transactions(self, room):
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.tell(commands.Add, 1, partition, data=frames(b"a"))
+        refused(peer.ask(commands.Hello, commands.MAGIC, [1]), "PeerViolation")
+        assert room.engine.transactions.live == {}
+        assert peer.session.number not in room.broker.sessions
+
+    def test_more_sessions_than_allowed_are_refused_until_one_ends(self):
+        room = Room(max_sessions=1)
+        first = room.peer()
+        second = room.peer(hello=False)
+        refused(second.answers[0], "LimitExceeded")
+        assert len(second.closed) == 1
+        first.leave()
+        assert room.peer().session.state is SessionState.OPEN
+
+    def test_a_ping_is_answered_at_once(self, room):
+        peer = room.peer()
+        assert peer.answer(peer.tell(commands.Ping)) == commands.Done(2)
+
+
+class TestAnswers:
+    def test_nothing_that_depends_on_state_is_answered_before_the_force(self, room):
+        peer, other = room.peer(), room.peer()
+        made = peer.tell(commands.CreateTopic, "t", 1, commands.TopicSettings())
+        listed = other.tell(commands.DescribeTopics)
+        again = other.tell(commands.CreateTopic, "t", 1, commands.TopicSettings())
+        assert (peer.answers, other.answers) == ([], [])
+        room.engine.sync()
+        assert peer.answer(made).topics == other.answer(listed).topics
+        refused(other.answer(again), "TopicExists")
+
+    def test_what_was_not_forced_is_not_answered_after_a_failure(self, room):
+        peer = room.peer()
+        peer.tell(commands.CreateTopic, "t", 1, commands.TopicSettings())
+        room.engine.fail("a test")
+        peer.tell(commands.OpenProducer)
+        assert peer.answers == []
+
+    def test_every_request_has_a_meaning(self, room):
+        kinds = set(commands.AnyRequest.__args__)
+        assert kinds - {commands.Hello} == {kind for kind in room.broker._handlers if kind in kinds}
+
+    def test_an_answer_too_large_for_the_protocol_is_refused_instead(self, room):
+        for number in range(4):
+            room.topic(f"t{number}", 10_000)
+        peer = room.peer()
+        for name in ("t0", "t1", "t2", "t3"):
+            assert len(peer.ask(commands.DescribeTopics, [name]).topics[0].partitions) == 10_000
+        stores = room.engine.catalog.stores
+        for store in stores.values():
+            store.high_watermark = store.start_offset = 1 << 62
+        assert "ask for fewer" in refused(peer.ask(commands.DescribeTopics), "LimitExceeded")
+
+
+class TestBugs:
+    def test_a_bug_in_judging_costs_that_peer_its_connection_and_nobody_else(self, room, caplog):
+        [partition] = room.topic()
+        peer, other = room.peer(), room.peer()
+        peer.tell(commands.Add, 1, partition, data=frames(b"a"))
+
+        def broken(*_):
+            raise ZeroDivisionError("a bug")
+
+        room.broker._handlers[commands.OpenProducer] = broken
+        with flushed_errors(ZeroDivisionError):
+            assert peer.ask(commands.OpenProducer) is None
+        assert len(peer.closed) == 1
+        assert room.engine.transactions.live == {}
+        assert isinstance(other.send(partition, b"b"), commands.Sent)
+        assert not room.engine.failed
+
+    def test_a_bug_in_a_fold_stops_the_process(self, room):
+        [partition] = room.topic()
+        failures = []
+        room.broker.on_failure = lambda doing, error: failures.append((doing, repr(error)))
+        room.broker.groups.apply = None
+        peer = room.peer()
+        with flushed_errors(TypeError):
+            peer.ask(commands.ClaimPartitions, "g", "m", [partition])
+        assert peer.answers == []
+        assert "ClaimPartitions of 10.0.0.1:5" in failures[0][0]
+        assert room.engine.failed
+
+
+class flushed_errors:  # noqa: N801
+    """Assert that exactly one failure of that kind is logged."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.found = []
+
+    def __enter__(self):
+        from twisted.logger import globalLogPublisher
+
+        globalLogPublisher.addObserver(self.observe)
+
+    def observe(self, event):
+        if "log_failure" in event:
+            self.found.append(event["log_failure"].type)
+
+    def __exit__(self, *_):
+        from twisted.logger import globalLogPublisher
+
+        globalLogPublisher.removeObserver(self.observe)
+        assert self.found == [self.kind]
+
+
+class TestTime:
+    def test_an_active_transaction_is_rolled_back_in_time_and_a_prepared_one_is_not(self):
+        room = Room(transaction_timeout=1_000_000)
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.tell(commands.Add, 1, partition, data=frames(b"a"))
+        room.clock.advance(999_999)
+        room.broker.expire_transactions(room.engine.now())
+        assert len(room.engine.transactions.live) == 1
+        room.clock.advance(1)
+        room.broker.expire_transactions(room.engine.now())
+        assert peer.ask(commands.AskOutcome, serial=1).state is State.ROLLED_BACK
+
+    def test_idle_producers_are_forgotten_in_time(self):
+        room = Room(producer_age=1_000_000)
+        peer = room.peer()
+        opened = peer.ask(commands.OpenProducer, "p")
+        room.clock.advance(1_000_001)
+        room.broker.expire_producers(room.engine.now())
+        assert room.broker.producers.producers == {}
+        assert peer.ask(commands.OpenProducer, "p").producer_id == opened.producer_id + 1
+
+    def test_status_tells_what_is_there(self, room):
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.send(partition, b"a", b"b")
+        values = peer.ask(commands.AskStatus).values
+        assert values["messages_in"] == 2
+        assert values["topics"] == values["partitions"] == 1
+        assert values["sessions"] == 2
+        assert values["forced_lsn"] == values["last_lsn"]
+
+
+def test_a_closed_session_gets_nothing_carried_out(room):
+    [partition] = room.topic()
+    peer = room.peer()
+    peer.leave()
+    room.broker.received(peer.session, commands.Send(9, partition), memoryview(frames(b"a")))
+    room.engine.sync()
+    assert room.engine.catalog.stores[partition].end_offset == 0
+    peer.leave()
+    assert NOTHING == b""
+    assert isinstance(peer, Peer)

@@ -1,0 +1,165 @@
+import pytest
+from crc32c import crc32c
+
+from journal.record import PartitionOffset
+from journal.transaction import Totals, Xid
+from tests.broker_room import Room, refused
+from txbroker import commands
+
+XID = Xid(1, b"x", b"")
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+@pytest.fixture
+def partition(room):
+    [partition] = room.topic()
+    room.peer().send(partition, b"a", b"b", b"c")
+    return partition
+
+
+def commit(room, partition, offset, generation=0, group="g", metadata=""):
+    return room.peer().ask(
+        commands.CommitOffsets, group, [PartitionOffset(partition, offset, generation, metadata)]
+    )
+
+
+def positions(room, partitions=None, group="g"):
+    return room.peer().ask(commands.FetchOffsets, group, partitions).offsets
+
+
+def claim(room, *partitions, member="m", group="g"):
+    return room.peer().ask(commands.ClaimPartitions, group, member, list(partitions))
+
+
+def hold(room, partition, group="g"):
+    """Prepare a transaction that moves the group."""
+    peer = room.peer()
+    peer.ask(commands.AddOffsets, 1, group, [PartitionOffset(partition, 1)])
+    assert isinstance(peer.ask(commands.Prepare, 1, XID, Totals(0, 1, crc32c(b""))), commands.Done)
+
+
+def test_positions_are_kept_with_their_metadata_over_a_restart(room, partition):
+    assert positions(room) == []
+    assert positions(room, [partition]) == [commands.GroupOffset(partition, None)]
+    assert isinstance(commit(room, partition, 2, metadata="note"), commands.Done)
+    room.restart()
+    assert positions(room) == [commands.GroupOffset(partition, 2, 0, "note")]
+
+
+def test_a_commit_is_answered_once_forced(room, partition):
+    peer = room.peer()
+    asked = peer.tell(commands.CommitOffsets, "g", [PartitionOffset(partition, 1)])
+    assert peer.answer(asked) is None
+    room.engine.sync()
+    assert peer.answer(asked) == commands.Done(asked)
+
+
+@pytest.mark.parametrize("offset", [-1, 4, 1 << 62])
+def test_an_offset_outside_of_the_log_is_refused_with_its_bounds(room, partition, offset):
+    answer = commit(room, partition, offset)
+    refused(answer, "OffsetOutOfRange")
+    assert answer.numbers == {"start": 0, "end": 3}
+
+
+def test_the_end_and_the_start_are_positions(room, partition):
+    for offset in (3, 0):
+        assert isinstance(commit(room, partition, offset), commands.Done)
+        assert positions(room)[0].offset == offset
+
+
+def test_one_bad_offset_keeps_all_of_the_request_from_moving(room, partition):
+    offsets = [PartitionOffset(partition, 1), PartitionOffset(99, 0)]
+    refused(room.peer().ask(commands.CommitOffsets, "g", offsets), "UnknownPartition")
+    assert positions(room) == []
+
+
+@pytest.mark.parametrize("group", ["", "x" * 256, "a\nb"])
+def test_a_group_name_is_short_and_printable(room, partition, group):
+    refused(commit(room, partition, 1, group=group), "InvalidName")
+    refused(claim(room, partition, group=group), "InvalidName")
+    refused(room.peer().ask(commands.FetchOffsets, group), "InvalidName")
+
+
+def test_metadata_is_bounded(room, partition):
+    refused(commit(room, partition, 1, metadata="x" * 5000), "LimitExceeded")
+
+
+def test_the_newest_claim_fences_the_ones_before_and_whoever_claimed_nothing(room, partition):
+    [(_, old)] = claim(room, partition, member="old").claims
+    assert isinstance(commit(room, partition, 1, old), commands.Done)
+    [(_, new)] = claim(room, partition, partition, member="new").claims
+    assert new > old
+    for generation in (0, old):
+        assert "'new'" in refused(commit(room, partition, 2, generation), "GenerationFenced")
+    assert isinstance(commit(room, partition, 2, new), commands.Done)
+    assert positions(room) == [commands.GroupOffset(partition, 2, new)]
+
+
+def test_claims_survive_a_restart(room, partition):
+    [(_, generation)] = claim(room, partition).claims
+    room.restart()
+    refused(commit(room, partition, 1), "GenerationFenced")
+    assert isinstance(commit(room, partition, 1, generation), commands.Done)
+
+
+def test_a_bad_claim_claims_nothing(room, partition):
+    refused(claim(room, partition, 99), "UnknownPartition")
+    refused(claim(room), "InvalidSetting")
+    refused(claim(room, partition, member=""), "InvalidName")
+    assert positions(room) == []
+
+
+def test_groups_are_listed_with_their_lag(room, partition):
+    commit(room, partition, 1, group="slow")
+    commit(room, partition, 3, group="quick")
+    groups = room.peer().ask(commands.ListGroups).groups
+    assert [(g.name, g.positions) for g in groups] == [
+        ("quick", [("orders", 0, 3, 0)]),
+        ("slow", [("orders", 0, 1, 2)]),
+    ]
+
+
+def test_a_deleted_group_is_gone_and_its_consumers_are_fenced(room, partition):
+    [(_, generation)] = claim(room, partition).claims
+    commit(room, partition, 1, generation)
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g"), commands.Done)
+    assert positions(room) == []
+    refused(commit(room, partition, 2, generation), "GenerationFenced")
+    refused(room.peer().ask(commands.DeleteGroup, "g"), "RequestRefused")
+
+
+def test_a_held_group_is_not_deleted_and_says_who_holds_it(room, partition):
+    commit(room, partition, 1)
+    hold(room, partition)
+    assert str(XID) in refused(room.peer().ask(commands.DeleteGroup, "g"), "OffsetPending")
+    assert "-1 (xid" in positions(room)[0].pending_by
+    room.peer().ask(commands.Rollback, xid=XID)
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g"), commands.Done)
+
+
+def test_a_hold_of_one_group_is_not_in_the_way_of_another(room, partition):
+    hold(room, partition)
+    refused(commit(room, partition, 2), "OffsetPending")
+    assert isinstance(commit(room, partition, 2, group="other"), commands.Done)
+
+
+def test_groups_and_their_positions_are_bounded_and_known_ones_go_on():
+    room = Room(max_groups=1, max_group_positions=2)
+    partitions = room.topic(partitions=3)
+    for partition in partitions[:2]:
+        assert isinstance(commit(room, partition, 0), commands.Done)
+    assert "max_groups" in refused(commit(room, partitions[0], 0, group="h"), "LimitExceeded")
+    assert "max_group_positions" in refused(commit(room, partitions[2], 0), "LimitExceeded")
+    refused(claim(room, partitions[2]), "LimitExceeded")
+    assert isinstance(claim(room, *partitions[:2]), commands.Claimed)
+
+
+def test_on_a_full_disk_groups_go_on_and_none_begins(room, partition):
+    commit(room, partition, 1)
+    room.engine.full = True
+    assert isinstance(commit(room, partition, 2), commands.Done)
+    refused(commit(room, partition, 2, group="new"), "DiskFull")

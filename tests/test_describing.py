@@ -1,0 +1,173 @@
+import pytest
+from crc32c import crc32c
+
+from journal.frame import decode_run
+from journal.record import PartitionOffset
+from journal.transaction import State, Totals, TransactionNumber, Xid
+from tests.broker_room import Room, frames, refused
+from txbroker import commands
+from txbroker.commands import TopicSettings
+
+XID = Xid(1, b"x", b"")
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+def names(room, *wanted):
+    return [topic.name for topic in room.peer().ask(commands.DescribeTopics, list(wanted) or None).topics]
+
+
+def prepare(peer, partition, xid=XID, serial=1):
+    data = frames(b"a")
+    peer.tell(commands.Add, serial, partition, data=data)
+    assert isinstance(peer.ask(commands.Prepare, serial, xid, Totals(1, 1, crc32c(data))), commands.Done)
+
+
+class TestTopics:
+    def test_a_new_topic_is_described_and_outlives_a_restart(self, room):
+        made = room.peer().ask(commands.CreateTopic, "b", 2, TopicSettings(retention_age=5))
+        room.topic("a")
+        room.restart()
+        topics = room.peer().ask(commands.DescribeTopics).topics
+        assert [topic.name for topic in topics] == ["a", "b"]
+        assert topics[1] == made.topics[0]
+        assert [(p.index, p.number) for p in topics[1].partitions] == [(0, 1), (1, 2)]
+        assert topics[1].settings.retention_age == 5
+
+    def test_only_the_wanted_ones_are_described_and_unknown_ones_left_out(self, room):
+        for name in ("a", "b", "c"):
+            room.topic(name)
+        assert names(room, "c", "a", "nope") == ["a", "c"]
+        assert room.peer().ask(commands.DescribeTopics, []).topics == []
+
+    def test_a_description_counts_what_is_there(self, room):
+        [partition] = room.topic()
+        room.peer().send(partition, b"a", b"b")
+        room.flush()
+        [described] = room.peer().ask(commands.DescribeTopics).topics[0].partitions
+        size = len(frames(b"a", b"b"))
+        assert described == commands.PartitionInfo(0, partition, 0, 2, size, 1)
+
+    @pytest.mark.parametrize(
+        ("name", "partitions", "settings", "error"),
+        [
+            ("../etc", 1, TopicSettings(), "InvalidName"),
+            ("", 1, TopicSettings(), "InvalidName"),
+            ("t", 0, TopicSettings(), "InvalidSetting"),
+            ("t", -1, TopicSettings(), "InvalidSetting"),
+            ("t", 10_001, TopicSettings(), "InvalidSetting"),
+            ("t", 1, TopicSettings(force_messages=0), "InvalidSetting"),
+            ("t", 1, TopicSettings(max_message_bytes=1 << 29), "InvalidSetting"),
+            ("orders", 1, TopicSettings(), "TopicExists"),
+        ],
+    )
+    def test_a_topic_that_cannot_be_is_refused(self, room, name, partitions, settings, error):
+        room.topic()
+        refused(room.peer().ask(commands.CreateTopic, name, partitions, settings), error)
+        assert names(room) == ["orders"]
+
+    def test_topics_are_bounded(self):
+        room = Room(max_topics=1)
+        room.topic("a")
+        refused(room.peer().ask(commands.CreateTopic, "b", 1, TopicSettings()), "LimitExceeded")
+        room.peer().ask(commands.DeleteTopic, "a")
+        room.topic("b")
+
+    def test_a_deleted_topic_is_gone_and_its_numbers_are_not_used_again(self, room):
+        [old] = room.topic()
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders"), commands.Done)
+        refused(room.peer().ask(commands.DeleteTopic, "orders"), "UnknownTopic")
+        [new] = room.topic()
+        assert new > old
+        refused(room.peer().send(old, b"a"), "UnknownPartition")
+
+    def test_a_topic_that_a_transaction_has_messages_for_is_not_deleted(self, room):
+        [partition] = room.topic()
+        prepare(room.peer(), partition)
+        refused(room.peer().ask(commands.DeleteTopic, "orders"), "TransactionConflict")
+        room.peer().ask(commands.Commit, xid=XID)
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders"), commands.Done)
+
+    def test_offsets_are_found_by_the_time_on_the_wall(self, room):
+        one, two = room.topic(partitions=2)
+        times = []
+        for value in (b"a", b"b"):
+            times.append(room.clock.wall())
+            room.peer().send(one, value)
+            room.clock.advance(1000)
+        for wall, offset in ((0, 0), (times[0], 0), (times[0] + 1, 1), (times[1], 1), (times[1] + 1, 2)):
+            answer = room.peer().ask(commands.OffsetsForTime, [one, two], wall)
+            assert answer.offsets == [(one, offset), (two, 0)]
+        refused(room.peer().ask(commands.OffsetsForTime, [99], 0), "UnknownPartition")
+
+
+class TestTransactions:
+    def test_pages_follow_each_other(self, room):
+        [partition] = room.topic()
+        peer = room.peer()
+        for serial in range(1, 6):
+            prepare(peer, partition, Xid(1, b"%d" % serial, b""), serial)
+        found, after, pages = [], (0, 0), 0
+        while True:
+            page = peer.ask(commands.ListTransactions, [], after, 2)
+            found += [each.serial for each in page.transactions]
+            pages += 1
+            if not page.more:
+                break
+            last = page.transactions[-1]
+            after = (last.session, last.serial)
+        assert (found, pages) == ([1, 2, 3, 4, 5], 3)
+
+    def test_a_page_that_would_be_too_large_is_cut(self, room):
+        topics = [room.topic("t" * 190 + str(number))[0] for number in range(300)]
+        peer = room.peer()
+        for serial in range(1, 21):
+            for partition in topics:
+                peer.tell(commands.Add, serial, partition, data=frames(b"a"))
+        page = peer.ask(commands.ListTransactions)
+        assert page.more
+        assert 1 < len(page.transactions) < 20
+        following = peer.ask(
+            commands.ListTransactions, [], (peer.session.number, page.transactions[-1].serial)
+        )
+        assert following.transactions[0].serial == page.transactions[-1].serial + 1
+
+    def test_an_operator_sees_what_it_is_about(self, room):
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.tell(commands.AddOffsets, 1, "g", [PartitionOffset(partition, 0)])
+        peer.tell(commands.Add, 1, partition, data=frames(b"a", b"b"))
+        room.clock.advance(5)
+        [info] = room.peer().ask(commands.ListTransactions).transactions
+        assert TransactionNumber(info.session, info.serial) == (peer.session.number, 1)
+        assert (info.state, info.owner, info.age) == (State.ACTIVE, "tester@10.0.0.1:5", 5)
+        assert (info.messages, info.bytes) == (2, len(frames(b"a", b"b")))
+        assert (info.topics, info.groups) == (["orders"], ["g"])
+
+    def test_showing_gives_the_first_frames(self, room):
+        one, two = room.topic(partitions=2)
+        peer, other = room.peer(), room.peer()
+        peer.tell(commands.Add, 1, one, data=frames(b"a"))
+        peer.tell(commands.Add, 1, two, data=frames(b"b", b"c"))
+        peer.tell(commands.AddOffsets, 1, "g", [PartitionOffset(one, 0)])
+        shown = other.ask(commands.ShowTransaction, peer.session.number, 1)
+        assert shown.parts == [(one, len(frames(b"a"))), (two, len(frames(b"b", b"c")))]
+        assert [m.value for m in decode_run(other.data[-1])] == [b"a", b"b", b"c"]
+        assert shown.offsets == [("g", PartitionOffset(one, 0))]
+        shown = other.ask(commands.ShowTransaction, peer.session.number, 1, max_bytes=1)
+        assert shown.parts == [(one, len(frames(b"a")))]
+
+    def test_showing_an_ended_one_says_how(self, room):
+        [partition] = room.topic()
+        prepare(room.peer(), partition)
+        room.peer().ask(commands.Commit, xid=XID, operator=True, by="ann", why="stuck")
+        shown = room.peer().ask(commands.ShowTransaction, xid=XID)
+        assert (shown.transaction.state, shown.transaction.by) == (State.COMMITTED, "ann")
+        assert (shown.transaction.topics, shown.parts) == (["orders"], [])
+
+    def test_showing_an_unknown_one_is_refused(self, room):
+        refused(room.peer().ask(commands.ShowTransaction, 1, 7), "UnknownTransaction")
+        refused(room.peer().ask(commands.ShowTransaction, xid=XID), "UnknownTransaction")

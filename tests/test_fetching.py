@@ -1,0 +1,341 @@
+import pytest
+
+from journal.frame import decode_run
+from tests.broker_room import Room, frames, refused
+from txbroker import commands
+
+SECOND = 1_000_000
+
+
+class Pool:
+    """A reader pool that works when it is told to."""
+
+    def __init__(self):
+        self.work = []
+
+    def __call__(self, work, done, failed):
+        self.work.append((work, done, failed))
+
+    def run(self):
+        work, done, failed = self.work.pop(0)
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001
+            failed(error)
+        else:
+            done(result)
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+@pytest.fixture
+def partition(room):
+    return room.topic()[0]
+
+
+def values(peer, answer):
+    """The values fetched, by partition."""
+    data = peer.data[peer.answers.index(answer)]
+    found, position = {}, 0
+    for part in answer.partitions:
+        run = data[position : position + part.length]
+        position += part.length
+        found[part.partition] = [message.value for message in decode_run(run)]
+    assert position == len(data)
+    return found
+
+
+def make_cold(room, monkeypatch):
+    """Everything is in segments, and nothing of them in the page cache."""
+    room.flush()
+    pool = Pool()
+    room.broker.fetching._run_blocking = pool
+    from journal.testing import MemoryFile
+
+    monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+    return pool
+
+
+def test_a_fetch_gives_what_is_there_from_its_offset_on(room, partition):
+    peer = room.peer()
+    peer.send(partition, b"a", b"b", b"c")
+    answer = peer.ask(commands.Fetch, [(partition, 1)])
+    assert values(peer, answer) == {partition: [b"b", b"c"]}
+    assert (answer.partitions[0].start_offset, answer.partitions[0].high_watermark) == (0, 3)
+
+
+def test_a_fetch_never_gives_what_is_not_forced(room, partition):
+    peer = room.peer()
+    peer.tell(commands.Send, partition, data=frames(b"a"))
+    got = peer.answer(peer.tell(commands.Fetch, [(partition, 0)]))
+    assert (got.partitions[0].length, got.partitions[0].high_watermark) == (0, 0)
+
+
+def test_a_partition_in_error_does_not_keep_the_others_from_reading(room, partition):
+    peer = room.peer()
+    peer.send(partition, b"a")
+    answer = peer.ask(commands.Fetch, [(99, 0), (partition, 0), (partition, 7)])
+    assert [part.error for part in answer.partitions] == ["UnknownPartition", "", "OffsetOutOfRange"]
+    assert values(peer, answer)[99] == []
+    assert answer.partitions[1].length == len(frames(b"a"))
+    assert "from 0 to 1" in answer.partitions[2].message
+
+
+def test_an_error_waits_for_the_force_of_what_it_tells(room, partition):
+    peer = room.peer()
+    peer.tell(commands.DeleteTopic, "orders")
+    fetched = peer.tell(commands.Fetch, [(partition, 0)])
+    assert peer.answers == []
+    room.engine.sync()
+    assert peer.answer(fetched).partitions[0].error == "UnknownPartition"
+
+
+def test_an_answer_is_bounded_but_has_a_frame_if_there_is_one(room):
+    one, two = room.topic(partitions=2)
+    peer = room.peer()
+    size = len(frames(b"x" * 100))
+    for partition in (one, two):
+        peer.send(partition, *[b"x" * 100] * 5)
+    answer = peer.ask(commands.Fetch, [(one, 0), (two, 0)], size * 3)
+    assert [part.length for part in answer.partitions] == [size * 3, 0]
+    answer = peer.ask(commands.Fetch, [(one, 3), (two, 0)], size * 3)
+    assert [part.length for part in answer.partitions] == [size * 2, size]
+    for max_bytes in (1, 0, -5):
+        answer = peer.ask(commands.Fetch, [(one, 0), (two, 0)], max_bytes)
+        assert [part.length for part in answer.partitions] == [size, 0]
+
+
+def test_the_broker_has_a_bound_of_its_own():
+    room = Room(max_fetch=64 * 1024)
+    [partition] = room.topic()
+    peer = room.peer()
+    for _ in range(4):
+        peer.send(partition, b"x" * 30_000)
+    answer = peer.ask(commands.Fetch, [(partition, 0)], 1 << 40)
+    assert answer.partitions[0].length == 2 * len(frames(b"x" * 30_000))
+
+
+def test_too_many_partitions_are_refused():
+    room = Room(max_fetch_positions=2)
+    refused(room.peer().ask(commands.Fetch, [(1, 0)] * 3), "LimitExceeded")
+
+
+class TestWaiting:
+    def test_a_fetch_waits_for_the_first_message_and_is_answered_when_that_is_forced(self, room, partition):
+        reader, writer = room.peer(), room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        writer.tell(commands.Send, partition, data=frames(b"a"))
+        assert reader.answers == []
+        room.engine.sync()
+        assert values(reader, reader.answer(asked)) == {partition: [b"a"]}
+        assert room.timers.getDelayedCalls() == []
+        assert room.broker.fetching.waiting == 0
+
+    def test_time_is_up_after_max_wait_and_the_answer_is_empty(self, room, partition):
+        reader = room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        room.timers.advance(0.99)
+        assert reader.answers == []
+        room.timers.advance(0.01)
+        assert values(reader, reader.answer(asked)) == {partition: []}
+        assert reader.session.fetches == {}
+
+    def test_the_wait_is_bounded_by_the_broker(self):
+        room = Room(max_fetch_wait=SECOND)
+        [partition] = room.topic()
+        reader = room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=100 * SECOND)
+        room.timers.advance(1)
+        assert reader.answer(asked) is not None
+
+    def test_a_fetch_waits_for_as_many_bytes_as_it_asked_for(self, room):
+        one, two = room.topic(partitions=2)
+        reader, writer = room.peer(), room.peer()
+        size = len(frames(b"x"))
+        asked = reader.tell(commands.Fetch, [(one, 0), (two, 0)], max_wait=SECOND, min_bytes=3 * size)
+        for partition in (one, two):
+            writer.send(partition, b"x")
+            assert reader.answers == []
+        writer.send(two, b"y")
+        assert values(reader, reader.answer(asked)) == {one: [b"x"], two: [b"x", b"y"]}
+
+    def test_bytes_not_yet_forced_when_it_began_to_wait_count_when_they_are(self, room, partition):
+        reader, writer = room.peer(), room.peer()
+        writer.tell(commands.Send, partition, data=frames(b"x", b"y"))
+        asked = reader.tell(
+            commands.Fetch, [(partition, 0)], max_wait=SECOND, min_bytes=2 * len(frames(b"x"))
+        )
+        room.engine.sync()
+        assert values(reader, reader.answer(asked)) == {partition: [b"x", b"y"]}
+
+    def test_time_being_up_gives_what_there_is(self, room, partition):
+        reader, writer = room.peer(), room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND, min_bytes=10_000)
+        writer.send(partition, b"x")
+        assert reader.answers == []
+        room.timers.advance(1)
+        assert values(reader, reader.answer(asked)) == {partition: [b"x"]}
+
+    def test_more_than_max_bytes_is_not_waited_for(self, room, partition):
+        reader, writer = room.peer(), room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], 10, SECOND, 1000)
+        writer.send(partition, b"x")
+        assert values(reader, reader.answer(asked)) == {partition: [b"x"]}
+
+    def test_all_readers_of_a_partition_are_woken_others_are_not(self, room):
+        one, two = room.topic(partitions=2)
+        readers = [room.peer() for _ in range(5)]
+        for reader in readers:
+            reader.tell(commands.Fetch, [(one, 0)], max_wait=SECOND)
+        other = room.peer()
+        other.tell(commands.Fetch, [(two, 0)], max_wait=SECOND)
+        room.peer().send(one, b"a")
+        assert [len(reader.answers) for reader in readers] == [1] * 5
+        assert other.answers == []
+
+    def test_a_deleted_topic_is_told_at_once(self, room, partition):
+        reader = room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        room.peer().ask(commands.DeleteTopic, "orders")
+        assert reader.answer(asked).partitions[0].error == "UnknownPartition"
+
+    def test_waiting_fetches_of_a_session_are_bounded(self):
+        room = Room(max_fetches_per_session=2)
+        [partition] = room.topic()
+        reader = room.peer()
+        for _ in range(2):
+            reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        refused(reader.ask(commands.Fetch, [(partition, 0)]), "LimitExceeded")
+
+    def test_a_session_that_ends_leaves_no_timer_and_no_waiter(self, room, partition):
+        reader = room.peer()
+        reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        reader.leave()
+        assert room.timers.getDelayedCalls() == []
+        assert room.broker.fetching.waiting == 0
+
+    def test_a_broker_that_stops_answers_all(self, room, partition):
+        reader = room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        room.broker.answer_waiting()
+        assert reader.answer(asked).partitions[0].length == 0
+
+
+class TestSlowConsumers:
+    def test_a_congested_session_gets_nothing_more_until_it_has_read(self, room, partition):
+        peer = room.peer()
+        peer.send(partition, b"a")
+        peer.session.congested = True
+        asked = peer.tell(commands.Fetch, [(partition, 0)])
+        waiting = peer.tell(commands.Fetch, [(partition, 1)], max_wait=SECOND)
+        room.peer().send(partition, b"b")
+        assert peer.answer(asked) is None
+        peer.session.congested = False
+        assert values(peer, peer.answer(asked)) == {partition: [b"a", b"b"]}
+        assert values(peer, peer.answer(waiting)) == {partition: [b"b"]}
+
+    def test_congestion_between_two_answers_holds_the_second(self, room, partition):
+        peer = room.peer()
+        peer.send(partition, b"a")
+        deliver = peer.session.deliver
+
+        def congesting(data):
+            peer.session.congested = True
+            deliver(data)
+
+        peer.session.congested = True
+        asked = [peer.tell(commands.Fetch, [(partition, 0)]) for _ in range(2)]
+        peer.session.deliver = congesting
+        peer.session.congested = False
+        assert [peer.answer(each) is None for each in asked] == [False, True]
+
+
+class TestCold:
+    def test_what_is_not_in_memory_is_read_on_the_pool(self, room, partition, monkeypatch):
+        peer = room.peer()
+        peer.send(partition, b"a", b"b")
+        pool = make_cold(room, monkeypatch)
+        asked = peer.tell(commands.Fetch, [(partition, 1)])
+        assert peer.answers[-1].correlation != asked
+        pool.run()
+        assert values(peer, peer.answer(asked)) == {partition: [b"b"]}
+
+    def test_a_session_has_one_read_at_the_disk_and_its_fetches_follow_in_order(
+        self, room, partition, monkeypatch
+    ):
+        peer = room.peer()
+        peer.send(partition, b"a", b"b")
+        pool = make_cold(room, monkeypatch)
+        asked = [peer.tell(commands.Fetch, [(partition, offset)]) for offset in (0, 1)]
+        assert len(pool.work) == 1
+        pool.run()
+        assert [peer.answer(each) is None for each in asked] == [False, True]
+        pool.run()
+        assert values(peer, peer.answer(asked[1])) == {partition: [b"b"]}
+
+    def test_memory_first_then_nothing_is_held_while_the_disk_is_waited_for(self, room, monkeypatch):
+        cold, hot = room.topic(partitions=2)
+        peer = room.peer()
+        peer.send(cold, b"cold")
+        pool = make_cold(room, monkeypatch)
+        peer.send(hot, b"hot")
+        asked = peer.tell(commands.Fetch, [(hot, 0), (cold, 0)], min_bytes=1000, max_wait=SECOND)
+        assert values(peer, peer.answer(asked)) == {hot: [b"hot"], cold: []}
+        asked = peer.tell(commands.Fetch, [(cold, 0), (hot, 0)])
+        pool.run()
+        assert values(peer, peer.answer(asked)) == {cold: [b"cold"], hot: []}
+
+    def test_several_cold_partitions_share_the_room(self, room, monkeypatch):
+        one, two = room.topic(partitions=2)
+        peer = room.peer()
+        size = len(frames(b"x" * 100))
+        for partition in (one, two):
+            peer.send(partition, *[b"x" * 100] * 3)
+        pool = make_cold(room, monkeypatch)
+        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)])
+        pool.run()
+        assert [part.length for part in peer.answer(asked).partitions] == [3 * size, 3 * size]
+        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 2 * size)
+        pool.run()
+        assert [part.length for part in peer.answer(asked).partitions] == [2 * size, 0]
+
+    def test_a_failed_read_refuses_that_fetch_and_the_session_goes_on(self, room, partition, monkeypatch):
+        peer = room.peer()
+        peer.send(partition, b"a")
+        pool = make_cold(room, monkeypatch)
+        asked = peer.tell(commands.Fetch, [(partition, 0)])
+        _, _, failed = pool.work.pop()
+        failed(OSError(5, "Input/output error"))
+        assert "Input/output error" in refused(peer.answer(asked), "TxBrokerError")
+        asked = peer.tell(commands.Fetch, [(partition, 0)])
+        pool.run()
+        assert values(peer, peer.answer(asked)) == {partition: [b"a"]}
+
+    def test_a_damaged_segment_is_that_partitions_error(self, room, monkeypatch):
+        bad, good = room.topic(partitions=2)
+        peer = room.peer()
+        for partition in (bad, good):
+            peer.send(partition, b"a")
+        pool = make_cold(room, monkeypatch)
+        directory = room.engine.catalog.stores[bad].directory
+        [log] = [name for name in room.filesystem.list_directory(directory) if name.endswith(".log")]
+        file = room.filesystem.open(f"{directory}/{log}")
+        file.write_some(0, [b"\xff" * 40])
+        asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
+        pool.run()
+        answer = peer.answer(asked) or peer.answer(asked)
+        assert [part.error for part in answer.partitions] == ["CorruptSegment", ""]
+        assert values(peer, answer)[good] == [b"a"]
+
+    def test_the_answer_to_a_session_that_has_ended_is_dropped(self, room, partition, monkeypatch):
+        peer = room.peer()
+        peer.send(partition, b"a")
+        pool = make_cold(room, monkeypatch)
+        peer.tell(commands.Fetch, [(partition, 0)])
+        peer.leave()
+        answers = len(peer.answers)
+        pool.run()
+        assert len(peer.answers) == answers

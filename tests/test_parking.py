@@ -1,0 +1,207 @@
+"""Requests wait while a large commit is applied and while memory is short; none is lost, none overtakes."""
+
+import pytest
+from crc32c import crc32c
+
+from journal.constants import MIB
+from journal.frame import decode_run
+from journal.journal_settings import JournalSettings
+from journal.transaction import State, Totals
+from tests.broker_room import Room, frames, refused
+from txbroker import commands
+from txbroker.errors import MemoryExhausted
+from txbroker.parking import TRIES
+
+BIG = frames(*[b"x" * MIB] * 9)
+
+
+def values(room, partition):
+    store = room.engine.catalog.stores[partition]
+    found, offset = [], 0
+    while run := store.read(offset, MIB):
+        found += (messages := decode_run(run, offset))
+        offset = messages[-1].offset + 1
+    return [message.value[:1] for message in found]
+
+
+class Busy:
+    """A room in which a large commit has been accepted and waits to be applied."""
+
+    def __init__(self):
+        self.room = Room(JournalSettings(low_water_bytes=0, pool_bytes=128 * MIB))
+        self.partition, self.other = self.room.topic(partitions=2)
+        self.peer = self.room.peer()
+        for _ in range(2):
+            self.peer.ask(commands.Add, 1, self.partition, data=BIG)
+        self.committed = self.peer.tell(
+            commands.Commit, serial=1, totals=Totals(18, 2, crc32c(BIG, crc32c(BIG)))
+        )
+        assert self.room.engine.busy
+
+
+@pytest.fixture
+def busy():
+    return Busy()
+
+
+def test_what_decides_waits_until_the_commit_is_applied_and_is_then_carried_out_in_order(busy):
+    room = busy.room
+    first, second = room.peer(), room.peer()
+    asked = [
+        first.tell(commands.Send, busy.partition, data=frames(b"1")),
+        second.tell(commands.Send, busy.partition, data=frames(b"2")),
+        first.tell(commands.Send, busy.partition, data=frames(b"3")),
+    ]
+    created = second.tell(commands.CreateTopic, "new", 1, commands.TopicSettings())
+    assert "new" not in room.engine.catalog.topics
+    assert room.broker.pending_bytes > room.engine.pending_bytes
+    room.engine.sync()
+    assert [first.answer(asked[0]).base_offset, second.answer(asked[1]).base_offset] == [18, 19]
+    assert values(room, busy.partition) == [b"x"] * 18 + [b"1", b"2", b"3"]
+    assert isinstance(second.answer(created), commands.Topics)
+    assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
+    assert (room.broker.parking.bytes, len(room.broker.parking.line)) == (0, 0)
+    assert first.session.parked == second.session.parked == 0
+
+
+def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
+    room = busy.room
+    reader, mixed = room.peer(), room.peer()
+    assert reader.answer(reader.tell(commands.Ping)) is not None
+    assert reader.answer(reader.tell(commands.Fetch, [(busy.other, 0)])) is not None
+    mixed.tell(commands.Send, busy.other, data=frames(b"1"))
+    ping = mixed.tell(commands.Ping)
+    assert mixed.answer(ping) is None
+    room.engine.sync()
+    assert mixed.answer(ping) is not None
+
+
+def test_nobody_sees_part_of_the_commit(busy):
+    reader = busy.room.peer()
+    asked = reader.tell(commands.Fetch, [(busy.partition, 0)])
+    assert reader.answer(asked).partitions[0].length == 0
+
+
+def test_a_session_that_ends_meanwhile_has_its_requests_carried_out_and_then_ends(busy):
+    room = busy.room
+    leaving, asking = room.peer(), room.peer()
+    leaving.tell(commands.Send, busy.other, data=frames(b"1"))
+    leaving.tell(commands.Add, 1, busy.other, data=frames(b"2"))
+    leaving.leave()
+    assert leaving.session.number in room.broker.sessions
+    outcome = asking.tell(commands.AskOutcome, leaving.session.number, 1)
+    room.engine.sync()
+    assert leaving.session.number not in room.broker.sessions
+    assert values(room, busy.other) == [b"1"]
+    assert asking.answer(outcome).state is State.ROLLED_BACK
+    assert room.engine.transactions.live == {}
+
+
+def test_an_idle_session_that_ends_meanwhile_ends_afterwards(busy):
+    leaving = busy.room.peer()
+    leaving.leave()
+    busy.room.engine.sync()
+    assert leaving.session.number not in busy.room.broker.sessions
+
+
+def test_expiry_waits_too(busy):
+    busy.room.clock.advance(10**12)
+    busy.room.broker.expire_transactions(busy.room.engine.now())
+    busy.room.broker.expire_producers(busy.room.engine.now())
+    busy.room.engine.sync()
+    assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
+
+
+def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
+    room = busy.room
+    peer = room.peer()
+    for _ in range(2500):
+        peer.tell(commands.Send, busy.other, data=frames(b"1"))
+    room.engine.sync()
+    assert [len(room.broker.parking.line)] == [1500]
+    late = peer.tell(commands.Send, busy.other, data=frames(b"2"))
+    while room.timers.getDelayedCalls():
+        room.timers.advance(0)
+        room.engine.sync()
+    assert peer.answer(late).base_offset == 2500
+
+
+class TestMemory:
+    @pytest.fixture
+    def room(self):
+        return Room(JournalSettings(low_water_bytes=0, pool_bytes=2 * MIB))
+
+    def fill(self, room, partition):
+        """Send until one waits for memory; return the peer and what it asked last."""
+        peer = room.peer()
+        while not room.broker.parking.line:
+            asked = peer.tell(commands.Send, partition, data=frames(b"x" * 300_000))
+            room.engine.sync()
+        return peer, asked
+
+    def test_a_send_without_memory_waits_for_a_flush_and_is_then_stored_once(self, room):
+        [partition] = room.topic()
+        peer, asked = self.fill(room, partition)
+        assert peer.answer(asked) is None
+        room.flush()
+        room.engine.sync()
+        assert peer.answer(asked).base_offset == len(peer.answers) - 1
+        assert len(values(room, partition)) == len(peer.answers)
+
+    def test_others_that_need_memory_wait_behind_it_and_those_that_do_not_go_on(self, room):
+        [partition] = room.topic()
+        self.fill(room, partition)
+        other, third = room.peer(), room.peer()
+        sent = other.tell(commands.Send, partition, data=frames(b"y"))
+        assert isinstance(third.ask(commands.ClaimPartitions, "g", "m", [partition]), commands.Claimed)
+        assert other.answer(sent) is None
+        room.flush()
+        room.engine.sync()
+        assert isinstance(other.answer(sent), commands.Sent)
+
+    def starve(self, room, monkeypatch):
+        def nothing(*_, **__):
+            raise MemoryExhausted("no memory; nothing has changed")
+
+        monkeypatch.setattr(room.broker.sending, "_append", nothing)
+        monkeypatch.setattr(room.engine.transactions, "add", nothing)
+
+    def test_what_finds_no_memory_even_after_flushes_is_refused_and_the_line_moves_on(
+        self, room, monkeypatch
+    ):
+        [partition] = room.topic()
+        peer, other = room.peer(), room.peer()
+        self.starve(room, monkeypatch)
+        sent = peer.tell(commands.Send, partition, data=frames(b"x"))
+        pinged = peer.tell(commands.Ping)
+        other.tell(commands.Send, partition, data=frames(b"y"))
+        for _ in range(TRIES - 1):
+            assert peer.answers == []
+            room.engine.on_idle()
+        refused(peer.answer(sent), "MemoryExhausted")
+        assert peer.answer(pinged) is not None
+        assert len(room.broker.parking.line) == 1
+
+    def test_an_add_refused_for_want_of_memory_leaves_rolling_back_only(self, room, monkeypatch):
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.ask(commands.Add, 1, partition, data=frames(b"x"))
+        with monkeypatch.context() as starving:
+            self.starve(room, starving)
+            added = peer.tell(commands.Add, 1, partition, data=frames(b"y"))
+            for _ in range(TRIES - 1):
+                room.engine.on_idle()
+        refused(peer.answer(added), "MemoryExhausted")
+        answer = peer.ask(commands.Commit, serial=1, totals=Totals(1, 1, crc32c(frames(b"x"))))
+        refused(answer, "TransactionRolledBack")
+
+    def test_an_add_that_waits_for_memory_can_still_begin_its_transaction(self, room, monkeypatch):
+        [partition] = room.topic()
+        peer = room.peer()
+        with monkeypatch.context() as starving:
+            self.starve(room, starving)
+            peer.tell(commands.Add, 1, partition, data=frames(b"x"))
+            committed = peer.tell(commands.Commit, serial=1, totals=Totals(1, 1, crc32c(frames(b"x"))))
+        room.engine.on_idle()
+        room.engine.sync()
+        assert isinstance(peer.answer(committed), commands.Committed)
