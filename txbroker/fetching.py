@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from journal.constants import MIB
+from journal.constants import KIB
 from txbroker.codec import encode_parts
 from txbroker.commands import Fetch, Fetched, FetchedPartition
 from txbroker.errors import CorruptData, LimitExceeded, TxBrokerError
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from journal.message_store import MessageStore
     from journal.read_plan import ReadPlan
 
-COLD_READ = MIB
-"""Most bytes read from one partition on the reader pool for one fetch."""
+LEAST_COLD_READ = 64 * KIB
+"""Partitions that are read on the reader pool share the room of the answer, but none gets less than this."""
 
 Done = Callable[[Any], None]
 Failed = Callable[[BaseException], None]
@@ -194,17 +194,21 @@ class Fetching:
                 error = unknown_partition(partition)
             elif room > 0:
                 try:
-                    room -= self._read_one(reading, place, store, offset, room)
+                    room -= self._read_one(
+                        reading, place, store, offset, room, len(command.positions) - place
+                    )
                 except TxBrokerError as refused:
                     error = refused
             reading.parts.append((partition, store, error))
             reading.failed = reading.failed or error is not None
         return reading
 
-    def _read_one(self, reading: _Reading, place: int, store: MessageStore, offset: int, room: int) -> int:
-        """Read one partition, or keep a plan for it; return how much of the room that takes."""
+    def _read_one(
+        self, reading: _Reading, place: int, store: MessageStore, offset: int, room: int, left: int
+    ) -> int:
+        """Read one partition of ``left`` to go, or keep a plan for it; return how much of the room that takes."""
         reading.stores.append(store)
-        share = min(room, COLD_READ)
+        share = min(room, max(LEAST_COLD_READ, room // left))
         if reading.cold:
             if not store.start_offset <= offset < store.flushed_offset:
                 return 0
