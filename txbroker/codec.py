@@ -59,12 +59,20 @@ class Decoder(Generic[MessageType]):
 
     def __init__(self, messages: type, max_data: int) -> None:
         self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
+        self._max_data = max_data
         self._max_total = MAX_HEAD + max_data + OVERHEAD
         # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
         # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
         self._begun = bytearray()
         self._needed = _LENGTH.size
         self._failed = ""
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that has begun and is not whole yet."""
+        return len(self._begun)
+
+    _held = held
 
     def feed(self, data: bytes) -> list[tuple[MessageType, memoryview]]:
         """Take bytes, return the messages that they complete, each with its data (valid for good)."""
@@ -92,6 +100,10 @@ class Decoder(Generic[MessageType]):
                 raise self._wrong_total(total)
             if head_length > total - OVERHEAD or head_length > MAX_HEAD:
                 raise self._violation(f"a message of {total} bytes says its head has {head_length}")
+            if total - head_length > self._max_data + OVERHEAD:
+                raise self._violation(
+                    f"a message of {total} bytes with a head of {head_length}; {self._max_data} of data are allowed"
+                )
             after = position + 4 + total
             if after > end:
                 self._needed = after - position
