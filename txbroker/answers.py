@@ -1,0 +1,221 @@
+"""What the broker answers. See :mod:`txbroker.commands` for what holds of all messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.record import PartitionOffset, Placement
+from journal.settings import TopicSettings
+from journal.transaction import Cause, State, Xid
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the broker sends back."""
+
+    correlation: int
+
+
+class Welcome(Answer, frozen=True, tag=64):
+    """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes."""
+
+    version: int
+    session: int
+    server: str
+    max_frame: int
+    max_request: int
+
+
+class Done(Answer, frozen=True, tag=65):
+    """It is done, and forced if it changed anything."""
+
+
+class Refused(Answer, frozen=True, tag=66):
+    """It was not done. ``error`` is the name of a class in ``txbroker.errors``; ``numbers`` are its extras."""
+
+    error: str
+    message: str
+    numbers: dict[str, int] = {}
+
+
+class Sent(Answer, frozen=True, tag=67):
+    """The first message got ``base_offset``; all are forced to disk."""
+
+    base_offset: int
+
+
+class ProducerOpened(Answer, frozen=True, tag=68):
+    """Use these in :class:`Send`. ``sequences`` are the next ones expected, [(partition, sequence)]."""
+
+    producer_id: int
+    epoch: int
+    sequences: list[tuple[int, int]] = []
+
+
+class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A partition. ``index`` is its place in the topic, ``number`` the one used in requests."""
+
+    index: int
+    number: int
+    start_offset: int
+    high_watermark: int
+    bytes: int = 0
+    segments: int = 0
+
+
+class TopicInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A topic."""
+
+    name: str
+    partitions: list[PartitionInfo]
+    settings: TopicSettings
+
+
+class Topics(Answer, frozen=True, tag=69):
+    """Answers :class:`DescribeTopics`, sorted by name. Unknown names are left out."""
+
+    topics: list[TopicInfo]
+
+
+class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One partition's part of an answer: the next ``length`` bytes of the data, or an ``error``.
+
+    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below.
+    """
+
+    partition: int
+    length: int
+    start_offset: int
+    high_watermark: int
+    error: str = ""
+    message: str = ""
+
+
+class Fetched(Answer, frozen=True, tag=70):
+    """Answers :class:`Fetch`, in the order asked for. Partitions with nothing new have length 0."""
+
+    partitions: list[FetchedPartition]
+
+
+class Offsets(Answer, frozen=True, tag=71):
+    """Answers :class:`OffsetsForTime`: [(partition, offset)]."""
+
+    offsets: list[tuple[int, int]]
+
+
+class Committed(Answer, frozen=True, tag=72):
+    """The transaction is committed. ``heuristic``: a person had forced it before this coordinator decided."""
+
+    placements: list[Placement]
+    heuristic: bool = False
+
+
+class Outcome(Answer, frozen=True, tag=73):
+    """A transaction's state and, if it is decided, why. ``heuristic``: a person forced it."""
+
+    session: int
+    serial: int
+    state: State
+    cause: Cause | None = None
+    by: str = ""
+    why: str = ""
+    placements: list[Placement] = []
+    heuristic: bool = False
+
+
+class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A transaction as operators see it. ``age`` is since it began, or ended if it has."""
+
+    session: int
+    serial: int
+    state: State
+    xid: Xid | None
+    owner: str
+    age: int
+    messages: int
+    bytes: int
+    topics: list[str]
+    groups: list[str]
+    cause: Cause | None = None
+    by: str = ""
+    why: str = ""
+    heuristic: bool = False
+    coordinator_told: bool = False
+
+
+class Transactions(Answer, frozen=True, tag=74):
+    """Answers :class:`ListTransactions`, by number. ``more``: ask again after the last one."""
+
+    transactions: list[TransactionInfo]
+    more: bool = False
+
+
+class TransactionShown(Answer, frozen=True, tag=75):
+    """Answers :class:`ShowTransaction`. ``parts`` are [(partition, bytes of the data)], in order of adding."""
+
+    transaction: TransactionInfo
+    parts: list[tuple[int, int]]
+    offsets: list[tuple[str, PartitionOffset]] = []
+
+
+class GroupOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group's position. ``offset`` None: it has none yet.
+
+    ``pending_by``: an undecided transaction (its number and xid, readable) that will move it; do not read on.
+    """
+
+    partition: int
+    offset: int | None
+    generation: int = 0
+    metadata: str = ""
+    pending_by: str = ""
+
+
+class GroupOffsets(Answer, frozen=True, tag=76):
+    """Answers :class:`FetchOffsets`."""
+
+    offsets: list[GroupOffset]
+
+
+class Claimed(Answer, frozen=True, tag=77):
+    """Answers :class:`ClaimPartitions`: [(partition, generation)]; use them in offset commits."""
+
+    claims: list[tuple[int, int]]
+
+
+class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group: its positions as topic, index, offset and lag (messages behind the high watermark)."""
+
+    name: str
+    positions: list[tuple[str, int, int, int]]
+
+
+class Groups(Answer, frozen=True, tag=78):
+    """Answers :class:`ListGroups`, sorted by name."""
+
+    groups: list[GroupInfo]
+
+
+class Status(Answer, frozen=True, tag=79):
+    """Answers :class:`AskStatus`: counters and gauges by name; docs/operations.md explains each."""
+
+    values: dict[str, int | float | str]
+
+
+AnyAnswer = (
+    Welcome
+    | Done
+    | Refused
+    | Sent
+    | ProducerOpened
+    | Topics
+    | Fetched
+    | Offsets
+    | Committed
+    | Outcome
+    | Transactions
+    | TransactionShown
+    | GroupOffsets
+    | Claimed
+    | Groups
+    | Status
+)

@@ -1,0 +1,250 @@
+"""What a client sends. See :mod:`txbroker.commands` for what holds of all messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.record import PartitionOffset
+from journal.settings import TopicSettings
+from journal.transaction import State, Totals, Xid
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a client sends. ``correlation`` is the client's, unique among its unanswered requests."""
+
+    correlation: int
+
+
+class Hello(Request, frozen=True, tag=1):
+    """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators."""
+
+    magic: str
+    versions: list[int]
+    client: str = ""
+
+
+class Ping(Request, frozen=True, tag=2):
+    """Are you there? Answered by :class:`Done` at once."""
+
+
+class Send(Request, frozen=True, tag=3):
+    """Append the data's frames to a partition, all or none. Answered by :class:`Sent` once forced.
+
+    With a ``producer_id`` (not 0) the ``sequence`` of the first message must continue that producer's in this
+    partition (it starts at 0 and counts messages); a repeated one is answered as the first time.
+    """
+
+    partition: int
+    producer_id: int = 0
+    epoch: int = 0
+    sequence: int = 0
+
+
+class OpenProducer(Request, frozen=True, tag=4):
+    """Answered by :class:`ProducerOpened`. A name fences the earlier holders of it; "" is a new producer."""
+
+    name: str = ""
+
+
+class DescribeTopics(Request, frozen=True, tag=5):
+    """Answered by :class:`Topics`. ``names`` None means all."""
+
+    names: list[str] | None = None
+
+
+class CreateTopic(Request, frozen=True, tag=6):
+    """Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists)."""
+
+    name: str
+    partitions: int
+    settings: TopicSettings
+
+
+class DeleteTopic(Request, frozen=True, tag=7):
+    """Answered by :class:`Done` once forced. Refused while an undecided transaction holds messages for it."""
+
+    name: str
+
+
+class Fetch(Request, frozen=True, tag=8):
+    """Read from partitions: [(partition, offset)]. Answered by :class:`Fetched` with frames as data.
+
+    Waits up to ``max_wait`` µs until at least ``min_bytes`` can be given; gives about ``max_bytes`` at most, but
+    always at least one whole frame if there is one. One partition in error does not keep others from reading.
+    """
+
+    positions: list[tuple[int, int]]
+    max_bytes: int = 1 << 20
+    max_wait: int = 0
+    min_bytes: int = 1
+
+
+class OffsetsForTime(Request, frozen=True, tag=9):
+    """Answered by :class:`Offsets`: per partition the first offset appended at ``wall`` µs or later."""
+
+    partitions: list[int]
+    wall: int
+
+
+class Add(Request, frozen=True, tag=10):
+    """Stage the data's frames for a partition inside a transaction of this session; the first add begins it.
+
+    No answer unless refused (:class:`Refused`; then the transaction is rollback-only): prepare and commit state
+    what was sent, and are refused if it did not all arrive. ``serial`` counts up from 1 in a session;
+    ``seen`` is the highest serial up to which all outcomes have been seen.
+    """
+
+    serial: int
+    partition: int
+    xid: Xid | None = None
+    seen: int = 0
+
+
+class AddOffsets(Request, frozen=True, tag=11):
+    """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`."""
+
+    serial: int
+    group: str
+    offsets: list[PartitionOffset]
+    xid: Xid | None = None
+    seen: int = 0
+
+
+class Prepare(Request, frozen=True, tag=12):
+    """Promise to keep the transaction over anything. Answered by :class:`Done` once forced."""
+
+    serial: int
+    xid: Xid
+    totals: Totals
+    seen: int = 0
+
+
+class Commit(Request, frozen=True, tag=13):
+    """Commit. Answered by :class:`Committed` once forced, and as the first time when repeated.
+
+    One phase: ``session`` and ``serial`` of this session's active transaction, and ``totals``. Second phase:
+    ``xid``, or ``session`` and ``serial``, of a prepared one, from any session. ``operator`` says that a person
+    forces it (a heuristic outcome), ``by`` and ``why`` are kept with it.
+    """
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    totals: Totals | None = None
+    seen: int = 0
+    operator: bool = False
+    by: str = ""
+    why: str = ""
+
+
+class Rollback(Request, frozen=True, tag=14):
+    """Roll back; fields as in :class:`Commit`. Answered by :class:`Done` once forced."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    seen: int = 0
+    operator: bool = False
+    by: str = ""
+    why: str = ""
+
+
+class AskOutcome(Request, frozen=True, tag=15):
+    """How did it end? Answered by :class:`Outcome` once that is forced, or refused (OutcomeForgotten)."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+
+
+class ListTransactions(Request, frozen=True, tag=16):
+    """Answered by :class:`Transactions`. ``states`` empty means the undecided ones (active and prepared).
+
+    ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000.
+    """
+
+    states: list[State] = []
+    after: tuple[int, int] = (0, 0)
+    limit: int = 1000
+
+
+class ShowTransaction(Request, frozen=True, tag=17):
+    """Answered by :class:`TransactionShown` with the first frames of the transaction as data."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    max_bytes: int = 1 << 16
+
+
+class Forget(Request, frozen=True, tag=18):
+    """Forget a decided transaction's outcome (of a forced one: after telling). Answered by :class:`Done`."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    by: str = ""
+
+
+class CommitOffsets(Request, frozen=True, tag=19):
+    """Move a group's positions. Answered by :class:`Done` once forced."""
+
+    group: str
+    offsets: list[PartitionOffset]
+
+
+class FetchOffsets(Request, frozen=True, tag=20):
+    """A group's positions. Answered by :class:`GroupOffsets`. ``partitions`` None means all it has."""
+
+    group: str
+    partitions: list[int] | None = None
+
+
+class ClaimPartitions(Request, frozen=True, tag=21):
+    """Take partitions for a group from whoever had them. Answered by :class:`Claimed` once forced."""
+
+    group: str
+    member: str
+    partitions: list[int]
+
+
+class ListGroups(Request, frozen=True, tag=22):
+    """Answered by :class:`Groups`."""
+
+
+class DeleteGroup(Request, frozen=True, tag=23):
+    """Answered by :class:`Done` once forced."""
+
+    group: str
+
+
+class AskStatus(Request, frozen=True, tag=24):
+    """Answered by :class:`Status`."""
+
+
+AnyRequest = (
+    Hello
+    | Ping
+    | Send
+    | OpenProducer
+    | DescribeTopics
+    | CreateTopic
+    | DeleteTopic
+    | Fetch
+    | OffsetsForTime
+    | Add
+    | AddOffsets
+    | Prepare
+    | Commit
+    | Rollback
+    | AskOutcome
+    | ListTransactions
+    | ShowTransaction
+    | Forget
+    | CommitOffsets
+    | FetchOffsets
+    | ClaimPartitions
+    | ListGroups
+    | DeleteGroup
+    | AskStatus
+)
