@@ -1,0 +1,79 @@
+"""Small things that several tests build: frames, and an engine over a memory file system."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crc32c import crc32c
+
+from journal import frame
+from journal.engine import Engine
+from journal.journal_settings import JournalSettings
+from journal.recovery import recover
+from journal.settings import TopicSettings
+from journal.testing import ManualClock, MemoryFilesystem
+from journal.transaction import Totals, TransactionNumber, Xid
+
+SESSION = 1 << 32
+OTHER_SESSION = SESSION + 1
+
+
+def frames(*values: bytes | None) -> bytes:
+    return b"".join(frame.encode(value, 1) for value in values)
+
+
+def number(serial: int, session: int = SESSION) -> TransactionNumber:
+    return TransactionNumber(session, serial)
+
+
+def xid(name: str, branch: str = "b") -> Xid:
+    return Xid(1, name.encode(), branch.encode())
+
+
+def totals(*parts: bytes, offsets: int = 0) -> Totals:
+    """What a client that sent these runs of frames, and so many requests of offsets, says it sent."""
+    checksum = messages = 0
+    for part in parts:
+        checksum = crc32c(part, checksum)
+        messages += frame.check_run(part)
+    return Totals(messages, len(parts) + offsets, checksum)
+
+
+class Place:
+    """A data directory in memory with an engine open over it, and topic ``t`` with partitions 1 and 2."""
+
+    def __init__(self, settings: JournalSettings | None = None, **topic: Any) -> None:
+        self.settings = settings or JournalSettings(file_bytes=1 << 20)
+        self.filesystem = MemoryFilesystem()
+        self.clock = ManualClock()
+        self.engine: Engine = self.open()
+        creation = self.engine.catalog.judge_creation("t", 2, TopicSettings(**topic), self.engine.now())
+        self.engine.accept(creation)
+        self.engine.sync()
+
+    def open(self) -> Engine:
+        self.engine = recover(self.filesystem, self.clock, self.settings)
+        return self.engine
+
+    def restart(self, checkpoint: bool = False) -> Engine:
+        """Start again as after SIGKILL; with ``checkpoint`` from one rather than from the journal alone."""
+        self.engine.sync()
+        if checkpoint:
+            self.engine.mark()
+            self.engine.housekeeping.checkpoint_inline()
+        self.filesystem = self.filesystem.kill_clone()
+        return self.open()
+
+    @property
+    def transactions(self) -> Any:
+        return self.engine.transactions
+
+    def values(self, partition: int = 1) -> list[bytes | None]:
+        """What a reader can see of a partition."""
+        store = self.engine.catalog.stores[partition]
+        offset, found = store.start_offset, []
+        while data := store.read(offset, 1 << 20):
+            found += frame.decode_run(data, offset)
+            offset = found[-1].offset + 1
+        assert [m.offset for m in found] == list(range(store.start_offset, offset))
+        return [m.value for m in found]
