@@ -139,6 +139,11 @@ REFUSED = {
     "an inner frame cut short": (wrapped(inner(b"abc")[:-1], 1), "says 39 bytes, 38 are there"),
     "an inner one with a checksum": (wrapped(frame.encode(b"a", TIME), 1), "frame 0 in the wrapper"),
     "inner ones out of order": (wrapped(inner(b"a", b"b")[37:] + inner(b"a"), 2), "number 1"),
+    "an inner one of two messages": (wrapped(HEADER.pack(36, 0, 0, TIME, 2, VERSION, 0), 1), "count 2"),
+    "an inner attribute that goes on into the next": (
+        wrapped(HEADER.pack(39, 0, 0, TIME, 1, VERSION, 4) + b"\x93\xc0\x80" + inner(b"", b"b")[36:], 2),
+        "frame 0 in the wrapper at 0 says 39 bytes",
+    ),
     "an inner length of zero": (wrapped(bytes(40), 1), "frame 0 in the wrapper"),
     "an inner tombstone with a value": (
         wrapped(HEADER.pack(37, 0, 0, TIME, 1, VERSION | TOMBSTONE, 0) + b"v", 1),
