@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from journal import record
+from journal.buffers.budget import BudgetAllocator
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
 from journal.errors import JournalPoisoned
@@ -39,6 +40,10 @@ class Group(JournalGroup):
 
 class Housekeeps(Protocol):
     """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`."""
+
+    @property
+    def checkpoint_lsn(self) -> int:
+        """The LSN of the newest checkpoint, 0 without one."""
 
     def jobs(self, now: int) -> list[Any]:
         """What is due."""
@@ -88,6 +93,7 @@ class Engine:
         self.lock = lock
         self.housekeeping: Housekeeps
         self.report: object = ""
+        self.allocator: BudgetAllocator
         self.folds: tuple[IFold, ...] = (catalog, transactions, *folds)
         self._routes = _routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.

@@ -219,6 +219,11 @@ class Housekeeping:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
+    @property
+    def checkpoint_lsn(self) -> int:
+        """The LSN of the newest checkpoint, 0 without one."""
+        return self._kept[-1].lsn if self._kept else 0
+
     def request_checkpoint(self) -> None:
         """Begin a checkpoint at the next call of :meth:`jobs`, due or not."""
         self._requested = True

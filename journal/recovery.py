@@ -145,6 +145,7 @@ class _Recovery:
         self._report.partitions = len(self._catalog.stores)
         self._report.seconds = (self._clock.monotonic() - self._began) / 1e6
         engine.report = self._report
+        engine.allocator = self._allocator
         return engine
 
     def _make_room_on_disk(self) -> None:

@@ -10,8 +10,12 @@ import pytest
 
 from journal import frame, journal_file, record
 from journal.record import AnyRecord, Messages
+from journal.recovery import recover
+from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Totals, Xid
-from txbroker import codec, commands
+from txbroker import codec, commands, config, tap
+from txbroker.broker import Broker, folds
+from txbroker.settings import BrokerSettings
 
 ROOT = Path(__file__).parent.parent
 TIME = 1_357_034_400_000_000
@@ -86,3 +90,19 @@ def test_every_kind_of_record_is_documented_with_its_fields() -> None:
 def test_every_request_and_answer_is_documented_with_its_fields() -> None:
     wanted = described(commands.AnyRequest, "correlation") | described(commands.AnyAnswer, "correlation")
     assert rows("wire_protocol.md") == wanted
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text.partition("## Settings")[2], re.MULTILINE))
+    wanted = {name: tap._readable(name, value) for name, value in config.defaults().items()}
+    wanted |= {"data": "none", "listen": f"`{config.DEFAULT_LISTEN}`"}
+    assert documented == wanted
+
+
+def test_every_figure_of_the_status_is_documented() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    section = text.partition("## Status")[2].partition("## Settings")[0]
+    engine = recover(MemoryFilesystem(), ManualClock(), folds=folds())
+    status = Broker(engine, BrokerSettings())._status()
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys()
