@@ -15,7 +15,7 @@ from txbroker.cli.exits import Failure
 from txbroker.cli.groups import Target, group_json
 from txbroker.cli.send import Tally, bodies
 from txbroker.cli.status import value_text
-from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts
+from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
 from txbroker.cli.topics import known_topic, setting_text, topic_json
 from txbroker.cli.transactions import details, summary, transaction_json
 from txbroker.client.results import Message, Receipt, TransactionDetails
@@ -39,8 +39,8 @@ FORCED = TransactionInfo(
         (Target(offset=150), (150, "")),
         (Target(offset=100), (100, "")),
         (Target(offset=200), (200, "")),
-        (Target(offset=99), (100, "99 is gone, this is the oldest")),
-        (Target(offset=201), (200, "201 is beyond the end")),
+        (Target(offset=99), (100, "99 is gone, 100 is the oldest")),
+        (Target(offset=201), (200, "201 is beyond the end, 200 is the next to come")),
         (Target(earliest=True), (100, "")),
         (Target(), (200, "")),
         (Target(time=1), (170, "")),
@@ -67,8 +67,21 @@ def test_without_a_word_about_it_a_tail_begins_ten_before_the_end_but_not_before
     assert starts(None, TOPIC, -150, None, None) == {0: 100, 1: 0}
 
 
-def test_an_offset_that_is_not_there_is_left_to_the_broker_to_refuse():
-    assert starts(None, TOPIC, 5, None, None) == {0: 5, 1: 5}
+def test_an_offset_that_is_not_there_becomes_the_nearest_and_that_is_said(capsys):
+    assert starts(None, TOPIC, 5, None, None) == {0: 100, 1: 3}
+    tell_moved(TOPIC, [0, 1], 5)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "orders[0]: 5 is gone, 100 is the oldest",
+        "orders[1]: 5 is beyond the end, 3 is the next to come",
+    ]
+
+
+@pytest.mark.parametrize(("chosen", "offset"), [([0, 1], 0), ([0, 1], None), ([0, 1], -500), ([0], 150)])
+def test_nothing_is_said_where_nobody_can_be_surprised(chosen, offset, capsys):
+    tell_moved(TOPIC, chosen, offset)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_tail_reads_the_partitions_asked_for_or_all():

@@ -13,6 +13,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, table
+from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
 from txbroker.commands import GroupInfo, PartitionInfo
 
@@ -163,11 +164,7 @@ class Target:
             wanted = at_time
         else:
             wanted = part.high_watermark if self.offset is None else self.offset
-        if wanted < part.start_offset:
-            return part.start_offset, f"{wanted} is gone, this is the oldest"
-        if wanted > part.high_watermark:
-            return part.high_watermark, f"{wanted} is beyond the end"
-        return wanted, ""
+        return nearest(part, wanted)
 
 
 def plan(

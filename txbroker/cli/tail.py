@@ -12,6 +12,7 @@ from txbroker.cli.arguments import Parsed, moment
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.moments import now_micros
 from txbroker.cli.output import bytes_json, bytes_text, json_line, time_text, visible
+from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
 from txbroker.commands import TopicInfo
 
@@ -65,6 +66,7 @@ def tail(
     with invocation.connect() as broker:
         info = known_topic(broker.topics([topic]), topic)
         chosen = chosen_partitions(info, partitions)
+        tell_moved(info, chosen, from_offset)
         start = starts(broker, info, from_offset, from_time, group)
         messages = read_on(broker, topic, {index: start[index] for index in chosen}, follow)
         print_lines(messages, count, invocation.as_json)
@@ -83,21 +85,25 @@ def chosen_partitions(topic: TopicInfo, wanted: tuple[int, ...]) -> list[int]:
 def starts(
     broker: Connection, topic: TopicInfo, offset: int | None, time: int | None, group: str | None
 ) -> dict[int, int]:
-    """Where to begin in each partition.
-
-    An offset that a partition does not have is left for the broker to refuse: it says which there are.
-    """
+    """Where to begin in each partition; an offset that it does not have becomes the nearest that it has."""
     parts = topic.partitions
     if time is not None:
         found = dict(broker.offsets_for_time(topic.name, time))
         return {part.index: found.get(part.index, part.high_watermark) for part in parts}
     if group is not None:
         known = group_starts(broker, topic.name, group)
-        return {part.index: known.get(part.index, part.start_offset) for part in parts}
+        return {part.index: nearest(part, known.get(part.index, 0))[0] for part in parts}
     wanted = LAST if offset is None else offset
-    if wanted >= 0:
-        return {part.index: wanted for part in parts}
-    return {part.index: max(part.start_offset, part.high_watermark + wanted) for part in parts}
+    if wanted < 0:
+        return {part.index: max(part.start_offset, part.high_watermark + wanted) for part in parts}
+    return {part.index: nearest(part, wanted)[0] for part in parts}
+
+
+def tell_moved(topic: TopicInfo, chosen: list[int], offset: int | None) -> None:
+    """Say on stderr where the offset asked for is not there. 0 means the oldest, and needs no word."""
+    for part in topic.partitions:
+        if offset and offset > 0 and part.index in chosen and (note := nearest(part, offset)[1]):
+            click.echo(f"{topic.name}[{part.index}]: {note}", err=True)
 
 
 def group_starts(broker: Connection, topic: str, group: str) -> dict[int, int]:
