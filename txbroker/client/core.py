@@ -325,24 +325,19 @@ class Core:
             self._expire(now)
 
     def _expire(self, now: float) -> None:
-        overdue = [
-            call
-            for calls in (self._pending, self._waiting)
-            for call in calls.values()
-            if call.deadline <= now
-        ]
-        for call in overdue:
+        calls = [*self._pending.values(), *self._waiting.values()]
+        for call in [call for call in calls if call.deadline <= now]:
             error: errors.TxBrokerError = errors.ConnectionUnavailable(
                 f"no connection to the broker in time ({self.reason}); {_name(call)} was not sent"
             )
             if call.attempts:
                 error = self._in_doubt(call, f"no answer to {_name(call)} in {self.options.timeout} s")
-                if type(call) is _Greeting or now - self._heard > self.options.timeout:
+                if type(call) is _Greeting or now - self._heard >= self.options.timeout:
                     self.abort = f"the broker has not answered for {self.options.timeout} s"
             if call.expired(error):
                 self._pending.pop(call.request.correlation, None)
                 self._waiting.pop(call.request.correlation, None)
-        rest = [call.deadline for calls in (self._pending, self._waiting) for call in calls.values()]
+        rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
         self._next_expiry = min([*rest, *(callback(now) for callback in self.on_tick)], default=math.inf)
 
     def expire_by(self, deadline: float) -> None:

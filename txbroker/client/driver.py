@@ -118,7 +118,8 @@ class Driver:
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._background, name="txbroker-client", daemon=True)
             self._thread.start()
-        self._work.set()
+        if not self._work.is_set():
+            self._work.set()
 
     def kick(self) -> None:
         """See to it that output gets out and unattended work is attended. Call it under the lock."""

@@ -47,7 +47,7 @@ class Lane:
         """Take a message; return its batch and its position there. Raises what makes sending impossible."""
         producer = self._producer
         if self.broken is not None:
-            raise self.broken
+            raise self.broken.with_traceback(None)
         batch = self.open
         if batch is None:
             return self._begin(value, timestamp, key, headers)

@@ -55,7 +55,7 @@ class Promise(Generic[T]):
     def result(self) -> T:
         """The value, or raises the error; only once it is done."""
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # it may be raised often, each time for another caller
         return self._value  # type: ignore[return-value]
 
     def __await__(self) -> Generator[Promise[Any], None, T]:

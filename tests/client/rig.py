@@ -1,0 +1,80 @@
+"""A client's core and a scripted broker on one thread, with a clock stepped by hand and a cable to cut."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from txbroker.client.core import Core, Phase
+from txbroker.client.operations import Operations
+from txbroker.client.producing import Producer
+from txbroker.client.promise import Promise, start
+from txbroker.client.retry import Options
+from txbroker.client.transactions import Serials, Transaction
+
+T = TypeVar("T")
+
+
+class Rig:
+    def __init__(self, broker, **options: Any) -> None:
+        self.now = 1000.0
+        self.broker = broker
+        self.core = Core(Options(**options), lambda: self.now, lambda: 0.5)
+        self.producer = Producer(self.core)
+        self.serials = Serials(self.core)
+        self.operations = Operations(self.core)
+        self.feed = None
+        self.session = 0
+        self.connect()
+
+    def connect(self) -> None:
+        if self.core.phase is Phase.DOWN:
+            self.now = max(self.now, min(self.core.wakeup(), self.now + 5))
+            assert self.core.connection_due()
+        self.core.connecting()
+        self.feed = self.broker.connection()
+        self.session = self.broker.session
+        self.core.connected()
+        self.pump()
+
+    def pump(self) -> None:
+        """Move bytes both ways until there are none."""
+        while self.feed is not None and (output := self.core.take_output()):
+            answers = self.feed(b"".join(output))
+            if answers:
+                self.core.received(answers)
+
+    def cut(self, reason: str = "cable cut") -> None:
+        self.feed = None
+        self.broker.disconnected(self.session)
+        self.core.lost(reason)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, step by step."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, max(self.now + 0.001, self.core.wakeup()))
+            self.core.tick()
+            self.pump()
+
+    def start(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+        promise = start(operation)
+        self.pump()
+        return promise
+
+    def run(self, operation: Coroutine[Promise[Any], None, T]) -> T:
+        promise = self.start(operation)
+        assert promise.done, "the operation still waits"
+        return promise.result()
+
+    def send(self, value: bytes, topic: str = "t", key: bytes | None = None):
+        route = self.producer.known_route(topic) or self.run(self.producer.route(topic))
+        batch, position = route.choose(key, None).append(value, 1, key, None)
+        return batch, position
+
+    def transaction(self, xid=None) -> Transaction:
+        return Transaction(self.core, self.producer, self.serials, xid)
+
+
+def add(transaction: Transaction, value: bytes, topic: str = "t"):
+    return transaction.send(topic, value, None, None, None, 1)

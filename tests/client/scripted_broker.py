@@ -1,0 +1,214 @@
+"""A broker of a few lines for the clients' tests: sans-IO, in memory, and told when to misbehave."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+
+from journal import frame
+from journal.record import Placement
+from journal.settings import TopicSettings
+from journal.transaction import State
+from txbroker import commands
+from txbroker.codec import encode, request_decoder
+from txbroker.commands import Answer, Request
+
+Reply = tuple[Answer, bytes] | Answer | None
+
+
+class ScriptedBroker:
+    """Topics t (one partition, 1) and t2 (two, 2 and 3). ``before`` may replace or swallow any answer.
+
+    ``before(request, data)`` returns None to have the request carried out, an answer to give instead, or
+    ``SWALLOW`` to carry it out and say nothing.
+    """
+
+    SWALLOW = object()
+
+    def __init__(self) -> None:
+        self.session = 10
+        self.topics = [("t", (1,)), ("t2", (2, 3))]
+        self.logs: dict[int, list[tuple[int, bytes]]] = {1: [], 2: [], 3: []}
+        self.ends = dict.fromkeys(self.logs, 0)
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.known: dict[tuple[int, int, int], int] = {}
+        self.producers = 100
+        self.staged: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
+        self.outcomes: dict[tuple[int, int], State] = {}
+        self.offsets: dict[int, int] = {}
+        self.requests: list[Request] = []
+        self.before: Callable[[Request, memoryview], object] = lambda request, data: None
+
+    def connection(self) -> Callable[[bytes], bytes]:
+        """A new connection: a function from its bytes to the answer's."""
+        decoder = request_decoder(1 << 30)
+        self.session += 1
+        session = self.session
+
+        def feed(data: bytes) -> bytes:
+            return b"".join(self.answer(session, head, body) for head, body in decoder.feed(data))
+
+        return feed
+
+    def disconnected(self, session: int) -> None:
+        for number in [n for n in self.staged if n[0] == session and n not in self.outcomes]:
+            self.outcomes[number] = State.ROLLED_BACK
+
+    def answer(self, session: int, request: Request, data: memoryview) -> bytes:
+        self.requests.append(request)
+        scripted = self.before(request, data)
+        if isinstance(scripted, Answer):
+            return encode(scripted)
+        reply = getattr(self, "on_" + type(request).__name__.lower())(session, request, data)
+        if scripted is self.SWALLOW or reply is None:
+            return b""
+        return encode(*reply) if isinstance(reply, tuple) else encode(reply)
+
+    # -- what it does --
+
+    def on_hello(self, session, request, data):
+        return commands.Welcome(request.correlation, 1, session, "scripted", 1 << 20, 1 << 20)
+
+    def on_ping(self, session, request, data):
+        return commands.Done(request.correlation)
+
+    def on_openproducer(self, session, request, data):
+        self.producers += 1
+        return commands.ProducerOpened(request.correlation, self.producers, 1)
+
+    def on_describetopics(self, session, request, data):
+        topics = []
+        for name, numbers in self.topics:
+            if request.names is None or name in request.names:
+                parts = [commands.PartitionInfo(i, n, 0, self.ends[n]) for i, n in enumerate(numbers)]
+                topics.append(commands.TopicInfo(name, parts, TopicSettings()))
+        return commands.Topics(request.correlation, topics)
+
+    def on_send(self, session, request, data):
+        lane = (request.producer_id, request.partition)
+        known = self.known.get((*lane, request.sequence))
+        if known is not None:
+            return commands.Sent(request.correlation, known)
+        if request.sequence != self.sequences.get(lane, 0):
+            return commands.Refused(request.correlation, "SequenceOutOfOrder", "gap")
+        base = self.append(request.partition, data)
+        self.sequences[lane] = request.sequence + self.ends[request.partition] - base
+        self.known[(*lane, request.sequence)] = base
+        return commands.Sent(request.correlation, base)
+
+    def on_deletetopic(self, session, request, data):
+        return commands.Done(request.correlation)
+
+    def append(self, partition: int, data: memoryview) -> int:
+        base = self.ends[partition]
+        buffer = bytearray(data)
+        self.ends[partition] = frame.stamp(memoryview(buffer), base)
+        self.logs[partition].append((base, bytes(buffer)))
+        return base
+
+    def on_fetch(self, session, request, data):
+        parts, body = [], b""
+        for number, offset in request.positions:
+            runs = [run for base, run in self.logs[number] if offset < self.ends[number] and base >= 0]
+            data = b"".join(runs) if offset < self.ends[number] else b""
+            parts.append(commands.FetchedPartition(number, len(data), 0, self.ends[number]))
+            body += data
+        if not body and request.max_wait:
+            return None  # a long poll that nobody ends
+        return commands.Fetched(request.correlation, parts), body
+
+    def on_add(self, session, request, data):
+        self.staged.setdefault((session, request.serial), []).append((request.partition, bytes(data)))
+
+    def on_addoffsets(self, session, request, data):
+        self.staged.setdefault((session, request.serial), [])
+
+    def on_prepare(self, session, request, data):
+        self.outcomes[(session, request.serial)] = State.PREPARED
+        return commands.Done(request.correlation)
+
+    def on_commit(self, session, request, data):
+        number = (request.session, request.serial)
+        if self.outcomes.get(number) is not State.COMMITTED:
+            for partition, run in self.staged.get(number, []):
+                self.append(partition, memoryview(run))
+        self.outcomes[number] = State.COMMITTED
+        return commands.Committed(request.correlation, [Placement(1, 0, self.ends[1])])
+
+    def on_rollback(self, session, request, data):
+        self.outcomes[(request.session, request.serial)] = State.ROLLED_BACK
+        return commands.Done(request.correlation)
+
+    def on_askoutcome(self, session, request, data):
+        number = (request.session, request.serial)
+        state = self.outcomes.get(number, State.ROLLED_BACK)
+        return commands.Outcome(request.correlation, *number, state)
+
+    def on_claimpartitions(self, session, request, data):
+        return commands.Claimed(request.correlation, [(number, 1) for number in request.partitions])
+
+    def on_fetchoffsets(self, session, request, data):
+        numbers = request.partitions if request.partitions is not None else list(self.offsets)
+        found = [commands.GroupOffset(number, self.offsets.get(number)) for number in numbers]
+        return commands.GroupOffsets(request.correlation, found)
+
+    def on_commitoffsets(self, session, request, data):
+        for at in request.offsets:
+            self.offsets[at.partition] = at.offset
+        return commands.Done(request.correlation)
+
+    def values(self, partition: int) -> list[bytes | None]:
+        return [m.value for _, run in self.logs[partition] for m in frame.decode_run(run)]
+
+
+class ScriptedServer:
+    """A :class:`ScriptedBroker` on a port, a thread per connection."""
+
+    def __init__(self, broker: ScriptedBroker) -> None:
+        self.broker = broker
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
+        self._connections: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections.append(connection)
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        feed = self.broker.connection()
+        session = self.broker.session
+        with connection:
+            try:
+                while data := connection.recv(1 << 18):
+                    with self._lock:
+                        answer = feed(data)
+                    connection.sendall(answer)
+            except OSError:
+                pass
+        self.broker.disconnected(session)
+
+    def cut(self) -> None:
+        """Kill every connection."""
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(5)

@@ -1,0 +1,307 @@
+"""Transactions over lost answers: the truth, or OutcomeUnknown, never a false word."""
+
+import pytest
+from crc32c import crc32c
+
+from journal.record import PartitionOffset
+from journal.transaction import State, Totals, Xid
+from tests.client.rig import Rig, add
+from tests.client.scripted_broker import ScriptedBroker
+from txbroker import commands, errors
+from txbroker.client.transactions import Run, Stage
+from txbroker.client.twophase import TwoPhase
+from txbroker.commands import Add, AskOutcome, Commit, Prepare, Refused, Rollback
+
+XID = Xid(1, b"g", b"b")
+
+
+@pytest.fixture
+def broker():
+    return ScriptedBroker()
+
+
+@pytest.fixture
+def rig(broker):
+    return Rig(broker)
+
+
+def seen(broker, kind):
+    return [request for request in broker.requests if type(request) is kind]
+
+
+def swallow(broker, *kinds):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) in kinds else None
+
+
+def begun(rig, *values, xid=None):
+    transaction = rig.transaction(xid)
+    for value in values:
+        rig.run(add(transaction, value))
+    return transaction
+
+
+def test_it_begins_with_its_first_message_and_commits_in_one_request(rig, broker):
+    transaction = begun(rig, b"a", b"b")
+    assert transaction.number == (rig.session, 1)
+    rig.run(transaction.commit())
+    assert broker.values(1) == [b"a", b"b"]
+    assert transaction.stage is Stage.COMMITTED
+    assert transaction.runs == [Run("t", 0, 0, 2)]
+
+
+def test_totals_cover_every_message_request_and_byte_in_order(rig, broker):
+    transaction = rig.transaction()
+    rig.run(add(transaction, b"a", "t"))
+    rig.run(add(transaction, b"b", "t2"))
+    rig.run(add(transaction, b"c", "t2"))
+    rig.run(add(transaction, b"d", "t2"))
+    rig.run(transaction.add_offsets("g", [PartitionOffset(1, 5)]))
+    rig.run(transaction.commit())
+    staged = broker.staged[transaction.number]
+    checksum = 0
+    for _, frames in staged:
+        checksum = crc32c(frames, checksum)
+    assert seen(broker, Commit)[0].totals == Totals(4, len(staged) + 1, checksum)
+
+
+def test_an_empty_one_commits_without_a_word(rig, broker):
+    transaction = rig.transaction()
+    rig.run(transaction.commit())
+    assert transaction.stage is Stage.COMMITTED
+    assert seen(broker, Commit) == []
+
+
+def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
+    first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+    rig.run(second.commit())
+    rig.run(third.commit())
+    assert [request.seen for request in seen(broker, Commit)] == [0, 0]
+    rig.run(first.commit())
+    fourth = begun(rig, b"4")
+    rig.run(fourth.commit())
+    assert seen(broker, Add)[-1].seen == 3
+
+
+def test_one_that_was_open_when_its_connection_died_is_gone_and_says_so(rig):
+    transaction = begun(rig, b"a")
+    rig.cut()
+    rig.connect()
+    for attempt in (add(transaction, b"b"), transaction.commit()):
+        with pytest.raises(errors.TransactionRolledBack, match="connection died"):
+            rig.run(attempt)
+    rig.run(transaction.rollback())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
+def test_a_new_session_counts_its_serials_anew(rig, broker):
+    begun(rig, b"a")
+    rig.cut()
+    rig.connect()
+    transaction = begun(rig, b"b")
+    assert transaction.number == (rig.session, 1)
+    rig.run(transaction.commit())
+    assert seen(broker, Commit)[-1].seen == 0
+
+
+class TestACommitWhoseAnswerWasLost:
+    def test_is_success_if_the_broker_committed(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        rig.connect()
+        assert commit.done
+        assert commit.error is None
+        assert transaction.stage is Stage.COMMITTED
+        assert broker.values(1) == [b"a"]
+        assert len(seen(broker, Commit)) == 1, "it was asked for, not sent again"
+
+    def test_is_rolled_back_if_it_never_arrived(self, rig, broker):
+        transaction = begun(rig, b"a")
+        broker.before = lambda request, data: (
+            commands.Refused(0, "Lost", "") if type(request) is Commit else None
+        )
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: None
+        rig.connect()
+        with pytest.raises(errors.TransactionRolledBack, match="was rolled back"):
+            commit.result()
+        assert broker.values(1) == []
+
+    def test_waits_while_the_broker_has_not_noticed_the_loss(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        number = transaction.number
+        rig.cut()
+        broker.outcomes[number] = State.ACTIVE
+        rig.connect()
+        rig.wait(0.5)
+        assert not commit.done
+        broker.outcomes[number] = State.COMMITTED
+        rig.wait(2)
+        assert commit.done
+        assert commit.error is None
+
+    @pytest.mark.parametrize("refusal", ["OutcomeForgotten", "UnknownTransaction"])
+    def test_is_unknown_if_the_broker_has_forgotten(self, rig, broker, refusal):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: (
+            Refused(request.correlation, refusal, "?") if type(request) is AskOutcome else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match=str(transaction.number)):
+            commit.result()
+
+    def test_is_unknown_if_no_broker_comes_back_and_can_be_asked_again(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        rig.wait(31)
+        with pytest.raises(errors.OutcomeUnknown):
+            commit.result()
+        assert transaction.stage is Stage.DECIDING
+        rig.connect()
+        rig.run(transaction.commit())
+        assert transaction.stage is Stage.COMMITTED
+
+    def test_is_unknown_if_the_answer_is_out_for_too_long(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.wait(31)
+        with pytest.raises(errors.OutcomeUnknown, match="ask outcome"):
+            commit.result()
+
+
+class TestTwoPhases:
+    def test_prepare_then_commit(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        assert broker.values(1) == []
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+        assert seen(broker, Add)[0].xid == XID
+
+    def test_a_prepare_whose_answer_was_lost_is_asked_for(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        assert prepare.done
+        assert prepare.error is None
+        assert transaction.stage is Stage.PREPARED
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+
+    def test_a_prepared_one_survives_the_connection_and_commits_from_the_next_session(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        rig.cut()
+        rig.connect()
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+
+    def test_a_second_phase_whose_answer_was_lost_is_sent_again(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: None
+        rig.connect()
+        assert commit.done
+        assert commit.error is None
+        assert broker.values(1) == [b"a"]
+        assert len(seen(broker, Commit)) == 2
+
+    def test_nothing_to_prepare_is_misuse(self, rig):
+        with pytest.raises(errors.Misuse):
+            rig.run(rig.transaction(XID).prepare())
+
+    def test_sending_after_prepare_is_misuse(self, rig):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        with pytest.raises(errors.Misuse, match="prepared"):
+            rig.run(add(transaction, b"b"))
+
+    def test_a_roll_back_after_an_unknown_prepare_still_reaches_the_broker(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(prepare.error, errors.OutcomeUnknown)
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        rig.run(transaction.rollback())
+        assert broker.outcomes[number] is State.ROLLED_BACK
+
+
+def test_a_refused_add_dooms_the_transaction_and_a_roll_back_is_sent(rig, broker):
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "LimitExceeded", "too many") if type(request) is Add else None
+    )
+    transaction = rig.transaction()
+    rig.run(add(transaction, b"x" * (70 << 10)))
+    with pytest.raises(errors.LimitExceeded):
+        rig.run(add(transaction, b"b"))
+    rig.run(transaction.rollback())
+    assert len(seen(broker, Rollback)) == 1
+
+
+def test_an_answer_that_it_was_rolled_back_is_told(rig, broker):
+    transaction = begun(rig, b"a")
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "TransactionRolledBack", "timeout") if type(request) is Commit else None
+    )
+    with pytest.raises(errors.TransactionRolledBack, match="timeout"):
+        rig.run(transaction.commit())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
+class TestTheCallsOfPep249:
+    @pytest.fixture
+    def tpc(self, rig):
+        return TwoPhase(rig.core, rig.producer, rig.serials, rig.operations)
+
+    def test_commit_without_prepare_is_one_phase(self, rig, broker, tpc):
+        tpc.begin(XID)
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.commit(None))
+        assert broker.values(1) == [b"a"]
+        assert seen(broker, Prepare) == []
+        assert tpc.current is None
+
+    def test_calls_out_of_order_are_misuse(self, rig, tpc):
+        for call in (tpc.prepare(), tpc.commit(None), tpc.rollback(None)):
+            with pytest.raises(errors.Misuse):
+                rig.run(call)
+        tpc.begin(XID)
+        with pytest.raises(errors.Misuse):
+            tpc.begin(XID)
+        with pytest.raises(errors.Misuse):
+            rig.run(tpc.commit(XID))
+
+    def test_an_unknown_end_leaves_it_open_to_be_asked_again(self, rig, broker, tpc):
+        tpc.begin(XID)
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.prepare())
+        swallow(broker, Commit)
+        commit = rig.start(tpc.commit(None))
+        rig.wait(31)
+        assert isinstance(commit.error, errors.OutcomeUnknown)
+        assert tpc.current is not None
+        broker.before = lambda request, data: None
+        rig.run(tpc.commit(None))
+        assert tpc.current is None
+        assert broker.values(1) == [b"a"]
