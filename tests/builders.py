@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import typing
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crc32c import crc32c
+from zope.interface import implementer
 
 from journal import frame
 from journal.engine import Engine
+from journal.interfaces import IFold
 from journal.journal_settings import JournalSettings
+from journal.record import AnyRecord, Started
 from journal.recovery import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
@@ -39,6 +44,26 @@ def totals(*parts: bytes, offsets: int = 0) -> Totals:
     return Totals(messages, len(parts) + offsets, checksum)
 
 
+@implementer(IFold)
+class Recorder:
+    """A fold that keeps the decisions it was shown, so that a test sees what was journaled."""
+
+    name = "recorder"
+    handles = tuple(kind for kind in typing.get_args(AnyRecord) if kind is not Started)
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def apply(self, lsn: int, record: Any, data: Any) -> None:
+        self.records.append(record)
+
+    def snapshot(self) -> Iterator[Any]:
+        return iter(())
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        assert not list(rows)
+
+
 class Place:
     """A data directory in memory with an engine open over it, and topic ``t`` with partitions 1 and 2."""
 
@@ -52,7 +77,8 @@ class Place:
         self.engine.sync()
 
     def open(self) -> Engine:
-        self.engine = recover(self.filesystem, self.clock, self.settings)
+        self._recorder = Recorder()
+        self.engine = recover(self.filesystem, self.clock, self.settings, [self._recorder])
         return self.engine
 
     def restart(self, checkpoint: bool = False) -> Engine:
@@ -63,6 +89,11 @@ class Place:
             self.engine.housekeeping.checkpoint_inline()
         self.filesystem = self.filesystem.kill_clone()
         return self.open()
+
+    def journaled(self) -> list[Any]:
+        """The decisions taken since this was last asked (or replayed since a start), oldest first."""
+        records, self._recorder.records = self._recorder.records, []
+        return records
 
     @property
     def transactions(self) -> Any:
