@@ -237,6 +237,23 @@ class TestGroups:
         assert described["name"] in [found["name"] for found in run_json("groups", "list")]
         assert "6 messages behind" in run("groups", "describe", group).stdout
 
+    def test_a_group_that_waits_for_a_transaction_names_it(self, run, run_json, url, group):
+        with txbroker.connect(url, client="test") as own:
+            consumer = own.consume(group, group=group, partitions=[0])
+            next(iter(consumer))
+            xid = own.xid(8, f"held-{group}", "")
+            own.tpc_begin(xid)
+            own.commit_offsets()
+            own.tpc_prepare()
+        (held,) = run_json("groups", "describe", group)["held"]
+        assert (held["topic"], held["partition"]) == (group, 0)
+        assert str(xid) in held["transaction"]
+        assert str(xid) in run("groups", "describe", group).stdout
+        run("transactions", "commit", str(xid), "--why", "test", "--yes")
+        described = run_json("groups", "describe", group)
+        assert described["held"] == []
+        assert described["lag"] == 5
+
     def test_a_reset_is_only_shown_until_it_is_told_to_execute(self, run, run_json, group):
         plan = run_json("groups", "reset", group, "--to-earliest", "--partition", "0")
         assert plan["moves"] == [{"topic": group, "partition": 0, "before": 4, "after": 0, "note": ""}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,17 @@ def describe(invocation: Invocation, name: str) -> None:
     """Show the positions of the group NAME; exit 1 if there is none."""
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
+        held = {(p.topic, p.partition): p.pending_by for p in broker.group_offsets(name) if p.pending_by}
+    columns = ("topic", "partition", "offset", "lag", "held by the undecided transaction")
+    rows = [(*position, held.get(position[:2])) for position in group.positions]
     emit(
         invocation.as_json,
-        group_json(group),
+        group_json(group) | {"held": held_json(held)},
         lambda: Stack(
             f"Group {group.name}, {count_text(lag_of(group), 'message')} behind.",
-            table(("topic", "partition", "offset", "lag"), group.positions, "It has no positions."),
+            table(
+                columns if held else columns[:4], rows if held else group.positions, "It has no positions."
+            ),
         ),
     )
 
@@ -201,6 +207,14 @@ def carry_out(broker: Connection, group: str, moves: list[Move]) -> None:
         broker.set_offsets(
             group, topic, {move.partition: move.after for move in moves if move.topic == topic}
         )
+
+
+def held_json(held: Mapping[tuple[str, int], str]) -> list[dict[str, object]]:
+    """The positions that an undecided transaction will move: whoever reads there waits for it."""
+    return [
+        {"topic": topic, "partition": index, "transaction": transaction}
+        for (topic, index), transaction in held.items()
+    ]
 
 
 def known_group(found: list[GroupInfo], name: str) -> GroupInfo:
