@@ -1,0 +1,63 @@
+"""The demo itself, in small."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from demo.flights import directory, main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def demo(*options):
+    return subprocess.run(
+        [sys.executable, "-m", "demo.flights", *options],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "120", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_month_gets_through_a_broker_that_is_killed_in_every_phase(tmp_path):
+    done = demo("--days", "31", "--kills", "5", "--seed", "20", "--data", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Seed 20" in done.stdout
+    assert len(re.findall(r"2013-01-\d\d: SIGKILL while", done.stdout)) == 5
+    assert re.search(r"rows sent +29,230\b", done.stdout), done.stdout
+    assert re.search(r"rows read +29,230\b", done.stdout), done.stdout
+    assert re.search(r"kills \(SIGKILL\) +5\b", done.stdout)
+    found = re.search(r"prepared transactions found and finished +(\d)", done.stdout)
+    assert found
+    assert int(found[1]) >= 1, "one kill is aimed between prepare and commit"
+    assert "Every row came back exactly once" in done.stdout
+    assert (tmp_path / "run" / "data").is_dir()
+    assert "txbroker ready" in (tmp_path / "run" / "broker.log").read_text()
+
+
+@pytest.mark.slow
+def test_without_kills_nothing_is_sent_twice(tmp_path):
+    done = demo("--days", "3", "--kills", "0", "--data", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"sent again after a rollback +0\b", done.stdout)
+
+
+def test_a_directory_with_something_in_it_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("data")
+    result = CliRunner().invoke(main, ["--data", str(tmp_path)])
+    assert result.exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_without_a_wish_every_run_has_a_directory_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert directory(None) != directory(None)
+    assert all(path.parent.name == "demo" for path in (tmp_path / "build" / "demo").iterdir())
