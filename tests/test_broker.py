@@ -144,7 +144,7 @@ class TestBugs:
         assert room.engine.failed
 
 
-class flushed_errors:  # noqa: N801
+class flushed_errors:
     """Assert that exactly one failure of that kind is logged."""
 
     def __init__(self, kind):

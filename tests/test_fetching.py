@@ -108,6 +108,17 @@ def test_an_answer_is_bounded_but_has_a_frame_if_there_is_one(room):
         assert [part.length for part in answer.partitions] == [size, 0]
 
 
+def test_a_frame_too_large_for_what_is_left_of_the_room_is_the_next_fetchs(room):
+    one, two = room.topic(partitions=2)
+    peer = room.peer()
+    peer.send(one, b"a")
+    peer.send(two, b"b" * 500)
+    answer = peer.ask(commands.Fetch, [(one, 0), (two, 0)], 300)
+    assert values(peer, answer) == {one: [b"a"], two: []}
+    answer = peer.ask(commands.Fetch, [(one, 1), (two, 0)], 300)
+    assert values(peer, answer) == {one: [], two: [b"b" * 500]}
+
+
 def test_the_broker_has_a_bound_of_its_own():
     room = Room(max_fetch=64 * 1024)
     [partition] = room.topic()
@@ -301,6 +312,16 @@ class TestCold:
         asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 2 * size)
         pool.run()
         assert [part.length for part in peer.answer(asked).partitions] == [2 * size, 0]
+
+    def test_a_cold_frame_too_large_for_what_is_left_is_the_next_fetchs_too(self, room, monkeypatch):
+        one, two = room.topic(partitions=2)
+        peer = room.peer()
+        peer.send(one, b"a" * 60_000)
+        peer.send(two, b"b" * 100_000)
+        pool = make_cold(room, monkeypatch)
+        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 130_000)
+        pool.run()
+        assert values(peer, peer.answer(asked)) == {one: [b"a" * 60_000], two: []}
 
     def test_a_failed_read_refuses_that_fetch_and_the_session_goes_on(self, room, partition, monkeypatch):
         peer = room.peer()

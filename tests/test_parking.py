@@ -112,6 +112,19 @@ def test_expiry_waits_too(busy):
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
 
 
+def test_the_line_stops_again_at_the_next_large_commit(busy):
+    room = busy.room
+    peer = room.peer()
+    for _ in range(2):
+        peer.tell(commands.Add, 1, busy.other, data=BIG)
+    committed = peer.tell(commands.Commit, serial=1, totals=Totals(18, 2, crc32c(BIG, crc32c(BIG))))
+    sent = room.peer()
+    asked = sent.tell(commands.Send, busy.other, data=frames(b"1"))
+    room.engine.sync()
+    assert peer.answer(committed).placements[0].base_offset == 0
+    assert sent.answer(asked).base_offset == 18
+
+
 def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
     room = busy.room
     peer = room.peer()
@@ -158,6 +171,29 @@ class TestMemory:
         room.flush()
         room.engine.sync()
         assert isinstance(other.answer(sent), commands.Sent)
+
+    def test_nobody_overtakes_who_waits_for_memory(self, room, monkeypatch):
+        [partition] = room.topic()
+        peer, other = room.peer(), room.peer()
+        with monkeypatch.context() as starving:
+            self.starve(room, starving)
+            first = peer.tell(commands.Send, partition, data=frames(b"1"))
+        second = other.tell(commands.Send, partition, data=frames(b"2"))
+        room.engine.sync()
+        assert other.answer(second) is None
+        room.engine.on_idle()
+        room.engine.sync()
+        assert (peer.answer(first).base_offset, other.answer(second).base_offset) == (0, 1)
+
+    def test_every_try_without_memory_asks_for_a_flush(self, room, monkeypatch):
+        [partition] = room.topic()
+        wanted = []
+        room.engine.on_flush_wanted = lambda: wanted.append(1)
+        self.starve(room, monkeypatch)
+        room.peer().tell(commands.Send, partition, data=frames(b"1"))
+        assert len(wanted) == 1
+        room.engine.on_idle()
+        assert len(wanted) == 2
 
     def starve(self, room, monkeypatch):
         def nothing(*_, **__):

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 from crc32c import crc32c
 
@@ -8,6 +10,7 @@ from journal.transaction import Cause, State, Totals, Xid
 from journal.transaction_limits import TransactionLimits
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
+from txbroker.broker import Broker
 from txbroker.settings import OrphanAction
 
 XID = Xid(1, b"day-1", b"flights")
@@ -286,6 +289,12 @@ class TestOperators:
         assert "stuck" in said
         assert self.listed(room) == [(State.ROLLED_BACK, True, True)]
 
+    def test_another_operator_is_no_coordinator(self, room, partition):
+        prepared(room.peer(), partition)
+        self.force(room, commands.Rollback, by="ann", why="stuck")
+        refused(self.force(room, commands.Commit, by="bob", why="not so"), "TransactionRolledBack")
+        assert self.listed(room) == [(State.ROLLED_BACK, True, False)]
+
     def test_a_coordinator_that_decides_the_same_is_told_that_it_was_forced(self, room, partition):
         peer = room.peer()
         prepared(peer, partition)
@@ -355,6 +364,21 @@ class TestOrphans:
             room.broker.expire_transactions(room.engine.now())
         answer = room.peer().ask(commands.AskOutcome, xid=XID)
         assert (answer.state, answer.heuristic) == (state, state is not State.PREPARED)
+
+    def test_an_alert_is_given_once_and_forgotten_with_its_transaction(self, monkeypatch):
+        room = Room(orphan_age=SECOND)
+        [partition] = room.topic()
+        prepared(room.peer(), partition)
+        room.clock.advance(SECOND + 1)
+        alerts = []
+        log = SimpleNamespace(warn=lambda *_, **fields: alerts.append(fields["xid"]))
+        monkeypatch.setattr(Broker, "log", log)
+        for _ in range(3):
+            room.broker.expire_transactions(room.engine.now())
+        assert alerts == [XID]
+        room.peer().ask(commands.Commit, xid=XID)
+        room.broker.expire_transactions(room.engine.now())
+        assert room.broker._alerted == set()
 
     def test_without_a_policy_a_prepared_one_stays_for_years(self, room, partition):
         prepared(room.peer(), partition)
