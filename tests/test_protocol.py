@@ -14,7 +14,7 @@ from txbroker.commands import MAGIC, VERSIONS, Done, Hello, Ping, Refused, Send
 from txbroker.config import ServiceSettings
 from txbroker.intake import Intake
 from txbroker.outbox import CONGESTED, Outboxes
-from txbroker.protocol import LINGER, MAX_REFUSED, BrokerFactory, RequestDecoder
+from txbroker.protocol import LINGER, MAX_REFUSED, BrokerFactory
 from txbroker.settings import SECOND, BrokerSettings
 
 HELLO = encode(Hello(1, MAGIC, list(VERSIONS)))
@@ -244,17 +244,6 @@ class TestWhatHostilePeersMayNotDo:
         assert not one.transport.lost
         one.dataReceived(message[64 * KIB : 128 * KIB])
         assert one.transport.lost
-
-    def test_tiny_pieces_of_a_large_message_take_no_more_memory_than_the_message(self):
-        decoder = RequestDecoder(MIB)
-        message = encode(Send(1, 1), bytes(MIB))
-        for start in range(0, len(message) - 2, 2):
-            assert decoder.feed(message[start : start + 2]) == []
-        assert decoder.held == len(message) - 2 + len(message) % 2
-        assert len(decoder._pieces) <= 2
-        [(command, data)] = decoder.feed(message[-2 + len(message) % 2 :])
-        assert (command, bytes(data)) == (Send(1, 1), bytes(MIB))
-        assert decoder.held == 0
 
     def test_over_the_limit_a_connection_is_told_so_and_closed(self, log):
         rig = Rig(max_sessions=2)

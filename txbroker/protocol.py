@@ -14,8 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from journal.constants import KIB
-from txbroker.codec import Decoder, encode
-from txbroker.commands import AnyRequest, Refused
+from txbroker.codec import encode, request_decoder
+from txbroker.commands import Refused
 from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
 from txbroker.intake import Intake, Pause
 from txbroker.outbox import Outbox, Outboxes
@@ -35,34 +35,6 @@ LINGER = 2.0
 """Seconds that a refused peer has for reading why."""
 
 _LEAST_UNSENT = 64 * KIB
-_TINY = 512
-
-
-class RequestDecoder(Decoder[AnyRequest]):
-    """Decodes requests, with the size of an unfinished one known, and tiny pieces of it joined.
-
-    A peer that sends two bytes at a time would otherwise make each of them cost a bytes object.
-    """
-
-    def __init__(self, max_data: int) -> None:
-        super().__init__(AnyRequest, max_data)  # type: ignore[arg-type]
-        self._tiny = bytearray()
-
-    @property
-    def held(self) -> int:
-        """Bytes of a message that is not whole yet."""
-        return self._held + len(self._tiny)
-
-    def feed(self, data: bytes) -> list[tuple[AnyRequest, memoryview]]:
-        """Take bytes, return the messages that they complete."""
-        if self._held:
-            if len(data) < _TINY and self.held + len(data) < self._needed:
-                self._tiny += data
-                return []
-            if self._tiny:
-                data = bytes(self._tiny) + data
-                self._tiny.clear()
-        return super().feed(data)
 
 
 class BrokerProtocol(Protocol):
@@ -77,7 +49,7 @@ class BrokerProtocol(Protocol):
         assert transport is not None
         _tune(transport)
         self.peer = factory.name_of(transport.getPeer())
-        self._decoder = RequestDecoder(factory.broker.settings.max_request)
+        self._decoder = request_decoder(factory.broker.settings.max_request)
         self._pauses = Pause(0)
         self._greeted = self._ended = self._counted = False
         self._active = True
@@ -155,10 +127,14 @@ class BrokerProtocol(Protocol):
         self._pauses |= reason
 
     def resume(self, reason: Pause) -> None:
-        """This reason is gone; the time that it took is not held against the peer."""
+        """This reason is gone.
+
+        The time that it took is not held against the peer, but for ASSEMBLY: those who never finish their
+        messages must not make others wait for ever.
+        """
         before, self._pauses = self._pauses, self._pauses & ~reason
         if before and not self._pauses and self.transport is not None:
-            if self._since is not None:
+            if self._since is not None and before & ~Pause.ASSEMBLY:
                 self._since = self.factory.clock.seconds()
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
@@ -180,7 +156,7 @@ class BrokerProtocol(Protocol):
         if self._ended:
             if since is not None and now - since > limits.close:
                 self.abort()
-        elif since is not None and not self._pauses:
+        elif since is not None and not self._pauses & ~Pause.ASSEMBLY:
             if not self._greeted and now - since > limits.hello:
                 self.drop(PeerViolation(f"it has not said hello within {limits.hello:g} s"))
             elif self._greeted and now - since > limits.message:
@@ -284,6 +260,7 @@ class BrokerFactory(ServerFactory):
         self.outboxes = outboxes
         self.limits = Limits.of(settings, broker.settings)
         self.clock = clock
+        self.max_connections = broker.settings.max_sessions
         self.connections: set[BrokerProtocol] = set()
         self.refusing: set[RefusingProtocol] = set()
         self._unix_peers = 0
@@ -292,8 +269,7 @@ class BrokerFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:  # noqa: ARG002
         """A connection, or one that only says that there are too many."""
-        limit = self.broker.settings.max_sessions
-        if len(self.connections) < limit:
+        if len(self.connections) < self.max_connections:
             return self._made(BrokerProtocol())
         self._refused += 1
         if len(self.refusing) >= MAX_REFUSED:
@@ -325,8 +301,8 @@ class BrokerFactory(ServerFactory):
             refusal.abort()
         if self._refused:
             self.log.warn(
-                "refused {refused} connections: there are {limit} (max_sessions)",
-                refused=self._refused, limit=self.broker.settings.max_sessions,
+                "refused {refused} connections: there are {limit} (max_sessions, or what the system allows)",
+                refused=self._refused, limit=self.max_connections,
             )  # fmt: skip
             self._refused = 0
 
@@ -366,9 +342,8 @@ class RefusingProtocol(Protocol):
         factory, transport = self.factory, self.transport
         assert transport is not None
         self.since = factory.clock.seconds()
-        limit = factory.broker.settings.max_sessions
         error = LimitExceeded(
-            f"there are {limit} connections already (max_sessions); close some, or try again later"
+            f"there are {factory.max_connections} connections already; close some, or try again later"
         )
         factory.refusing.add(self)
         transport.write(encode(Refused(0, type(error).__name__, str(error))))

@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twisted.application.service import Service
 from twisted.internet.defer import (
@@ -31,6 +31,7 @@ from journal.recovery import recover
 from txbroker.broker import folds
 from txbroker.config import Config
 from txbroker.lane import Lane
+from txbroker.protocol import MAX_REFUSED
 from txbroker.serving import Serving
 from txbroker.settings import SECOND
 
@@ -40,8 +41,13 @@ PROGRESS_INTERVAL: Final = 2.0
 JOIN_PATIENCE: Final = 2.0
 """Seconds that each thread gets for ending its work when the process stops."""
 
-SPARE_DESCRIPTORS: Final = 512
-"""File descriptors for the journal, segments and the rest, beside those of connections."""
+SPARE_DESCRIPTORS: Final = 128 + MAX_REFUSED
+"""File descriptors for the journal, goodbyes to refused connections and the rest, beside the open segments."""
+
+LEAST_CONNECTIONS: Final = 16
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted. Twisted's 50 costs a client that finds it full a second."""
 
 
 class Stopped(Exception):
@@ -118,17 +124,18 @@ class TxBrokerService(Service):
     def _serve(self, engine: Engine) -> None:
         self._tune()
         self.serving = Serving(engine, self.config, self._reactor, self.failed)
+        self.serving.factory.max_connections = self._connections_allowed()
         self.serving.start()
         self._listen().addErrback(self._not_listening)
 
     def _not_listening(self, failure: Failure) -> None:
-        self._end("starting failed", failure.value or failure.type())
+        self._end("starting failed", cast(BaseException, failure.value))
 
     @inlineCallbacks
     def _listen(self) -> Generator[Deferred[Any], Any, None]:
         assert self.serving is not None
         for description in self.config.service.listen:
-            endpoint = serverFromString(self._reactor, description)
+            endpoint = serverFromString(self._reactor, with_backlog(description))
             try:
                 port = yield endpoint.listen(self.serving.factory)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
@@ -153,16 +160,23 @@ class TxBrokerService(Service):
         sys.setswitchinterval(self.config.service.switch_interval / SECOND)
         gc.collect()
         gc.freeze()
-        wanted = self.config.broker.max_sessions + SPARE_DESCRIPTORS
+
+    def _connections_allowed(self) -> int:
+        """How many connections there can be without taking the file descriptors of journal and segments."""
+        limit = self.config.broker.max_sessions
+        reserved = self.config.journal.open_files + SPARE_DESCRIPTORS
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = limit + reserved
         if soft < wanted:
-            allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
-            if allowed < wanted:
-                self.log.info(
-                    "the system allows {allowed} open files: fewer connections than {limit} (max_sessions)",
-                    allowed=allowed, limit=self.config.broker.max_sessions,
-                )  # fmt: skip
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            limit = max(soft - reserved, LEAST_CONNECTIONS)
+            self.log.info(
+                "the system allows {files} open files, so there can be {limit} connections at most",
+                files=soft, limit=limit,
+            )  # fmt: skip
+        return limit
 
     # -- failing ---------------------------------------------------------------------------------------
 
@@ -232,3 +246,11 @@ def address(kind: str, port: Any) -> str:
         name = host.host.replace(":", "\\:")
         return f"{kind}:{name}:{host.port}"
     return f"{kind}:{os.fsdecode(getattr(host, 'name', str(host)))}"
+
+
+def with_backlog(description: str) -> str:
+    """The endpoint, with our backlog if it is of a kind that has one and names none."""
+    kind = description.partition(":")[0]
+    if kind in ("tcp", "tcp6", "ssl", "unix") and ":backlog=" not in description:
+        return f"{description}:backlog={BACKLOG}"
+    return description
