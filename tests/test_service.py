@@ -92,11 +92,12 @@ def test_an_idle_connection_does_not_hold_up_stopping(data):
 
 
 def test_a_second_process_on_the_same_directory_is_refused_by_name_and_harms_nothing(data):
-    with twistd_process(data) as first, twistd_process(data) as second:
+    with twistd_process(data) as first:
         port = first.ready()
-        assert second.wait() == 1
-        assert f"locked by process {first.pid}" in second.output
-        assert "txbroker ready" not in second.output
+        with twistd_process(data) as second:
+            assert second.wait() == 1
+            assert f"locked by process {first.pid}" in second.output
+            assert "txbroker ready" not in second.output
         with Peer(port) as peer:
             assert peer.ask(Ping) == Done(peer.correlation)
 

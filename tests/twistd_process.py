@@ -32,13 +32,14 @@ def frames(*values):
 class TwistdProcess:
     """Started at once; what it says is kept in ``lines``."""
 
-    def __init__(self, *options, cwd=None):
+    def __init__(self, *options, cwd=None, descriptors=None):
         self.lines = []
         self.ready_line = ""
         self._said = threading.Condition()
         self._ended = False
+        limited = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors else []
         self._process = subprocess.Popen(
-            [TWISTD, "--nodaemon", "--pidfile=", "txbroker", *map(str, options)],
+            [*limited, TWISTD, "--nodaemon", "--pidfile=", "txbroker", *map(str, options)],
             cwd=cwd,
             text=True,
             stdout=subprocess.PIPE,
@@ -110,9 +111,11 @@ class TwistdProcess:
 
 
 @contextlib.contextmanager
-def twistd_process(data, *options) -> Iterator[TwistdProcess]:
+def twistd_process(data, *options, descriptors=None) -> Iterator[TwistdProcess]:
     """A process on any free port; killed at the end if it still runs."""
-    process = TwistdProcess("--data", data, "--listen", "tcp:0:interface=127.0.0.1", *options)
+    process = TwistdProcess(
+        "--data", data, "--listen", "tcp:0:interface=127.0.0.1", *options, descriptors=descriptors
+    )
     try:
         yield process
     finally:
@@ -133,7 +136,10 @@ class Peer:
         self._answers = []
         self.correlation = 0
         if hello:
-            assert isinstance(self.ask(commands.Hello, commands.MAGIC, [1], "tester"), commands.Welcome)
+            answer = self.ask(commands.Hello, commands.MAGIC, [1], "tester")
+            if not isinstance(answer, commands.Welcome):
+                self.socket.close()
+                pytest.fail(f"instead of a welcome the broker says {answer}")
 
     def __enter__(self):
         return self
