@@ -116,11 +116,13 @@ class OutcomeTable:
         mark = self.session_mark
         if len(self.forgotten_through) > bound:
             mark = min(sorted(self.forgotten_through)[len(self.forgotten_through) - bound], oldest_session)
-        if excess <= 0 and mark == self.session_mark:
-            return None
-        evicted = (n for n, outcome in self.by_number.items() if not outcome.heuristic)
-        numbers = [(n.session, n.serial) for n, _ in zip(evicted, range(excess + bound // 10), strict=False)]
-        return TransactionsForgotten(numbers if excess > 0 else [], max(mark, self.session_mark), at)
+        numbers: list[tuple[int, int]] = []
+        if excess > 0:
+            evicted = (n for n, outcome in self.by_number.items() if not outcome.heuristic)
+            numbers = [(n.session, n.serial) for n, _ in zip(evicted, range(excess + bound // 10), strict=False)]
+        if not numbers and mark <= self.session_mark:
+            return None  # as when all that is over the bound was forced: a record now would be one every tick
+        return TransactionsForgotten(numbers, max(mark, self.session_mark), at)
 
     def forget(self, record: TransactionsForgotten) -> None:
         """Apply the record that :meth:`judge_trim` or an operator made."""
