@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,17 +30,16 @@ class BrokerProcess:
         self.log = log
         self._data = data
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
+        self._ended = False
 
     def start(self) -> float:
         """Start, wait until it takes connections, return how many seconds it took; may raise BrokerFailed."""
         began = time.monotonic()
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+        process = self._started()
         while not self._is_listening():
-            if self._process.poll() is not None:
-                raise BrokerFailed(f"the broker ended with {self._process.returncode}\n{self._end_of_log()}")
+            if process.poll() is not None:
+                raise BrokerFailed(f"the broker ended with {process.returncode}\n{self._end_of_log()}")
             if time.monotonic() - began > READY_WITHIN:
                 raise BrokerFailed(
                     f"the broker is not ready after {READY_WITHIN:.0f} s\n{self._end_of_log()}"
@@ -52,6 +52,12 @@ class BrokerProcess:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
+
+    def kill_for_good(self) -> None:
+        """SIGKILL, and let no thread start it again."""
+        with self._starting:
+            self._ended = True
+            self.kill()
 
     def stop(self) -> None:
         """SIGTERM, and wait for the orderly end. Raises :class:`BrokerFailed` if it is not one."""
@@ -70,6 +76,15 @@ class BrokerProcess:
         """How long the recovery of each start took by the broker's own clock, in seconds, from its log."""
         log = self.log.read_text(errors="replace")
         return [float(seconds) for seconds in re.findall(r"txbroker ready .*\brecovery=([\d.]+)s", log)]
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._starting, self.log.open("ab") as log:
+            if self._ended:
+                raise BrokerFailed("the demo has ended")
+            self._process = subprocess.Popen(
+                self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+            return self._process
 
     def _command(self) -> list[str]:
         twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "-n", "--pidfile="]

@@ -115,7 +115,7 @@ def stopped_at_the_end(broker: BrokerProcess) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        broker.kill()
+        broker.kill_for_good()
         raise
     broker.stop()
 

@@ -30,6 +30,15 @@ def test_it_comes_back_on_the_same_port_after_a_kill(tmp_path):
     assert len(broker.recoveries()) == 2
 
 
+def test_after_the_end_no_thread_that_comes_late_can_start_it_again(tmp_path):
+    broker = BrokerProcess(tmp_path / "data", tmp_path / "log")
+    broker.start()
+    broker.kill_for_good()
+    with pytest.raises(BrokerFailed, match="ended"):
+        broker.start()
+    assert not takes_connections(broker)
+
+
 def test_one_that_cannot_start_says_why_with_the_end_of_its_log(tmp_path):
     (tmp_path / "data").write_text("this is no directory")
     with pytest.raises(BrokerFailed, match=r"the broker ended with [^0][\s\S]*data"):
