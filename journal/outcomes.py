@@ -7,6 +7,7 @@ Scale and Low Latency", 2015).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -119,7 +120,7 @@ class OutcomeTable:
         numbers: list[tuple[int, int]] = []
         if excess > 0:
             evicted = (n for n, outcome in self.by_number.items() if not outcome.heuristic)
-            numbers = [(n.session, n.serial) for n, _ in zip(evicted, range(excess + bound // 10), strict=False)]
+            numbers = [(n.session, n.serial) for n in islice(evicted, excess + bound // 10)]
         if not numbers and mark <= self.session_mark:
             return None  # as when all that is over the bound was forced: a record now would be one every tick
         return TransactionsForgotten(numbers, max(mark, self.session_mark), at)
