@@ -41,8 +41,8 @@ class Sending:
     def send(self, session: Session, command: Send, data: memoryview) -> Sent:  # noqa: ARG002
         """Check the frames and append them; a repeated send is answered as the first time.
 
-        The hot path: 100,000/s. Flat, with everything bound beforehand; 4.6 µs on two cores at 2.1 GHz with
-        the engine's share, of which check_run takes 1.0.
+        The hot path: 100,000/s. Flat, with everything bound beforehand: 4.4 µs a request through
+        ``Broker.received`` with the engine's share, of which ``check_run`` takes 0.9.
         """
         store = self._stores.get(command.partition)
         if store is None:
