@@ -207,7 +207,8 @@ class ScriptedServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()
         for thread in self._threads:

@@ -23,6 +23,7 @@ from txbroker.client.blocking_transaction import Transaction
 from txbroker.client.consuming import ConsumerCore, Start, consumer_options
 from txbroker.client.core import Core
 from txbroker.client.driver import Driver
+from txbroker.client.fork import process_name
 from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
@@ -55,7 +56,9 @@ def connect(
     """
     if when_full not in ("wait", "raise"):
         raise errors.Misuse(f"when_full is {when_full!r}; 'wait' and 'raise' are known; nothing was opened")
-    options = Options(client, producer, timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
+    options = Options(
+        client or process_name(), producer, timeout, reconnect, max_buffered, when_full, linger, batch_bytes
+    )
     connection = Connection(urls.parse(url), options)
     try:
         connection.run(connection.core.opened(time.monotonic() + timeout))

@@ -90,6 +90,7 @@ class Driver:
             with self.lock:
                 if promise.done or not told:
                     self._followers.remove(event)
+                    self._offer()  # the wheel may have been offered to this thread
                     break
                 event.clear()
                 if self._driving:
@@ -100,18 +101,22 @@ class Driver:
             return
         if not promise.done:
             raise TimeoutError
-        if not self._driving:
-            self._hand_over()  # the wheel may have been offered to this thread
 
     def _hand_over(self) -> None:
         with self.lock:
             self._driving = False
             if self._closed:
                 self._close_wake()
-            if self._followers:
-                self._followers[0].set()
-            elif self._unattended():
-                self.attend()
+            self._offer()
+
+    def _offer(self) -> None:
+        """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
+        if self._driving:
+            return
+        if self._followers:
+            self._followers[0].set()
+        elif self._unattended():
+            self.attend()
 
     def attend(self) -> None:
         """Have the background thread drive, for work that nobody waits for. Call it under the lock."""
@@ -152,6 +157,8 @@ class Driver:
         core = self.core
         with self.lock:
             self.check_process()
+            if self._closed and core.fatal is not None:
+                raise core.fatal
             core.tick()
             if core.abort and self._socket is not None:
                 self._drop(core.abort)

@@ -1,4 +1,4 @@
-"""What happens to connections when a process forks: the parent keeps them, the child's are closed for good.
+"""Processes: what a client is called, and that a fork leaves its connections to the parent.
 
 The child closes its copies of the sockets, so that the broker sees the parent's end of a connection when the
 parent closes it, and a use in the child raises :class:`ProcessForked`.
@@ -7,6 +7,8 @@ parent closes it, and a use in the child raises :class:`ProcessForked`.
 from __future__ import annotations
 
 import os
+import socket
+import sys
 import weakref
 from typing import Protocol
 
@@ -26,6 +28,12 @@ _living: weakref.WeakSet[Forkable] = weakref.WeakSet()
 def register(connection: Forkable) -> None:
     """Tell ``connection`` of forks for as long as it lives."""
     _living.add(connection)
+
+
+def process_name() -> str:
+    """What operators see of a client that was given no name: program, host and process."""
+    program = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    return f"{program}@{socket.gethostname()}:{os.getpid()}"[:200]
 
 
 def refusal() -> ProcessForked:

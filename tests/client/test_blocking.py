@@ -1,0 +1,282 @@
+"""The blocking client over real sockets, against a scripted broker."""
+
+import contextlib
+import os
+import threading
+import time
+
+import pytest
+
+import txbroker
+from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from txbroker import errors
+from txbroker.client.results import Durability
+from txbroker.commands import Commit, Refused, Send
+
+
+@pytest.fixture
+def broker():
+    return ScriptedBroker()
+
+
+@pytest.fixture
+def server(broker):
+    server = ScriptedServer(broker)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def connection(server):
+    with txbroker.connect(server.url, timeout=5.0) as connection:
+        yield connection
+
+
+def test_a_receipt_says_where_and_how_durable(connection):
+    assert connection.send("t", b"a") == ("t", 0, 0, Durability.FORCED)
+    assert connection.send("t2", b"b", partition=1)[:3] == ("t2", 1, 0)
+
+
+def test_futures_end_with_receipts_in_order(connection, broker):
+    futures = [connection.send_async("t", b"%d" % number) for number in range(2000)]
+    connection.flush()
+    assert [future.result().offset for future in futures] == list(range(2000))
+    assert broker.values(1) == [b"%d" % number for number in range(2000)]
+
+
+def test_a_message_sent_asynchronously_goes_out_though_nobody_waits(connection, broker):
+    called = threading.Event()
+    connection.send_async("t", b"a").add_done_callback(lambda future: called.set())
+    assert called.wait(5)
+    assert broker.values(1) == [b"a"]
+
+
+def test_a_callback_that_fails_is_logged_and_hurts_nobody(connection, caplog):
+    def fail(future):
+        raise RuntimeError("mine")
+
+    future = connection.send_async("t", b"a")
+    future.add_done_callback(fail)
+    future.result(5)
+    connection.send("t", b"b")
+    deadline = time.monotonic() + 5
+    while "a callback for an answer failed" not in caplog.text and time.monotonic() < deadline:
+        connection.ping()
+    assert "RuntimeError: mine" in caplog.text
+
+
+def test_a_callback_may_use_the_connection(connection, broker):
+    done = threading.Event()
+
+    def again(future):
+        connection.send_async("t", b"b").add_done_callback(lambda _: done.set())
+
+    connection.send_async("t", b"a").add_done_callback(again)
+    assert done.wait(5)
+    assert broker.values(1) == [b"a", b"b"]
+
+
+def test_many_threads_share_a_connection(connection, broker):
+    def work(name):
+        for number in range(100):
+            connection.send("t", b"%d-%d" % (name, number))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    values = broker.values(1)
+    assert len(values) == 800
+    for name in range(8):
+        mine = [value for value in values if value.startswith(b"%d-" % name)]
+        assert mine == [b"%d-%d" % (name, number) for number in range(100)]
+
+
+def test_sends_survive_cut_connections_once_and_in_order(connection, broker, server):
+    futures = []
+    for number in range(3000):
+        futures.append(connection.send_async("t", b"%d" % number))
+        if number % 500 == 250:
+            server.cut()
+    connection.flush()
+    assert broker.values(1) == [b"%d" % number for number in range(3000)]
+    assert [future.result().offset for future in futures] == list(range(3000))
+
+
+def test_a_full_client_waits_or_raises_as_told(broker, server):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+    choices = {"timeout": 0.3, "max_buffered": 1000}
+    with txbroker.connect(server.url, when_full="raise", **choices) as connection:
+        connection.send_async("t", b"x" * 2000)
+        with pytest.raises(errors.BufferFull, match="was not taken"):
+            connection.send_async("t", b"y")
+        with pytest.raises(errors.OutcomeUnknown):
+            connection.flush()
+    with txbroker.connect(server.url, **choices) as connection:
+        connection.send_async("t", b"x" * 2000)
+        begun = time.monotonic()
+        with pytest.raises(errors.BufferFull):
+            connection.send_async("t", b"y")
+        assert time.monotonic() - begun >= 0.29
+        with pytest.raises(errors.OutcomeUnknown):
+            connection.flush()
+
+
+def test_closing_tells_of_a_failure_that_nobody_looked_at(broker, server):
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "InvalidFrame", "no") if type(request) is Send else None
+    )
+    connection = txbroker.connect(server.url)
+    connection.send_async("t", b"a")
+    with pytest.raises(errors.InvalidFrame):
+        connection.close()
+    connection.close()
+
+
+def test_closing_with_an_answer_out_ends_the_future_as_unknown(broker, server):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+    connection = txbroker.connect(server.url)
+    future = connection.send_async("t", b"a")
+    connection.close(timeout=0.1)
+    with pytest.raises(errors.OutcomeUnknown):
+        future.result()
+
+
+def test_a_closed_connection_says_so(server):
+    connection = txbroker.connect(server.url)
+    connection.close()
+    for call in (connection.ping, lambda: connection.send("t", b"a"), connection.topics):
+        with pytest.raises(errors.ConnectionClosed):
+            call()
+
+
+def test_closing_wakes_a_thread_that_reads(server):
+    connection = txbroker.connect(server.url)
+    ended = threading.Event()
+
+    def read():
+        with contextlib.suppress(errors.TxBrokerError):
+            list(connection.consume("t", start="latest"))
+        ended.set()
+
+    threading.Thread(target=read).start()
+    connection.ping()
+    connection.close()
+    assert ended.wait(5)
+
+
+def test_no_broker_is_said_in_time(server):
+    server.close()
+    begun = time.monotonic()
+    with pytest.raises(errors.ConnectionUnavailable, match="cannot connect"):
+        txbroker.connect(server.url, timeout=0.3)
+    assert time.monotonic() - begun < 3
+
+
+class TestTransactions:
+    def test_the_end_of_the_block_commits(self, connection, broker):
+        with connection.transaction() as tx:
+            assert tx.send("t", b"a").offset is None
+            tx.send("t2", b"b", partition=0)
+            assert broker.values(1) == []
+        assert (broker.values(1), broker.values(2)) == ([b"a"], [b"b"])
+
+    def test_an_exception_rolls_back_and_goes_on(self, connection, broker):
+        def work():
+            with connection.transaction() as tx:
+                tx.send("t", b"a")
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            work()
+        assert broker.values(1) == []
+
+    def test_a_refused_commit_is_raised(self, connection, broker):
+        broker.before = lambda request, data: (
+            Refused(request.correlation, "ContentMismatch", "count") if type(request) is Commit else None
+        )
+        with pytest.raises(errors.ContentMismatch), connection.transaction() as tx:
+            tx.send("t", b"a")
+
+    def test_the_two_phases_of_pep_249(self, connection, broker):
+        xid = connection.xid(1, "day-1", b"flights")
+        connection.tpc_begin(xid)
+        assert connection.send("t", b"a").durability is Durability.STAGED
+        connection.tpc_prepare()
+        assert broker.values(1) == []
+        with pytest.raises(connection.ProgrammingError):
+            connection.send("t", b"b")
+        with pytest.raises(connection.ProgrammingError):
+            connection.commit()
+        connection.tpc_commit()
+        assert broker.values(1) == [b"a"]
+        assert connection.send("t", b"c").offset == 1
+
+    def test_another_threads_message_does_not_slip_into_a_two_phase_transaction(self, connection, broker):
+        connection.tpc_begin(connection.xid(1, "g", "b"))
+        caught = []
+
+        def work():
+            try:
+                connection.send("t", b"a")
+            except errors.Misuse as error:
+                caught.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(5)
+        assert caught
+        with pytest.raises(errors.Misuse):
+            connection.send_async("t", b"a")
+        connection.tpc_rollback()
+
+
+class TestConsuming:
+    def test_a_consumer_hands_out_messages_and_commits_behind_them(self, connection, broker):
+        for number in range(10):
+            connection.send("t", b"%d" % number, key=b"k", headers={"h": b"v"}, timestamp=number)
+        seen = []
+        for message in connection.consume("t", "g"):
+            seen.append(message)
+            if message.offset == 3:
+                connection.commit_offsets()
+                break
+        assert seen[3] == txbroker.Message("t", 0, 3, 3, b"k", b"3", {"h": b"v"})
+        assert broker.offsets == {1: 4}
+
+    def test_polling_gives_what_there_is_or_nothing_in_time(self, connection):
+        connection.send("t", b"a")
+        consumer = connection.consume("t")
+        assert [message.value for message in consumer.poll(5.0)] == [b"a"]
+        assert consumer.poll(0.05) == []
+
+    def test_offsets_join_a_transaction(self, connection, broker):
+        connection.send("t", b"a")
+        consumer = connection.consume("t", "g")
+        consumer.poll(5.0)
+        with connection.transaction() as tx:
+            tx.commit_offsets(consumer)
+        assert [type(request).__name__ for request in broker.requests[-2:]] == ["AddOffsets", "Commit"]
+
+
+def test_a_forked_child_is_refused_and_the_parents_connection_lives(connection, broker):
+    connection.send_async("t", b"a")
+    connection.flush()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        word = b"used"
+        try:
+            connection.send("t", b"from the child")
+        except errors.ProcessForked:
+            word = b"refused"
+        finally:
+            os.write(write_end, word)
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
+        assert pipe.read() == b"refused"
+    connection.send("t", b"b")
+    assert broker.values(1) == [b"a", b"b"]

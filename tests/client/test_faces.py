@@ -1,0 +1,145 @@
+"""The Twisted and the asyncio face: the same words as the blocking client's, over the same core."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from txbroker import errors
+from txbroker.client import asyncio as asyncio_face
+from txbroker.client import blocking
+from txbroker.client import twisted as twisted_face
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def broker():
+    return ScriptedBroker()
+
+
+@pytest.fixture
+def server(broker):
+    server = ScriptedServer(broker)
+    yield server
+    server.close()
+
+
+def names(kind):
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("face", [asyncio_face, twisted_face])
+def test_a_face_has_every_name_of_the_blocking_client(face):
+    only_blocking = {"commit", "rollback", "run"}  # PEP 249's refusals, and the blocking client's own way
+    assert names(blocking.Connection) - only_blocking <= names(face.Connection)
+    assert names(blocking.Transaction) <= names(face.Transaction)
+    assert names(blocking.Consumer) - {"closed"} <= names(face.Consumer)
+
+
+async def through_everything(face, url):
+    async with await face.connect(url, timeout=5.0) as connection:
+        receipts = await asyncio.gather(*[connection.send("t", b"%d" % number) for number in range(500)])
+        assert [receipt.offset for receipt in receipts] == list(range(500))
+        async with connection.transaction() as tx:
+            await tx.send("t", b"tx")
+        connection.tpc_begin(connection.xid(1, "g", "b"))
+        await connection.send("t", b"2pc")
+        await connection.tpc_prepare()
+        await connection.tpc_commit()
+        seen = []
+        async for message in connection.consume("t", "g", follow=False):
+            seen.append(message.value)
+        await connection.commit_offsets()
+        consumer = connection.consume("t", start="latest")
+        assert await consumer.poll(0.05) == []
+        with pytest.raises(errors.UnknownTopic):
+            await connection.send("nope", b"x")
+    return seen
+
+
+def test_asyncio_goes_through_everything(broker, server):
+    seen = asyncio.run(through_everything(asyncio_face, server.url))
+    assert seen == [*(b"%d" % number for number in range(500)), b"tx", b"2pc"]
+    assert broker.offsets == {1: 502}
+
+
+def test_asyncio_survives_cut_connections(broker, server):
+    async def work():
+        async with await asyncio_face.connect(server.url) as connection:
+            sends = []
+            for number in range(600):
+                sends.append(connection.send("t", b"%d" % number))
+                if number % 100 == 50:
+                    await asyncio.sleep(0)
+                    server.cut()
+            await asyncio.gather(*sends)
+
+    asyncio.run(work())
+    assert broker.values(1) == [b"%d" % number for number in range(600)]
+
+
+def test_asyncio_says_in_time_that_there_is_no_broker(server):
+    server.close()
+    with pytest.raises(errors.ConnectionUnavailable):
+        asyncio.run(asyncio_face.connect(server.url, timeout=0.3))
+
+
+TWISTED = """
+import sys
+from twisted.internet.defer import ensureDeferred, gatherResults
+from twisted.internet.task import react
+from txbroker import errors
+from txbroker.client import twisted as face
+
+async def main(reactor):
+    connection = await face.connect(sys.argv[1], reactor=reactor, timeout=5.0)
+    receipts = await gatherResults([connection.send("t", b"%d" % n) for n in range(500)])
+    assert [receipt.offset for receipt in receipts] == list(range(500))
+    async with connection.transaction() as tx:
+        await tx.send("t", b"tx")
+    connection.tpc_begin(connection.xid(1, "g", "b"))
+    await connection.send("t", b"2pc")
+    await connection.tpc_prepare()
+    await connection.tpc_commit()
+    seen = []
+    async for message in connection.consume("t", "g", follow=False):
+        seen.append(message.value)
+    await connection.commit_offsets()
+    try:
+        await connection.send("nope", b"x")
+    except errors.UnknownTopic:
+        print("refused")
+    await connection.close()
+    assert len(seen) == 502, seen[:3]
+    print("done")
+
+react(lambda reactor: ensureDeferred(main(reactor)))
+"""
+
+
+def test_twisted_goes_through_everything(broker, server, tmp_path):
+    script = tmp_path / "through.py"
+    script.write_text(TWISTED)
+    ran = subprocess.run(
+        [sys.executable, str(script), server.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ran.stdout.split() == ["refused", "done"], ran.stderr
+    assert broker.offsets == {1: 502}
+
+
+def test_importing_the_package_loads_neither_twisted_nor_a_client():
+    code = "import sys, txbroker; print([n for n in sys.modules if n.startswith(('twisted', 'txbroker.client'))])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_the_blocking_client_does_not_load_twisted():
+    code = "import sys, txbroker.client.blocking; print([n for n in sys.modules if n.startswith('twisted')])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,0 +1,112 @@
+"""The clients against a real broker that dies by SIGKILL."""
+
+import random
+
+import pytest
+
+import txbroker
+from tests.broker_process import BrokerProcess
+from txbroker import State, errors
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker
+
+
+def test_everything_the_readme_shows(broker):
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("orders", partitions=4)
+        connection.create_topic("payments")
+        receipt = connection.send("orders", b"a", key=b"42", headers={"kind": b"new"})
+        assert receipt.offset == 0
+        futures = [connection.send_async("orders", b"%d" % number) for number in range(1000)]
+        connection.flush()
+        assert all(future.done() for future in futures)
+        with connection.transaction() as tx:
+            tx.send("orders", b"b")
+            tx.send("payments", b"c")
+        xid = connection.xid(1, "day-2013-01-01", "flights")
+        connection.tpc_begin(xid)
+        connection.send("payments", b"d")
+        connection.tpc_prepare()
+        assert connection.tpc_recover() == [xid]
+        connection.tpc_commit()
+        assert [message.value for message in connection.read("payments", 0, 0)] == [b"c", b"d"]
+        for count, message in enumerate(connection.consume("orders", group="billing"), 1):
+            assert message.topic == "orders"
+            if count == 1002:
+                connection.commit_offsets()
+                break
+        assert sum(position.offset or 0 for position in connection.group_offsets("billing")) == 1002
+        assert connection.status()
+        with pytest.raises(errors.TopicExists):
+            connection.create_topic("orders")
+
+
+def test_sends_in_flight_over_kills_are_stored_once_and_in_order(broker):
+    chance = random.Random(7)
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("t")
+        futures = []
+        for _ in range(3):
+            for _ in range(chance.randrange(2000, 6000)):
+                futures.append(connection.send_async("t", b"%d" % len(futures)))
+            broker.kill()
+            futures.append(connection.send_async("t", b"%d" % len(futures)))
+            broker.start()
+        connection.flush(60)
+        values = [message.value for message in connection.consume("t", follow=False)]
+        assert values == [b"%d" % number for number in range(len(futures))]
+        assert [future.result().offset for future in futures] == list(range(len(futures)))
+
+
+def test_a_prepared_transaction_survives_a_kill_and_an_open_one_does_not(broker):
+    with txbroker.connect(broker.address) as connection, txbroker.connect(broker.address) as other:
+        connection.create_topic("t")
+        connection.tpc_begin(connection.xid(1, "kept", ""))
+        connection.send("t", b"kept")
+        connection.tpc_prepare()
+        open_one = other.transaction()
+        open_one.send("t", b"x" * 100_000)
+        broker.kill()
+        broker.start()
+        other.ping()
+        with pytest.raises(errors.TransactionRolledBack):
+            open_one.commit()
+        connection.tpc_commit()
+        assert [message.value for message in connection.consume("t", follow=False)] == [b"kept"]
+
+
+def test_another_client_finishes_what_a_dead_one_prepared(broker):
+    connection = txbroker.connect(broker.address)
+    connection.create_topic("t")
+    xid = connection.xid(1, "orphan", "b")
+    connection.tpc_begin(xid)
+    connection.send("t", b"a")
+    connection.tpc_prepare()
+    connection.close()
+    with txbroker.connect(broker.address) as other:
+        (info,) = other.transactions([State.PREPARED])
+        assert info.xid == xid
+        shown = other.show_transaction(f"{info.session}-{info.serial}")
+        assert [message.value for message in shown.messages] == [b"a"]
+        other.tpc_commit(xid)
+        assert other.outcome(xid).state is State.COMMITTED
+        assert [message.value for message in other.consume("t", follow=False)] == [b"a"]
+
+
+def test_a_named_producer_fences_the_one_before(broker):
+    first = txbroker.connect(broker.address, producer="p")
+    first.create_topic("t")
+    first.send("t", b"1")
+    with txbroker.connect(broker.address, producer="p") as second:
+        second.send("t", b"2")
+        with pytest.raises(errors.ProducerFenced):
+            first.send("t", b"3")
+        second.send("t", b"4")
+        assert [message.value for message in second.read("t", 0, 0)] == [b"1", b"2", b"4"]
+    first.close()

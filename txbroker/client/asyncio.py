@@ -1,0 +1,374 @@
+"""The client for asyncio: every call gives a ``Future``. Same names as the blocking client's."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from journal.transaction import State, TransactionNumber, Xid
+from txbroker.client import url as urls
+from txbroker.client.consuming import ConsumerCore
+from txbroker.client.operations import Which
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
+from txbroker.client.retry import Options
+from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.waking import LoopConnection, LoopConsumer
+from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
+
+T = TypeVar("T")
+
+
+async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
+    """Connect; ``choices`` are the fields of :class:`Options`. Raises as ``txbroker.connect`` does."""
+    options = Options(**choices)
+    connection = Connection(urls.parse(url), options, asyncio.get_running_loop())
+    try:
+        await connection._run(connection.core.opened(time.monotonic() + options.timeout))
+    except BaseException:
+        await connection.close(0.0)
+        raise
+    return connection
+
+
+class Connection(LoopConnection):
+    """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
+
+    For the loop's thread. Each call is made when it is called, awaited or not; cancelling one only stops the
+    waiting. ``consume`` gives an ``async for``.
+    """
+
+    def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(options)
+        self._address = address
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def _connect(self) -> None:
+        self._opening = self._loop.create_task(self._open())
+
+    async def _open(self) -> None:
+        address, loop = self._address, self._loop
+        try:
+            async with asyncio.timeout(self.core.options.timeout):
+                if address.kind == "unix":
+                    await loop.create_unix_connection(lambda: _Protocol(self), address.path)
+                else:
+                    tls = (
+                        ssl.create_default_context(cafile=address.ca or None)
+                        if address.kind == "tls"
+                        else None
+                    )
+                    await loop.create_connection(lambda: _Protocol(self), address.host, address.port, ssl=tls)
+        except (OSError, TimeoutError) as error:
+            self._lost(f"cannot connect: {error}")
+
+    def _take(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        if self.core.fatal is not None:
+            self._drop()
+            return
+        self._made()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _drop(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        if self.core.fatal is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._opening is not None:
+                self._opening.cancel()
+
+    def _set_alarm(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self.core.fatal else self._loop.call_later(seconds, self._woken)
+
+    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
+        """Run an operation of the core; a asyncio.Future for its end."""
+        if self.is_forked:
+            operation.close()
+            self._check_process()
+        promise = start(operation)
+        self._settle()
+        return _future(promise, self._loop)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition."""
+        return self._run(self._send(topic, value, key, headers, partition, timestamp))
+
+    send_async = send
+
+    def flush(self) -> asyncio.Future[None]:
+        """Wait until all messages sent so far are answered; fails with the first failure among them."""
+        return self._run(self._producer.flush())
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A one-phase transaction; ``async with`` commits at its end, rolls back on an exception."""
+        return Transaction(self, self._transaction())
+
+    def tpc_prepare(self) -> asyncio.Future[None]:
+        """PEP 249: the first phase."""
+        return self._run(self._two_phase.prepare())
+
+    def tpc_commit(self, xid: Xid | None = None) -> asyncio.Future[None]:
+        """PEP 249: the second phase, or both in one; with ``xid`` a recovered transaction."""
+        return self._run(self._two_phase.commit(xid))
+
+    def tpc_rollback(self, xid: Xid | None = None) -> asyncio.Future[None]:
+        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
+        return self._run(self._two_phase.rollback(xid))
+
+    def tpc_recover(self) -> asyncio.Future[list[Xid]]:
+        """PEP 249: the prepared transactions, of any session."""
+        return self._run(self._two_phase.recover())
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
+        """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
+        return Consumer(self, self._consumer(topics, group, choices))
+
+    def commit_offsets(self) -> asyncio.Future[None]:
+        """Commit the positions after what this connection's newest consumer has handed out."""
+        return self._run(self._commit_offsets())
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
+    ) -> asyncio.Future[list[Message]]:
+        """Read once from ``offset`` on, waiting up to ``max_wait`` seconds for a first message."""
+        return self._run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
+
+    # -- topics and groups -------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, partitions: int = 1, **settings: int | None
+    ) -> asyncio.Future[TopicInfo]:
+        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists."""
+        return self._run(self._operations.create_topic(name, partitions, settings))
+
+    def delete_topic(self, name: str) -> asyncio.Future[None]:
+        """Delete a topic with its messages; fails with UnknownTopic."""
+        return self._run(self._operations.delete_topic(name))
+
+    def topics(self, names: Iterable[str] | None = None) -> asyncio.Future[list[TopicInfo]]:
+        """Describe topics, sorted by name; unknown ones are left out."""
+        return self._run(self._operations.topics(names))
+
+    def offsets_for_time(self, topic: str, time: datetime | int) -> asyncio.Future[dict[int, int]]:
+        """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
+        return self._run(self._operations.offsets_for_time(topic, time))
+
+    def groups(self) -> asyncio.Future[list[GroupInfo]]:
+        """All consumer groups with their positions and lags."""
+        return self._run(self._operations.groups())
+
+    def group_offsets(self, group: str) -> asyncio.Future[list[GroupPosition]]:
+        """A group's positions, sorted by topic and partition."""
+        return self._run(self._operations.group_offsets(group))
+
+    def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> asyncio.Future[None]:
+        """Move a group to other positions: offset by partition."""
+        return self._run(self._operations.set_offsets(group, topic, offsets))
+
+    def delete_group(self, group: str) -> asyncio.Future[None]:
+        """Forget a group and its positions."""
+        return self._run(self._operations.delete_group(group))
+
+    # -- for operators -----------------------------------------------------------------------------
+
+    def transactions(self, states: Iterable[State] = ()) -> asyncio.Future[list[TransactionInfo]]:
+        """All transactions in these states; none given: the undecided ones."""
+        return self._run(self._operations.transactions(states))
+
+    def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> asyncio.Future[TransactionDetails]:
+        """A transaction, by number ("12-3") or xid, with its first messages."""
+        return self._run(self._operations.show_transaction(which, max_bytes))
+
+    def commit_transaction(self, which: Which, by: str, why: str) -> asyncio.Future[None]:
+        """Force a prepared transaction to commit: a heuristic outcome, kept with who and why."""
+        return self._run(self._operations.commit_transaction(which, by, why))
+
+    def rollback_transaction(self, which: Which, by: str, why: str) -> asyncio.Future[None]:
+        """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
+        return self._run(self._operations.rollback_transaction(which, by, why))
+
+    def forget_transaction(self, which: Which, by: str) -> asyncio.Future[None]:
+        """Forget a decided transaction's outcome."""
+        return self._run(self._operations.forget_transaction(which, by))
+
+    def outcome(self, which: Which) -> asyncio.Future[Outcome]:
+        """How a transaction ended, or its state."""
+        return self._run(self._operations.outcome(which))
+
+    def status(self) -> asyncio.Future[dict[str, int | float | str]]:
+        """The broker's counters and gauges by name."""
+        return self._run(self._operations.status())
+
+    def ping(self) -> asyncio.Future[None]:
+        """Ends once the broker has answered."""
+        return self._run(self.core.ping())
+
+    def close(self, timeout: float | None = None) -> asyncio.Future[None]:
+        """Wait up to ``timeout`` seconds for unanswered sends, then close; the rest ends OutcomeUnknown."""
+        return self._run(self._end(timeout))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Consumer(LoopConsumer):
+    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+
+    def __init__(self, connection: Connection, core: ConsumerCore) -> None:
+        super().__init__(core)
+        self._connection = connection
+
+    def poll(self, timeout: float = 0.0) -> asyncio.Future[list[Message]]:
+        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        return self._connection._run(self._poll(timeout, self._connection.core))
+
+    def commit_offsets(self) -> asyncio.Future[None]:
+        """Commit the positions after the messages handed out so far; ends once forced."""
+        return self._connection._run(self._core.commit_offsets())
+
+    def close(self) -> None:
+        """Stop reading; commits nothing."""
+        self._core.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = self._pop()  # most are here: no turn of the loop for them
+        if message is None:
+            message = await self._connection._run(self._next())
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+class Transaction:
+    """All or nothing over topics and partitions; see the blocking client's."""
+
+    def __init__(self, connection: Connection, core: TransactionCore) -> None:
+        self._connection = connection
+        self._core = core
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once something was sent."""
+        return self._core.number
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is."""
+        return self._core.stage
+
+    @property
+    def runs(self) -> list[Run]:
+        """After the commit: where the messages of each partition begin."""
+        return self._core.runs
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> asyncio.Future[Receipt]:
+        """Add a message; the receipt has no offset yet."""
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+
+    def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
+        """Add the positions after what ``consumer`` has handed out so far."""
+        return self._connection._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+
+    def commit(self) -> asyncio.Future[None]:
+        """Commit in one phase; ends once forced and visible. Fails as the blocking client's does."""
+        return self._connection._run(self._core.commit())
+
+    def rollback(self) -> asyncio.Future[None]:
+        """Roll back; also after a failed commit."""
+        return self._connection._run(self._core.rollback())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.commit()
+        elif self.stage is Stage.OPEN:
+            await self.rollback()
+
+
+class _Protocol(asyncio.Protocol):
+    """Passes on what happens to the transport."""
+
+    def __init__(self, owner: Connection) -> None:
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._owner._take(cast(asyncio.Transport, transport))
+
+    def data_received(self, data: bytes) -> None:
+        self._owner._received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._owner._transport = None
+        self._owner._lost(str(error or "the broker closed the connection"))
+
+    def pause_writing(self) -> None:
+        self._owner._flow(False)
+
+    def resume_writing(self) -> None:
+        self._owner._flow(True)
+
+
+def _future(promise: Promise[T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settled() -> None:
+        if future.cancelled():
+            return
+        if promise.error is not None:
+            future.set_exception(promise.error)
+        else:
+            future.set_result(promise.result())
+
+    promise.then(settled)
+    return future

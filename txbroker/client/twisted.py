@@ -1,0 +1,385 @@
+"""The client for Twisted: every call gives a ``Deferred``. Same names as the blocking client's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from journal.transaction import State, TransactionNumber, Xid
+from txbroker import errors
+from txbroker.client import url as urls
+from txbroker.client.consuming import ConsumerCore
+from txbroker.client.operations import Which
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
+from txbroker.client.retry import Options
+from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.waking import LoopConnection, LoopConsumer
+from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
+
+T = TypeVar("T")
+
+
+def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> Deferred[Connection]:
+    """Connect; ``choices`` are the fields of :class:`Options`. Fails as ``txbroker.connect`` does."""
+    if reactor is None:
+        from twisted.internet import reactor
+    options = Options(**choices)
+    connection = Connection(urls.parse(url), options, reactor)
+
+    async def opened() -> Connection:
+        try:
+            await connection.core.opened(time.monotonic() + options.timeout)
+        except errors.TxBrokerError:
+            await connection._end(0.0)
+            raise
+        return connection
+
+    return connection._run(opened())
+
+
+class Connection(LoopConnection):
+    """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
+
+    For the reactor's thread. Each call is made when it is called, its ``Deferred`` fires when it is answered;
+    cancelling one only stops the waiting. ``consume`` gives an ``async for``.
+    """
+
+    def __init__(self, address: urls.Address, options: Options, reactor: Any) -> None:
+        super().__init__(options)
+        self._reactor = reactor
+        self._endpoint = endpoint(reactor, address, options.timeout)
+        self._protocol: _Protocol | None = None
+        self._call: IDelayedCall | None = None
+
+    def _connect(self) -> None:
+        connecting = self._endpoint.connect(Factory.forProtocol(_Protocol))
+        connecting.addCallbacks(self._take, lambda failure: self._lost(f"cannot connect: {failure.value}"))
+
+    def _take(self, protocol: _Protocol) -> None:
+        protocol.owner = self
+        self._protocol = protocol
+        if self.core.fatal is not None:
+            self._drop()
+            return
+        protocol.transport.registerProducer(protocol, True)
+        self._made()
+
+    def _write(self, data: bytes) -> None:
+        if self._protocol is not None:
+            self._protocol.transport.write(data)
+
+    def _drop(self) -> None:
+        if self._protocol is not None:
+            self._protocol.transport.abortConnection()
+        if self.core.fatal is not None and self._call is not None and self._call.active():
+            self._call.cancel()
+
+    def _set_alarm(self, seconds: float) -> None:
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None if self.core.fatal else self._reactor.callLater(seconds, self._woken)
+
+    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> Deferred[T]:
+        """Run an operation of the core; a Deferred for its end."""
+        if self.is_forked:
+            operation.close()
+            self._check_process()
+        promise = start(operation)
+        self._settle()
+        return _deferred(promise)
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Deferred[Receipt]:
+        """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition."""
+        return self._run(self._send(topic, value, key, headers, partition, timestamp))
+
+    send_async = send
+
+    def flush(self) -> Deferred[None]:
+        """Wait until all messages sent so far are answered; fails with the first failure among them."""
+        return self._run(self._producer.flush())
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """A one-phase transaction; ``async with`` commits at its end, rolls back on an exception."""
+        return Transaction(self, self._transaction())
+
+    def tpc_prepare(self) -> Deferred[None]:
+        """PEP 249: the first phase."""
+        return self._run(self._two_phase.prepare())
+
+    def tpc_commit(self, xid: Xid | None = None) -> Deferred[None]:
+        """PEP 249: the second phase, or both in one; with ``xid`` a recovered transaction."""
+        return self._run(self._two_phase.commit(xid))
+
+    def tpc_rollback(self, xid: Xid | None = None) -> Deferred[None]:
+        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
+        return self._run(self._two_phase.rollback(xid))
+
+    def tpc_recover(self) -> Deferred[list[Xid]]:
+        """PEP 249: the prepared transactions, of any session."""
+        return self._run(self._two_phase.recover())
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
+        """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
+        return Consumer(self, self._consumer(topics, group, choices))
+
+    def commit_offsets(self) -> Deferred[None]:
+        """Commit the positions after what this connection's newest consumer has handed out."""
+        return self._run(self._commit_offsets())
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
+    ) -> Deferred[list[Message]]:
+        """Read once from ``offset`` on, waiting up to ``max_wait`` seconds for a first message."""
+        return self._run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
+
+    # -- topics and groups -------------------------------------------------------------------------
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: int | None) -> Deferred[TopicInfo]:
+        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists."""
+        return self._run(self._operations.create_topic(name, partitions, settings))
+
+    def delete_topic(self, name: str) -> Deferred[None]:
+        """Delete a topic with its messages; fails with UnknownTopic."""
+        return self._run(self._operations.delete_topic(name))
+
+    def topics(self, names: Iterable[str] | None = None) -> Deferred[list[TopicInfo]]:
+        """Describe topics, sorted by name; unknown ones are left out."""
+        return self._run(self._operations.topics(names))
+
+    def offsets_for_time(self, topic: str, time: datetime | int) -> Deferred[dict[int, int]]:
+        """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
+        return self._run(self._operations.offsets_for_time(topic, time))
+
+    def groups(self) -> Deferred[list[GroupInfo]]:
+        """All consumer groups with their positions and lags."""
+        return self._run(self._operations.groups())
+
+    def group_offsets(self, group: str) -> Deferred[list[GroupPosition]]:
+        """A group's positions, sorted by topic and partition."""
+        return self._run(self._operations.group_offsets(group))
+
+    def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> Deferred[None]:
+        """Move a group to other positions: offset by partition."""
+        return self._run(self._operations.set_offsets(group, topic, offsets))
+
+    def delete_group(self, group: str) -> Deferred[None]:
+        """Forget a group and its positions."""
+        return self._run(self._operations.delete_group(group))
+
+    # -- for operators -----------------------------------------------------------------------------
+
+    def transactions(self, states: Iterable[State] = ()) -> Deferred[list[TransactionInfo]]:
+        """All transactions in these states; none given: the undecided ones."""
+        return self._run(self._operations.transactions(states))
+
+    def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> Deferred[TransactionDetails]:
+        """A transaction, by number ("12-3") or xid, with its first messages."""
+        return self._run(self._operations.show_transaction(which, max_bytes))
+
+    def commit_transaction(self, which: Which, by: str, why: str) -> Deferred[None]:
+        """Force a prepared transaction to commit: a heuristic outcome, kept with who and why."""
+        return self._run(self._operations.commit_transaction(which, by, why))
+
+    def rollback_transaction(self, which: Which, by: str, why: str) -> Deferred[None]:
+        """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
+        return self._run(self._operations.rollback_transaction(which, by, why))
+
+    def forget_transaction(self, which: Which, by: str) -> Deferred[None]:
+        """Forget a decided transaction's outcome."""
+        return self._run(self._operations.forget_transaction(which, by))
+
+    def outcome(self, which: Which) -> Deferred[Outcome]:
+        """How a transaction ended, or its state."""
+        return self._run(self._operations.outcome(which))
+
+    def status(self) -> Deferred[dict[str, int | float | str]]:
+        """The broker's counters and gauges by name."""
+        return self._run(self._operations.status())
+
+    def ping(self) -> Deferred[None]:
+        """Ends once the broker has answered."""
+        return self._run(self.core.ping())
+
+    def close(self, timeout: float | None = None) -> Deferred[None]:
+        """Wait up to ``timeout`` seconds for unanswered sends, then close; the rest ends OutcomeUnknown."""
+        return self._run(self._end(timeout))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Consumer(LoopConsumer):
+    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+
+    def __init__(self, connection: Connection, core: ConsumerCore) -> None:
+        super().__init__(core)
+        self._connection = connection
+
+    def poll(self, timeout: float = 0.0) -> Deferred[list[Message]]:
+        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        return self._connection._run(self._poll(timeout, self._connection.core))
+
+    def commit_offsets(self) -> Deferred[None]:
+        """Commit the positions after the messages handed out so far; ends once forced."""
+        return self._connection._run(self._core.commit_offsets())
+
+    def close(self) -> None:
+        """Stop reading; commits nothing."""
+        self._core.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = self._pop()  # most are here: no turn of the loop for them
+        if message is None:
+            message = await self._connection._run(self._next())
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+
+class Transaction:
+    """All or nothing over topics and partitions; see the blocking client's."""
+
+    def __init__(self, connection: Connection, core: TransactionCore) -> None:
+        self._connection = connection
+        self._core = core
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once something was sent."""
+        return self._core.number
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is."""
+        return self._core.stage
+
+    @property
+    def runs(self) -> list[Run]:
+        """After the commit: where the messages of each partition begin."""
+        return self._core.runs
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Deferred[Receipt]:
+        """Add a message; the receipt has no offset yet."""
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+
+    def commit_offsets(self, consumer: LoopConsumer) -> Deferred[None]:
+        """Add the positions after what ``consumer`` has handed out so far."""
+        return self._connection._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+
+    def commit(self) -> Deferred[None]:
+        """Commit in one phase; ends once forced and visible. Fails as the blocking client's does."""
+        return self._connection._run(self._core.commit())
+
+    def rollback(self) -> Deferred[None]:
+        """Roll back; also after a failed commit."""
+        return self._connection._run(self._core.rollback())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.commit()
+        elif self.stage is Stage.OPEN:
+            await self.rollback()
+
+
+class _Protocol(Protocol):
+    """Passes on what happens to the transport."""
+
+    owner: Connection | None = None
+    transport: Any
+
+    def dataReceived(self, data: bytes) -> None:
+        if self.owner is not None:
+            self.owner._received(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.owner is not None:
+            self.owner._protocol = None
+            self.owner._lost(str(reason.value))
+
+    def pauseProducing(self) -> None:
+        if self.owner is not None:
+            self.owner._flow(False)
+
+    def resumeProducing(self) -> None:
+        if self.owner is not None:
+            self.owner._flow(True)
+
+    def stopProducing(self) -> None:
+        pass
+
+
+def endpoint(reactor: Any, address: urls.Address, timeout: float) -> IStreamClientEndpoint:
+    """The Twisted endpoint of an address."""
+    if address.kind == "unix":
+        return UNIXClientEndpoint(reactor, address.path, timeout)
+    tcp = HostnameEndpoint(reactor, address.host, address.port, timeout)
+    if address.kind == "tcp":
+        return tcp
+    from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
+    from twisted.protocols.tls import TLSMemoryBIOFactory  # noqa: F401 - fails clearly without pyOpenSSL
+
+    root = None
+    if address.ca:
+        with open(address.ca, "rb") as file:
+            root = trustRootFromCertificates([Certificate.loadPEM(file.read())])
+    return wrapClientTLS(optionsForClientTLS(address.host, trustRoot=root), tcp)
+
+
+def _deferred(promise: Promise[T]) -> Deferred[T]:
+    deferred: Deferred[T] = Deferred()
+
+    def settled() -> None:
+        if promise.error is not None:
+            deferred.errback(promise.error)
+        else:
+            deferred.callback(promise.result())
+
+    promise.then(settled)
+    return deferred

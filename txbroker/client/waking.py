@@ -1,0 +1,255 @@
+"""What the two faces on an event loop share: a core whose output, alarms and callbacks the loop sees to."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from journal.record import PartitionOffset
+from journal.transaction import Xid
+from txbroker import errors
+from txbroker.client import fork
+from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
+from txbroker.client.core import Core
+from txbroker.client.operations import Operations
+from txbroker.client.producing import Producer
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import Durability, Message, Receipt
+from txbroker.client.retry import Options
+from txbroker.client.transactions import Serials, Transaction
+from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+
+
+class LoopConnection(Exceptions, ABC):
+    """A core on an event loop. A face connects, writes, sets alarms and tells of bytes and losses."""
+
+    def __init__(self, options: Options) -> None:
+        named = options._replace(client=options.client or fork.process_name())
+        self.core = Core(named, time.monotonic, random.random)
+        self._producer = Producer(self.core)
+        self._serials = Serials(self.core)
+        self._operations = Operations(self.core)
+        self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
+        self._newest: ConsumerCore | None = None
+        self._alarm_at = math.inf
+        self._connected = False
+        self._may_write = True
+        self._settling = False
+        self.is_forked = False
+        fork.register(self)
+
+    # -- the face's part ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None:
+        """Give bytes to the transport."""
+
+    @abstractmethod
+    def _drop(self) -> None:
+        """Drop the transport at once; tell :meth:`_lost` later."""
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Begin to connect; tell :meth:`_made` or :meth:`_lost` later."""
+
+    @abstractmethod
+    def _set_alarm(self, seconds: float) -> None:
+        """Call :meth:`_woken` after so many seconds, instead of at any earlier alarm."""
+
+    def forked(self) -> None:
+        """In a child: the connection belongs to the parent."""
+        self.is_forked = True
+
+    # -- what it shares ----------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """After anything happened: write, connect, set the alarm, call back."""
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            core = self.core
+            if core.abort and self._connected:
+                self._drop()
+            if core.connection_due():
+                core.connecting()
+                self._connect()
+            if self._connected and self._may_write and core.output_bytes:
+                self._write(b"".join(core.take_output()))
+            at = core.wakeup()
+            if at < self._alarm_at:
+                self._alarm_at = at
+                self._set_alarm(max(0.0, at - core.clock()))
+        finally:
+            self._settling = False
+
+    def _woken(self) -> None:
+        self._alarm_at = math.inf
+        self.core.tick()
+        self._settle()
+
+    def _made(self) -> None:
+        self._connected = True
+        self._may_write = True
+        self.core.connected()
+        self._settle()
+
+    def _received(self, data: bytes) -> None:
+        self.core.received(data)
+        self._settle()
+
+    def _lost(self, reason: str) -> None:
+        self._connected = False
+        self.core.lost(self.core.abort or reason)
+        self._settle()
+
+    def _flow(self, may_write: bool) -> None:
+        """The transport is full, or has room again."""
+        self._may_write = may_write
+        self._settle()
+
+    def _check_process(self) -> None:
+        if self.is_forked:
+            raise fork.refusal()
+
+    # -- operations that all of them have ----------------------------------------------------------
+
+    async def _send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | None,
+    ) -> Receipt:
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        current = self._two_phase.current
+        if current is not None:
+            return await current.send(topic, value, key, headers, partition, moment)
+        producer = self._producer
+        route = producer.known_route(topic) or await producer.route(topic)
+        while producer.full:
+            producer.check_room()
+            await self._room()
+        lane = route.choose(key, partition)
+        batch, position = lane.append(value, moment, key, headers)
+        batch.watched = True
+        sent = await batch
+        return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
+
+    async def _room(self) -> None:
+        waiting: Promise[bool] = Promise()
+        self._producer.room().then(lambda: waiting.resolve(True))
+        self.core.sleep(self.core.options.timeout).then(lambda: waiting.resolve(False))
+        if not await waiting:
+            raise self._producer.no_room()
+
+    async def _commit_offsets(self) -> None:
+        consumer, current = self._newest, self._two_phase.current
+        if consumer is None:
+            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
+        if current is None:
+            await consumer.commit_offsets()
+        else:
+            await current.add_offsets(consumer.options.group or "", consumer.handed_out())
+
+    async def _end(self, timeout: float | None) -> None:
+        """Flush, for so long at most, then stop."""
+        seconds = self.core.options.timeout if timeout is None else timeout
+        try:
+            if self.core.fatal is None:
+                await self._flush_within(seconds)
+        finally:
+            self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
+            self._drop()
+
+    async def _flush_within(self, seconds: float) -> None:
+        flushed = start(self._producer.flush())
+        waiting: Promise[None] = Promise()
+        flushed.then(lambda: waiting.resolve(None))
+        self.core.sleep(seconds).then(lambda: waiting.resolve(None))
+        await waiting
+        if flushed.done:
+            flushed.result()
+
+    def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
+        self._check_process()
+        options = consumer_options(topics, group, **choices)
+        self._newest = ConsumerCore(self.core, options, self.core.options.client)
+        return self._newest
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self.core, self._producer, self._serials)
+
+    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
+        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
+        return xid_of(format_id, global_transaction_id, branch_qualifier)
+
+    def tpc_begin(self, xid: Xid) -> None:
+        """PEP 249: all sends and offset commits of this connection belong to ``xid`` from now on."""
+        self._check_process()
+        self._two_phase.begin(xid)
+
+
+class LoopConsumer:
+    """The part of a consumer that does not depend on the loop: what is here, and what has been handed out."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._messages: list[Message] = []
+        self._chunk: Chunk | None = None
+
+    @property
+    def group(self) -> str:
+        """The group's name, "" without one."""
+        return self._core.options.group or ""
+
+    def offsets(self) -> list[PartitionOffset]:
+        """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
+        return self._core.handed_out()
+
+    def _pop(self) -> Message | None:
+        if not self._messages or self._chunk is None:
+            return None
+        message = self._messages.pop()
+        self._chunk.position.handed = message.offset + 1
+        return message
+
+    async def _next(self) -> Message | None:
+        """The next message; None at the end."""
+        while True:
+            if (message := self._pop()) is not None:
+                return message
+            chunk = self._core.take()
+            if chunk is not None:
+                self._chunk = chunk
+                self._messages = widen(chunk)[::-1]
+            elif self._core.finished:
+                return None
+            else:
+                await self._core.changed()
+
+    async def _poll(self, timeout: float, core: Core) -> list[Message]:
+        """The next messages, of one partition; none if there are none in time."""
+        deadline = core.clock() + timeout
+        while not self._messages:
+            chunk = self._core.take()
+            if chunk is not None:
+                self._chunk = chunk
+                self._messages = widen(chunk)[::-1]
+            elif self._core.finished or core.clock() >= deadline:
+                return []
+            else:
+                waiting: Promise[None] = Promise()
+                self._core.changed().then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
+                core.sleep(deadline - core.clock()).then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
+                await waiting
+        messages, self._messages = self._messages[::-1], []
+        if self._chunk is not None:
+            self._chunk.position.handed = messages[-1].offset + 1
+        return messages
