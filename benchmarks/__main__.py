@@ -1,0 +1,73 @@
+"""``make bench``, or ``python -m benchmarks``: see docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks import figures, report
+from benchmarks.figures import Samples
+from benchmarks.runs import BROKER, MACHINE, Usage
+
+FOLDER = Path("build/bench")
+WIDTH = 160
+"""Columns where the output is no terminal."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice([*BROKER]))
+@click.option("--seconds", default=3.0, show_default=True, help="For measuring each of them once.")
+@click.option("--repeat", default=5, show_default=True, help="How often; all are gone through each time.")
+@click.option("--quick", is_flag=True, help="Half a second each, twice: to see that it works.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
+@click.option(
+    "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
+    help="Where the data goes: on the disk to be measured.",
+)  # fmt: skip
+def main(
+    names: tuple[str, ...], seconds: float, repeat: int, quick: bool, file: Path | None, folder: Path
+) -> None:
+    """Measure the broker (all, or only NAMES), and what the machine allows, and show both side by side.
+
+    Exits with 0 whether the targets are met or not.
+    """
+    if quick:
+        seconds, repeat = 0.5, 2
+    samples, usages = measure(names or tuple(BROKER), seconds, repeat, folder)
+    results = figures.results(samples)
+    console = Console()
+    report.show(results, usages, console if console.is_terminal else Console(width=WIDTH))
+    if file is not None:
+        settings = {"seconds": seconds, "repeat": repeat}
+        file.write_text(report.document(results, samples, usages, settings) + "\n")
+
+
+def measure(
+    names: tuple[str, ...], seconds: float, repeat: int, folder: Path
+) -> tuple[Samples, dict[str, list[Usage]]]:
+    """Go through all of them ``repeat`` times, so that a noisy moment hurts none of them alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    samples: Samples = {}
+    usages: dict[str, list[Usage]] = {}
+    todo = {**MACHINE, **{name: BROKER[name] for name in names}}
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(todo) * repeat)
+        for _ in range(repeat):
+            for name, run in todo.items():
+                progress.update(task, description=name)
+                gc.collect()
+                found, usage = run(folder, seconds)
+                for figure, value in found.items():
+                    samples.setdefault(figure.name, []).append(value)
+                if usage is not None:
+                    usages.setdefault(name, []).append(usage)
+                progress.advance(task)
+    return samples, usages
+
+
+if __name__ == "__main__":
+    main()

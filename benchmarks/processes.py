@@ -1,0 +1,106 @@
+"""Servers under measurement, each a process of its own: started, watched, stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE = 60.0
+"""Seconds for starting, and again for ending."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class ServerFailed(Exception):
+    """A server did not start or did not end well; the message has the last lines that it said."""
+
+
+class ServerProcess:
+    """Runs ``command`` until the context ends. ``ready`` matches the line that says so; its group 1 is the port.
+
+    ``started_in`` is the seconds from before the process was made until that line had been read.
+    """
+
+    def __init__(self, command: Sequence[str], ready: str) -> None:
+        self._lines: deque[str] = deque(maxlen=20)
+        self._ready = re.compile(ready)
+        self._found = threading.Event()
+        self.port = 0
+        self.started_in = 0.0
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        if not self._found.wait(PATIENCE) or not self.port:
+            self._process.kill()
+            self._gone()
+            raise ServerFailed(self._said("is not ready"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        try:
+            status = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._gone()
+        if status and kind is None:
+            raise ServerFailed(self._said(f"ended with {status}"))
+
+    def _gone(self) -> None:
+        self._process.wait()
+        self._reader.join(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+            found = self._ready.search(line)
+            if found is not None and not self.port:
+                self.started_in = time.monotonic() - self._began
+                self.port = int(found[1])
+                self._found.set()
+        self._found.set()
+
+    def _said(self, what: str) -> str:
+        return f"{self._process.args!r} {what}; it said:\n{''.join(self._lines)}"
+
+    def peak_resident(self) -> int:
+        """The most bytes of memory that were resident so far (VmHWM)."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all its threads so far, in user and system mode."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def broker(data: Path) -> ServerProcess:
+    """``twistd -n txbroker`` with default settings over a directory, on any free port."""
+    twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "--nodaemon", "--pidfile="]
+    options = ["--data", os.fspath(data), "--listen", "tcp:0:interface=127.0.0.1"]
+    return ServerProcess([*twistd, "txbroker", *options], r"txbroker ready listening=tcp:127\.0\.0\.1:(\d+)")
+
+
+def bare(kind: str) -> ServerProcess:
+    """A server of :mod:`benchmarks.bare_servers`."""
+    return ServerProcess([sys.executable, "-m", "benchmarks.bare_servers", kind], r"ready on (\d+)")
