@@ -36,8 +36,8 @@ class Fate(enum.Enum):
     """What had become of a day's transaction when the broker was back."""
 
     COMMITTED = "was committed"
-    IN_DOUBT = "found in doubt, committed"
-    SENT_AGAIN = "rolled back, sent again"
+    IN_DOUBT = "in doubt: committed"
+    SENT_AGAIN = "rolled back: resent"
 
 
 class Watcher(Protocol):

@@ -66,7 +66,7 @@ def show(run: Run, console: Console) -> None:
 
 def _kills(run: Run) -> Table:
     table = Table(box=SIMPLE_HEAD, title="Kills", title_justify="left", title_style="bold")
-    for name in ("aimed at", "hit", "while", "what became of that day"):
+    for name in ("aimed at", "hit", "while", "that day then"):
         table.add_column(name)
     table.add_column("back after", justify="right")
     for killed in run.killed:
@@ -75,7 +75,7 @@ def _kills(run: Run) -> Table:
             killed.kill.phase.value,
             killed.day,
             killed.phase.value,
-            "was committed before" if fate is None else fate.value,
+            "was committed" if fate is None else fate.value,
             f"{killed.back_after:.2f} s",
         )
     return table

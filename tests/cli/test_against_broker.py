@@ -1,9 +1,14 @@
 """The commands against a real broker."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +16,8 @@ from click.testing import CliRunner
 import txbroker
 from tests.broker_process import BrokerProcess
 from txbroker.cli import command_line
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +73,16 @@ def prepared(url, topic):
         own.send(topic, b"credit", key=b"42")
         own.tpc_prepare()
     return str(xid)
+
+
+def process(*arguments, url):
+    return subprocess.Popen(
+        [sys.executable, "-c", "from txbroker.cli import main; main()", *arguments],
+        env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
 
 
 def lines(result):
@@ -370,6 +387,26 @@ class TestTheWhole:
         assert result.stdout == ""
         assert result.stderr.count("\n") == 1
         assert result.stderr.startswith("Error: ConnectionUnavailable: ")
+
+    def test_an_interrupted_tail_says_so_with_the_exit_code_and_has_printed_what_there_was(
+        self, topic, url, connection
+    ):
+        connection.send(topic, b"first", partition=0)
+        with process("tail", topic, "--follow", url=url) as tail:
+            assert b"first" in tail.stdout.readline()
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(30) == 130
+            assert tail.stderr.read() == b""
+
+    def test_a_reader_that_goes_away_ends_a_tail_without_a_traceback(self, topic, url, connection):
+        for _ in range(3_000):
+            connection.send_async(topic, b"x" * 100)
+        connection.flush()
+        with process("tail", topic, "--from-offset", "0", url=url) as tail:
+            tail.stdout.readline()
+            tail.stdout.close()
+            assert tail.wait(30) == 1
+            assert b"Traceback" not in tail.stderr.read()
 
     def test_a_url_that_is_none_is_told(self):
         result = CliRunner().invoke(command_line, ["--broker", "nonsense", "status"])

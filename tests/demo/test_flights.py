@@ -4,12 +4,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from demo import flights
 from demo.flights import directory, main
+from tests.demo.test_report import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +51,16 @@ def test_without_kills_nothing_is_sent_twice(tmp_path):
     done = demo("--days", "3", "--kills", "0", "--data", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"sent again after a rollback +0\b", done.stdout)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(362_891, 0), (362_890, 1)])
+def test_the_exit_code_is_the_verdict_and_a_failed_run_keeps_its_evidence(tmp_path, monkeypatch, sent, code):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flights, "read_year", list)
+    monkeypatch.setattr(flights, "carry_out", lambda *_: replace(GOOD, rows_sent=sent))
+    result = CliRunner().invoke(flights.main, [])
+    assert result.exit_code == code
+    assert len(list((tmp_path / "build" / "demo").iterdir())) == code
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path):

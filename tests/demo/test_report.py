@@ -56,8 +56,8 @@ def test_a_good_run_shows_every_figure_and_says_so():
         "23.0 s",
     ):
         assert figure in text
-    assert re.search(r"prepared +2013-03-04 +prepared +found in doubt, committed +0.71 s", text)
-    assert re.search(r"committing +2013-05-07 +adding rows +was committed before +0.92 s", text)
+    assert re.search(r"prepared +2013-03-04 +prepared +in doubt: committed +0.71 s", text)
+    assert re.search(r"committing +2013-05-07 +adding rows +was committed +0.92 s", text)
     assert "exactly once" in text
     assert "failed" not in text
     assert faults_of(GOOD) == []

@@ -55,8 +55,9 @@ def send(
     files: tuple[Path, ...],
     partition: int | None,
 ) -> None:
-    """Send each VALUE to TOPIC; without any, each --file; without those, each line of stdin.
+    """Send messages to TOPIC.
 
+    Each VALUE is a message; without any, each --file; without those, each line of stdin.
     Returns when all are forced to disk. With --json each receipt is a line.
     """
     if values and files:

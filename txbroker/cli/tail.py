@@ -57,9 +57,10 @@ def tail(
     follow: bool,
     count: int | None,
 ) -> None:
-    """Print the messages of TOPIC, the last ten of each partition unless told where to begin.
+    """Print the messages of TOPIC.
 
-    Only committed messages are shown. Those of one partition come in their order. With --json each is a line.
+    It begins with the last ten of each partition, unless told where. Only committed messages are shown. Those of
+    one partition come in their order. With --json each is a line.
     """
     if sum(chosen is not None for chosen in (from_offset, from_time, group)) > 1:
         raise click.UsageError("say at most one of --from-offset, --from-time, --group")

@@ -30,7 +30,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 @click.group(cls=Group)
 def transactions() -> None:
-    """List and show transactions; end by hand those that are in doubt.
+    """List, show and end transactions.
 
     A transaction is named by its number (SESSION-SERIAL) or its xid (FORMAT:GLOBAL:BRANCH), both as `list`
     prints them. A part of an xid that does not print is 0x and hex.
