@@ -206,6 +206,11 @@ class ScriptedServer:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    def wait_until_cut(self) -> None:
+        """Wait until the threads of all connections have noticed."""
+        for thread in self._threads[1:]:
+            thread.join(5)
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,7 @@ import pytest
 import txbroker
 from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
 from txbroker import errors
+from txbroker.client import driver
 from txbroker.client.results import Durability
 from txbroker.commands import Commit, Refused, Send
 
@@ -280,3 +281,28 @@ def test_a_forked_child_is_refused_and_the_parents_connection_lives(connection, 
         assert pipe.read() == b"refused"
     connection.send("t", b"b")
     assert broker.values(1) == [b"a", b"b"]
+
+
+def test_a_transaction_begun_after_an_idle_connection_died_is_not_lost(connection, broker, server):
+    connection.ping()
+    server.cut()
+    server.wait_until_cut()
+    with connection.transaction() as tx:
+        tx.send("t", b"a")
+    assert broker.values(1) == [b"a"]
+
+
+def test_an_interrupt_while_connecting_leaves_a_usable_client(server, monkeypatch):
+    connection = txbroker.connect(server.url)
+    server.cut()
+    real = driver.open_socket
+
+    def interrupted(address, timeout):
+        monkeypatch.setattr(driver, "open_socket", real)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "open_socket", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        connection.ping()
+    connection.ping()
+    connection.close()

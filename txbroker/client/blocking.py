@@ -211,6 +211,7 @@ class Connection(Exceptions, OperationCalls):
 
     def transaction(self) -> Transaction:
         """A one-phase transaction as a context manager: commits at its end, rolls back on an exception."""
+        self._driver.look()  # what begins on a dead connection could only be rolled back
         return Transaction(self.run, TransactionCore(self.core, self._producer, self._serials))
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
@@ -219,6 +220,7 @@ class Connection(Exceptions, OperationCalls):
 
     def tpc_begin(self, xid: Xid) -> None:
         """PEP 249: sends and offset commits of this thread belong to ``xid`` from now on."""
+        self._driver.look()
         self._two_phase.begin(xid)
         self._two_phase_thread = threading.get_ident()
 

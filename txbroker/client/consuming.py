@@ -94,7 +94,7 @@ class ConsumerCore:
         self._running = False
         self._begun = False
         self._closed = False
-        self._failure: errors.TxBrokerError | None = None
+        self._failure: Exception | None = None
         self._changed: Promise[None] = Promise()
 
     # -- for the faces -----------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class ConsumerCore:
                     break
                 await self._look_at_pending()
                 await self._fetch()
-        except errors.TxBrokerError as error:
+        except Exception as error:  # noqa: BLE001 - the next take() raises it
             self._failure = error
         finally:
             self._running = False

@@ -145,6 +145,14 @@ class Driver:
             self._asleep = False
             os.eventfd_write(self._wake, 1)
 
+    def look(self) -> None:
+        """Notice now if the connection has died while nobody looked."""
+        self.check_process()
+        with self.lock:
+            if self._socket is not None and not self._driving:
+                self._read()
+        self.call_back()
+
     @property
     def is_driven(self) -> bool:
         """Whether a thread drives."""
@@ -221,9 +229,11 @@ class Driver:
             timeout = max(0.001, min(timeout, deadline - time.monotonic()))
         try:
             connection = open_socket(self._address, timeout)
-        except OSError as error:
+        except BaseException as error:
             with self.lock:
                 self.core.lost(f"cannot connect: {error}")
+            if not isinstance(error, OSError):
+                raise
             return
         with self.lock:
             if self._closed:

@@ -128,6 +128,8 @@ class Lane:
         self._sequence = cast(Send, returned[0].request).sequence
         if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
             self.broken = first
+        if isinstance(first, errors.UnknownPartition):
+            self._producer.forget_route(self.topic)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
         again = [batch for batch in returned if not self._ended(batch)]

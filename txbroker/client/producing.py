@@ -69,11 +69,11 @@ class Producer:
 
     def known_route(self, topic: str) -> Route | None:
         """The route if it is known already."""
-        route = self._routes.get(topic)
-        if route is not None and isinstance(route.lanes[0].broken, errors.UnknownPartition):
-            del self._routes[topic]  # the topic is gone, or there is a new one of that name
-            return None
-        return route
+        return self._routes.get(topic)
+
+    def forget_route(self, topic: str) -> None:
+        """The topic is gone, or there is a new one of that name: the next send looks."""
+        self._routes.pop(topic, None)
 
     async def route(self, topic: str) -> Route:
         """Find a topic's partitions; raises UnknownTopic."""
