@@ -138,7 +138,7 @@ class TestBugs:
         room.broker.groups.apply = None
         peer = room.peer()
         with flushed_errors(TypeError):
-            peer.ask(commands.ClaimPartitions, "g", "m", [partition])
+            peer.tell(commands.ClaimPartitions, "g", "m", [partition])
         assert peer.answers == []
         assert "ClaimPartitions of 10.0.0.1:5" in failures[0][0]
         assert room.engine.failed
