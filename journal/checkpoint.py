@@ -126,7 +126,7 @@ def read_checkpoint(filesystem: IFilesystem, lsn: int) -> Checkpoint:
                 checkpoint.folds.setdefault(section.fold, []).extend(section.rows)
             else:
                 checkpoint.stores.extend(section.states)
-    except (msgspec.MsgspecError, StopIteration) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, StopIteration) as error:
         raise _damaged(path, 0, f"a section is not one of a checkpoint: {error}") from error
     raise _damaged(path, 0, "its end is missing")
 
