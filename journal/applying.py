@@ -8,6 +8,7 @@ from journal.errors import CorruptJournal, MemoryExhausted
 from journal.message_store import MessageStore
 from journal.record import TransactionCommitted
 from journal.staging import Staging
+from journal.transaction import TransactionNumber
 from journal.transaction_state import Transaction
 
 
@@ -25,6 +26,8 @@ class SlicedApply:
         transaction: Transaction,
         staging: Staging,
         catalog: Catalog,
+        slice_bytes: int = GROUP_BYTES,
+        small_bytes: int = SLICED_COMMIT_BYTES,
     ) -> None:
         self.lsn = lsn
         self.short_of_memory = False
@@ -32,6 +35,8 @@ class SlicedApply:
         self._transaction = transaction
         self._staging = staging
         self._catalog = catalog
+        self._slice_bytes = slice_bytes
+        self._small_bytes = small_bytes
         self._next = 0
         self._bases = {p.partition: p.base_offset for p in record.placements}
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
@@ -53,19 +58,30 @@ class SlicedApply:
     def is_small(self) -> bool:
         """Whether it can be applied in one turn: within the size of a slice, and all of it in memory."""
         staged = self._transaction.staged
-        return staged.bytes <= SLICED_COMMIT_BYTES and len(staged.held) == len(staged.entries)
+        return staged.bytes <= self._small_bytes and len(staged.held) == len(staged.entries)
 
-    def step(self, forced: bool) -> bool:
+    @property
+    def number(self) -> TransactionNumber:
+        """Of the transaction."""
+        return self._transaction.number
+
+    @property
+    def applied_entries(self) -> int:
+        """How many adds are in their logs."""
+        return self._next
+
+    def step(self, forced_lsn: int) -> bool:
         """Apply up to a slice; return whether all is done. ``short_of_memory`` says that a flush must come first.
 
-        Only once the commit is ``forced`` may the flusher take what is here: no segment is touched before.
+        Frames that are not in memory can be read back once the journal is forced up to them. Only once the
+        commit itself is may the flusher take what is here: no segment is touched before.
         """
         staged = self._transaction.staged
-        left = GROUP_BYTES if not self.is_small else SLICED_COMMIT_BYTES
+        left = self._small_bytes if self.is_small else self._slice_bytes
         self.short_of_memory = False
         while self._next < len(staged.entries):
             entry = staged.entries[self._next]
-            if left <= 0:
+            if left <= 0 or (self._next not in staged.held and entry.lsn > forced_lsn):
                 return False
             frames = self._staging.load(self._transaction.number, staged, self._next)
             store = self._catalog.stores[entry.partition]
@@ -74,11 +90,15 @@ class SlicedApply:
                 self._catalog.place(store, frames, base, entry.count, self._record.at)
             except MemoryExhausted:
                 self.short_of_memory = True
+                self._allow_flush(forced_lsn)
                 return False
-            if forced:
-                store.allow_flush(base + entry.count)
             self._bases[entry.partition] = base + entry.count
             left -= entry.size
             self._next += 1
         self._staging.release(staged)
         return True
+
+    def _allow_flush(self, forced_lsn: int) -> None:
+        if forced_lsn >= self.lsn:
+            for store in self.stores:
+                store.allow_flush(self._bases[store.number])

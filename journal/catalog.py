@@ -75,6 +75,8 @@ class Catalog:
         self.next_partition = 1
         self.wall_offset = 0
         self.max_partitions = 100_000
+        self.start_moved_lsn = 0
+        """The LSN of the newest record that moved the start of a log."""
         self.deleted: list[MessageStore] = []
         """Stores whose files go after the next checkpoints; the checkpoint takes them."""
         self.make_room: Callable[[], None] = _no_room
@@ -134,6 +136,7 @@ class Catalog:
                     self.deleted.append(store)
             case LogStartMoved():
                 self.stores[record.partition].move_start(record.start_offset)
+                self.start_moved_lsn = lsn
             case Started():
                 self.wall_offset = record.wall - record.at
             case _:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from journal import frame
 from journal.clock import SystemClock
 from journal.engine import Engine
-from journal.errors import UnknownPartition
+from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
 from journal.filesystem import OSFilesystem
 from journal.frame import Message
 from journal.interfaces import IClock, IFilesystem
@@ -59,10 +59,13 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, so that the next start has nothing to replay, and let the directory go."""
-        self.engine.mark()
-        self.engine.housekeeping.checkpoint_inline()
-        self.engine.close()
+        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens."""
+        try:
+            if not self.engine.failed:
+                self.engine.mark()
+                self.engine.housekeeping.checkpoint_inline()
+        finally:
+            self.engine.close()
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -99,7 +102,16 @@ class Log:
         """Append one message; returns its offset, once it is forced to disk."""
         store = self._store(topic, partition)
         frames = frame.encode(value, time.time_ns() // 1000, key, headers)
-        offset = self.engine.append(store, frames, frame.check_run(frames))
+        count = frame.check_run(frames)
+        if self.engine.full:
+            raise DiskFull(
+                "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work"
+            )
+        try:
+            offset = self.engine.append(store, frames, count)
+        except MemoryExhausted:
+            self.engine.want_flush()  # flushes at once, there being nobody else on this thread
+            offset = self.engine.append(store, frames, count)
         self._settle()
         return offset
 

@@ -95,7 +95,7 @@ class Engine:
         self.report: object = ""
         self.allocator: BudgetAllocator
         self.folds: tuple[IFold, ...] = (catalog, transactions, *folds)
-        self._routes = _routes(self.folds)
+        self.routes = _routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
@@ -107,7 +107,7 @@ class Engine:
         self._filling: Group | None = None
         self._in_flight: Group | None = None
         self._newest: Group | None = None
-        self._deferred: deque[tuple[int, list[MessageStore], list[tuple[Deliver, Any]]]] = deque()
+        self._deferred: deque[tuple[int, dict[MessageStore, int], list[tuple[Deliver, Any]]]] = deque()
         self._after_apply: list[tuple[Deliver, Any]] = []
         self.dirty: set[MessageStore] = set()
         """Stores with bytes in memory that may go to their segments."""
@@ -167,7 +167,7 @@ class Engine:
         """Queue a decision and apply it to every fold that handles it; return its LSN."""
         assert not self.busy, "no decision may be taken while a large commit is being applied"
         lsn = self._queue(decision, data)
-        for fold in self._routes.get(type(decision), ()):
+        for fold in self.routes.get(type(decision), ()):
             self._apply(fold, lsn, decision, data)
         return lsn
 
@@ -275,17 +275,18 @@ class Engine:
     def applied(self, lsn: int, stores: list[MessageStore]) -> None:
         """The commit at ``lsn`` is now in all its stores: show it, as soon as it is forced, in one step."""
         waiters, self._after_apply = self._after_apply, []
-        self._deferred.append((lsn, stores, waiters))
+        # Their ends as they are now: what is appended from here on waits for a later force.
+        self._deferred.append((lsn, {store: store.end_offset for store in stores}, waiters))
         self._publish_deferred()
         self.on_idle()
 
     def _publish_deferred(self) -> None:
         while self._deferred and self._deferred[0][0] <= self.forced_lsn:
-            _, stores, waiters = self._deferred.popleft()
-            for store in stores:
-                store.publish(store.end_offset)
-            self.dirty.update(stores)
-            self.on_published(stores)
+            _, ends, waiters = self._deferred.popleft()
+            for store, end in ends.items():
+                store.publish(max(end, store.high_watermark))
+            self.dirty.update(ends)
+            self.on_published(list(ends))
             for deliver, answer in waiters:
                 deliver(answer)
 
@@ -332,13 +333,22 @@ class Engine:
             deliver(answer)
 
     def sync(self) -> None:
-        """Carry everything accepted through to its answers, inline; large commits too."""
-        while (group := self.take()) is not None or self.busy:
-            if group is not None:
-                self.write(group)
-                self.publish(group)
-            else:
-                self.continue_apply()
+        """Carry everything accepted through to its answers, inline; large commits too.
+
+        Raises what failed, and from then on always :class:`JournalPoisoned`.
+        """
+        if self.failed:
+            raise JournalPoisoned(self.failed)
+        try:
+            while (group := self.take()) is not None or self.busy:
+                if group is not None:
+                    self.write(group)
+                    self.publish(group)
+                else:
+                    self.transactions.finish_apply()
+        except BaseException as error:
+            self.fail(f"carrying out what was accepted: {error}")
+            raise
 
     def fail(self, reason: str) -> None:
         """Nothing can be accepted any more; the process must stop and recover."""
@@ -351,10 +361,9 @@ class Engine:
         """Apply a record read from the journal to every fold, in LSN order; nothing is queued."""
         self.next_lsn = lsn + 1
         self.forced_lsn = lsn
-        for fold in self._routes.get(type(decision), ()):
+        for fold in self.routes.get(type(decision), ()):
             fold.apply(lsn, decision, data)
-        while self.busy:
-            self.continue_apply()
+        self.transactions.finish_apply()
 
     def started(self, start_number: int, first_lsn: int) -> None:
         """Begin a start: its first record rolls active transactions back."""

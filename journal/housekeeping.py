@@ -22,6 +22,9 @@ from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
 from journal.staging import StagingPlan
 
+NO_ROOM_PAUSE = 10_000_000
+"""After a spare found no room on the disk it is tried again only after this long (µs)."""
+
 
 class Job(ABC):
     """Work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`): nothing is retried."""
@@ -116,6 +119,7 @@ class FillSpare(Job):
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self.no_room = True
+            self._engine.journal.drop_unfilled()
 
 
 class Phase(enum.Enum):
@@ -123,6 +127,7 @@ class Phase(enum.Enum):
 
     NONE = "none under way"
     STAGING = "writing staged frames"
+    STAGED = "waiting for the end of a large commit"
     FORCING = "waiting for the force of its LSN"
     FLUSHING = "flushing partitions"
     WRITING = "writing the checkpoint"
@@ -145,11 +150,17 @@ class Housekeeping:
         self._garbage: tuple[list[str], list[str]] = ([], [])
         self._fresh_garbage: tuple[list[str], list[str]] = ([], [])
         self._journaled_before = engine.journaled_bytes
-        self._checkpointed_at = engine.now()
+        self._checkpointed_at = 0
+        self._no_room_until = 0
         self._flush_wanted = False
         self._filling = False
         self._collecting: CollectGarbage | None = None
         self._gone: list[MessageStore] = []
+        self._discarding: set[MessageStore] = set()
+
+    def begin(self) -> None:
+        """Journal time has begun: ages count from now."""
+        self._checkpointed_at = self._engine.now()
 
     # -- what is due -------------------------------------------------------------------------------
 
@@ -159,15 +170,17 @@ class Housekeeping:
         found: list[Job] = []
         if self.phase is Phase.NONE and self._checkpoint_due(now):
             found += self._begin()
+        if self.phase is Phase.STAGED and not self._engine.busy:
+            self._snapshot()
         if self.phase is Phase.FORCING and self._engine.forced_lsn >= self._next.lsn:
             self.phase = Phase.FLUSHING
         found += self._flushes(now)
-        if self.phase is Phase.FLUSHING and all(s.flushed_offset >= end for s, end in self._stores.items()):
+        if self.phase is Phase.FLUSHING and self._may_write():
             found.append(self._write())
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
-        if not self._filling and not self._engine.journal.spare_exists() and not self._engine.full:
+        if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():
             self._filling = True
             found.append(FillSpare(self._engine))
         return found
@@ -177,19 +190,24 @@ class Housekeeping:
         match job:
             case FlushStore():
                 job.store.finish_flush(job.flush)
-                if job.store.unflushed_messages:
+                if job.store in self._discarding:
+                    self._discarding.discard(job.store)
+                    job.store.discard()
+                elif job.store.unflushed_messages:
                     self._engine.dirty.add(job.store)
                 self._engine.on_idle()
             case StageFrames():
                 self._engine.transactions.staged(job.plans)
-                self._snapshot()
+                self.phase = Phase.STAGED
             case WriteCheckpoint():
                 self._written(job.header)
             case CollectGarbage():
                 self.phase = Phase.NONE
             case FillSpare():
                 self._filling = False
-                self._engine.full = self._engine.full or job.no_room
+                if job.no_room:
+                    self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
+                    self._engine.full = True
 
     def want_flush(self) -> None:
         """Flush all that is published at the next call of :meth:`jobs`."""
@@ -215,7 +233,9 @@ class Housekeeping:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
         unflushed = sum(store.unflushed_bytes for store in self._engine.dirty)
         needed = self._settings.low_water_bytes + unflushed + self._settings.file_bytes
-        self._engine.full = self._engine.filesystem.free_bytes() < needed
+        self._engine.full = (
+            self._engine.filesystem.free_bytes() < needed or self._engine.now() < self._no_room_until
+        )
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -249,14 +269,14 @@ class Housekeeping:
         self._checkpointed_at = self._engine.now()
         previous = self._kept[-1].lsn if self._kept else 0
         plans = self._engine.transactions.staging_plans(previous)
-        self.phase = Phase.STAGING
-        if plans:
-            return [StageFrames(self._engine, plans)]
-        self._snapshot()
-        return []
+        self.phase = Phase.STAGING if plans else Phase.STAGED
+        return [StageFrames(self._engine, plans)] if plans else []
 
     def _snapshot(self) -> None:
-        """All folds at one LSN, in one turn; the rows are encoded later, on the flusher thread."""
+        """All folds at one LSN, in one turn; the rows are encoded later, on the flusher thread.
+
+        Never while a large commit is being applied: its outcome is in the folds, its messages not in all logs.
+        """
         engine = self._engine
         lsn = engine.last_lsn
         self._next = CheckpointHeader(
@@ -266,6 +286,13 @@ class Housekeeping:
         self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
         self._collect_dropped()
         self.phase = Phase.FORCING
+
+    def _may_write(self) -> bool:
+        """Whether all that the checkpoint will say is forced: the logs, and where they start."""
+        engine = self._engine
+        return engine.forced_lsn >= engine.catalog.start_moved_lsn and all(
+            store.flushed_offset >= end for store, end in self._stores.items()
+        )
 
     def _write(self) -> Job:
         self.phase = Phase.WRITING
@@ -279,9 +306,11 @@ class Housekeeping:
         self._folds = {}
         for store in self._gone:  # only now is all that was appended to them known to be written
             self._engine.dirty.discard(store)
-            if not store.is_flushing:
+            if store.is_flushing:
+                self._discarding.add(store)
+            else:
                 store.discard()
-        self._gone = [store for store in self._gone if store.is_flushing]
+        self._gone.clear()
         old = [filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2]]
         del self._kept[:-2]
         files, directories = self._garbage
@@ -311,11 +340,15 @@ class Housekeeping:
     # -- inline ------------------------------------------------------------------------------------
 
     def run_inline(self) -> None:
-        """Run what is due now on this thread, until nothing is left."""
-        while jobs := self.jobs(self._engine.now()):
-            for job in jobs:
-                job.run()
-                self.finish(job)
+        """Run what is due now on this thread, until nothing is left. If a job raises, the engine has failed."""
+        try:
+            while jobs := self.jobs(self._engine.now()):
+                for job in jobs:
+                    job.run()
+                    self.finish(job)
+        except BaseException as error:
+            self._engine.fail(f"writing files: {error}")
+            raise
 
     def checkpoint_inline(self) -> None:
         """Write a checkpoint now, on this thread."""

@@ -186,10 +186,17 @@ class Journal:
     def fill_spare(self) -> None:
         """Zero-fill and force the next file, under another name until it is done."""
         spare = self._filesystem.open(filenames.SPARE_FILLING, create=True)
-        zero_fill(spare, 0, self._file_bytes)
-        spare.force()
-        spare.close()
+        try:
+            zero_fill(spare, 0, self._file_bytes)
+            spare.force()
+        finally:
+            spare.close()
         self._filesystem.rename(filenames.SPARE_FILLING, filenames.SPARE_NEXT)
+
+    def drop_unfilled(self) -> None:
+        """Give back what a spare that could not be filled has taken of a full disk."""
+        if self._filesystem.exists(filenames.SPARE_FILLING):
+            self._filesystem.unlink(filenames.SPARE_FILLING)
 
     def take_dead(self, below: int) -> list[str]:
         """Forget the files that hold only records below that LSN; return their paths. (Reactor.)"""
@@ -201,13 +208,19 @@ class Journal:
     def remove(self, paths: list[str]) -> None:
         """Unlink dead files; the last becomes the spare if there is none."""
         filesystem = self._filesystem
+        recycled = False
         for path in paths:
             if path == paths[-1] and not self.spare_exists() and self._is_full_size(path):
-                filesystem.rename(path, filenames.SPARE_NEXT)
+                filesystem.rename(path, filenames.SPARE_FILLING)
+                recycled = True
             else:
                 filesystem.unlink(path)
         if paths:
             filesystem.force_directory(filenames.JOURNAL_DIRECTORY)
+        if recycled:
+            # Not earlier: the writer takes it at any moment and writes its new header, which must never be found
+            # under the old name.
+            filesystem.rename(filenames.SPARE_FILLING, filenames.SPARE_NEXT)
 
     def _is_full_size(self, path: str) -> bool:
         file = self._filesystem.open(path, writable=False)
@@ -247,12 +260,25 @@ class Journal:
             data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))
         finally:
             file.close()
-        found, at = [], 0
-        for number in range(min(header.records, lsn - first + 1)):
-            unpacked = record.unpack(data, at, record.seed(written.header.salt, first + number), written.path)
-            found.append(unpacked)
-            at += unpacked.length
-        return first, found
+        return first, _unpack_group(data, header.records, lsn, written, first)
+
+
+def _unpack_group(
+    data: memoryview, count: int, lsn: int, written: _Written, first: int
+) -> list[record.Unpacked]:
+    """All records of a group; of one that was torn those before the tear, which is beyond ``lsn``."""
+    found: list[record.Unpacked] = []
+    at = 0
+    for number in range(first, first + count):
+        try:
+            unpacked = record.unpack(data, at, record.seed(written.header.salt, number), written.path)
+        except CorruptJournal:
+            if number <= lsn:
+                raise
+            break
+        found.append(unpacked)
+        at += unpacked.length
+    return found
 
 
 def _first_lsn(written: _Written) -> int:

@@ -53,7 +53,7 @@ class OutcomeTable:
     """Outcomes by number and xid.
 
     A number that is not in the table is forgotten if its serial is at or below its session's mark, or if its
-    session is unknown and below ``session_mark``; any other unknown number was rolled back (presumed abort).
+    session is below ``session_mark``; any other unknown number was rolled back (presumed abort).
     """
 
     def __init__(self) -> None:
@@ -83,10 +83,9 @@ class OutcomeTable:
 
     def is_forgotten(self, number: TransactionNumber) -> bool:
         """Whether the number is below a mark, so that its absence says nothing."""
-        through = self.forgotten_through.get(number.session)
-        if through is not None:
-            return number.serial <= through
-        return number.session < self.session_mark
+        if number.session < self.session_mark:
+            return True
+        return number.serial <= self.forgotten_through.get(number.session, 0)
 
     def prune(self, session: int, seen: int) -> None:
         """The session's client has seen all outcomes up to ``seen``. Forced ones stay until forgotten."""

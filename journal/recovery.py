@@ -8,7 +8,7 @@ may hold what the disk does not. Pass 2 cuts the logs to the checkpoint and fold
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from journal import filenames
@@ -17,22 +17,21 @@ from journal.catalog import Catalog
 from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
 from journal.constants import START_STRIDE
 from journal.engine import Engine
-from journal.errors import CorruptJournal
+from journal.errors import CorruptJournal, InvalidSetting
 from journal.filesystem import write_fully
 from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal
-from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, unpack_file_header
+from journal.journal_file import FileScan
+from journal.journal_scan import JournalScan, Progress
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
 from journal.open_files import OpenFiles
-from journal.record import AnyRecord
+from journal.record import AnyRecord, Mark
 from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.transaction import State
 from journal.transaction_store import JournalTransactionStore
-
-Progress = Callable[[str], object]
 
 
 @dataclass(slots=True)
@@ -104,6 +103,7 @@ class _Recovery:
         self._files = OpenFiles(filesystem, settings.open_files)
         self._allocator = BudgetAllocator(settings.pool_bytes)
         self._journal = Journal(filesystem, settings.file_bytes)
+        self._scan = JournalScan(filesystem, self._journal, self._report.notes, progress)
         self._catalog = Catalog(self._make_store, self._restore_store)
         self._catalog.max_partitions = settings.max_partitions
         self._catalog.make_room = self._flush_everything
@@ -126,21 +126,22 @@ class _Recovery:
         """Everything, in order."""
         self._make_room_on_disk()
         checkpoint, kept = self._newest_checkpoint()
-        scans = self._pass_one(checkpoint)
+        scans = self._scan.scan(checkpoint)
         if scans:
             self._rewrite_unproven(scans[-1])
         engine = self._engine
-        engine.housekeeping = Housekeeping(engine, self._settings, kept)
+        engine.housekeeping = housekeeping = Housekeeping(engine, self._settings, kept)
         at = self._pass_two(checkpoint, scans)
         self._report.rolled_back = sum(
             t.state is not State.PREPARED for t in engine.transactions.live.values()
         )
         engine.set_time(at)
+        housekeeping.begin()
         self._begin(scans, checkpoint)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
-        engine.on_flush_wanted = _nothing
+        engine.on_flush_wanted = housekeeping.run_inline
         self._catalog.make_room = _nothing
-        self._sweep(engine.housekeeping)
+        self._sweep(housekeeping, kept)
         self._report.in_doubt = engine.transactions.in_doubt
         self._report.partitions = len(self._catalog.stores)
         self._report.seconds = (self._clock.monotonic() - self._began) / 1e6
@@ -184,101 +185,6 @@ class _Recovery:
             )
         return found, kept
 
-    # -- pass 1: read and prove, write nothing -----------------------------------------------------
-
-    def _pass_one(self, checkpoint: Checkpoint | None) -> list[FileScan]:
-        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
-        lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
-        headers = [self._read_header(lsn) for lsn in lsns]
-        self._check_beginning(headers, checkpoint)
-        scans: list[FileScan] = []
-        for number, header in enumerate(headers):
-            self._progress(f"reading journal file {number + 1} of {len(headers)}")
-            following = headers[number + 1] if number + 1 < len(headers) else None
-            scans.append(self._scan(header, following))
-        last = scans[-1].next_lsn - 1 if scans else 0
-        if checkpoint is not None and last < checkpoint.header.lsn:
-            path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
-            raise CorruptJournal(
-                f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
-                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Run 'txbroker verify'",
-                path,
-                scans[-1].stop if scans else 0,
-            )
-        return scans
-
-    def _read_header(self, lsn: int) -> FileHeader:
-        path = filenames.journal_file(lsn)
-        file = self._filesystem.open(path, writable=False)
-        try:
-            data = file.read(0, FIRST_GROUP)
-        finally:
-            file.close()
-        header = unpack_file_header(data, path)
-        if header.first_lsn != lsn:
-            raise CorruptJournal(
-                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name. Nothing "
-                "was changed",
-                path,
-            )
-        return header
-
-    def _check_beginning(self, headers: list[FileHeader], checkpoint: Checkpoint | None) -> None:
-        if not headers:
-            if checkpoint is not None or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY):
-                raise CorruptJournal(
-                    f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are partitions or "
-                    "checkpoints: the journal is missing. Nothing was changed",
-                    filenames.JOURNAL_DIRECTORY,
-                )
-            return
-        first = headers[0]
-        needed = 1 if checkpoint is None else checkpoint.header.needed_from
-        if first.previous_end > needed:
-            raise CorruptJournal(
-                f"the journal begins at LSN {first.first_lsn}, the one before it (up to {first.previous_end}) is "
-                f"missing, and records from {needed} on are needed. Nothing was changed",
-                filenames.journal_file(first.first_lsn),
-            )
-
-    def _scan(self, header: FileHeader, following: FileHeader | None) -> FileScan:
-        path = filenames.journal_file(header.first_lsn)
-        if following is not None and following.previous_first != header.first_lsn:
-            raise CorruptJournal(
-                f"a journal file is missing between {path} and {filenames.journal_file(following.first_lsn)}, which "
-                f"follows the one of LSN {following.previous_first}. Nothing was changed",
-                path,
-            )
-        end = None if following is None else following.previous_end
-        scan = FileScan(self._read(path), path, header, end)
-        self._journal.adopt(
-            header, path, [(group.header.first_lsn, group.position) for group in scan.located]
-        )
-        proof = None
-        if end is not None and scan.next_lsn < end:
-            proof = f"the next file says that it goes on to LSN {end - 1}"
-        elif end is None and (position := scan.proof_beyond()) is not None:
-            proof = f"a later group at {position} proves that it had been forced"
-        if proof is not None:
-            raise CorruptJournal(
-                f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
-                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Run "
-                "'txbroker verify' to see what is affected, 'txbroker repair --dry-run' for what could be kept",
-                path,
-                scan.stop,
-            )
-        if end is None and scan.partial:
-            self._report.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
-        scan.forget_data()
-        return scan
-
-    def _read(self, path: str) -> bytes:
-        file = self._filesystem.open(path, writable=False)
-        try:
-            return bytes(file.read(0, file.size()))
-        finally:
-            file.close()
-
     # -- between the passes ------------------------------------------------------------------------
 
     def _rewrite_unproven(self, scan: FileScan) -> None:
@@ -309,6 +215,7 @@ class _Recovery:
         engine = self._engine
         if checkpoint is not None:
             at, from_lsn = checkpoint.header.at, checkpoint.header.lsn + 1
+            self._check_folds(checkpoint)
             for fold in engine.folds:
                 if fold.name in checkpoint.folds:
                     fold.restore(checkpoint.folds[fold.name])
@@ -316,16 +223,30 @@ class _Recovery:
             for store in self._catalog.stores.values():
                 store.cut()
         for lsn, record, data in self._records(scans, from_lsn):
+            if type(record) not in engine.routes and not isinstance(record, Mark):
+                raise InvalidSetting(
+                    f"the journal holds a {type(record).__name__} at LSN {lsn}, which this program does not keep and "
+                    "would lose. Nothing was lost; open the directory with the program that wrote it"
+                )
             engine.replay(lsn, record, data)
             at = max(at, record.at)
         return at
+
+    def _check_folds(self, checkpoint: Checkpoint) -> None:
+        """A fold that is not known here would be missing in the next checkpoint, and lost for good."""
+        unknown = sorted(set(checkpoint.folds) - {fold.name for fold in self._engine.folds})
+        if unknown:
+            raise InvalidSetting(
+                f"the checkpoint at LSN {checkpoint.header.lsn} keeps {', '.join(unknown)}, which this program does "
+                "not know and would lose. Nothing was changed; open the directory with the program that wrote it"
+            )
 
     def _records(self, scans: list[FileScan], from_lsn: int) -> Iterator[tuple[int, AnyRecord, memoryview]]:
         for number, scan in enumerate(scans):
             if scan.next_lsn <= from_lsn:
                 continue
             self._progress(f"replaying journal file {number + 1} of {len(scans)}")
-            data = self._read(scan.path)
+            data = self._scan.read(scan.path)
             self._report.bytes += scan.stop
             for lsn, unpacked in scan.records(data, from_lsn):
                 self._report.records += 1
@@ -352,7 +273,7 @@ class _Recovery:
         self._engine.started(started + 1, first_lsn)
         self._engine.sync()
 
-    def _sweep(self, housekeeping: Housekeeping) -> None:
+    def _sweep(self, housekeeping: Housekeeping, kept: list[CheckpointHeader]) -> None:
         """Find files that nothing refers to; unfinished ones go now, others after checkpoints."""
         filesystem = self._filesystem
         for directory in (filenames.CHECKPOINT_DIRECTORY, filenames.STAGED_DIRECTORY):
@@ -371,7 +292,13 @@ class _Recovery:
             if (parsed := filenames.parse_partition_directory(name))
             and parsed.number not in self._catalog.stores
         ]
-        housekeeping.add_orphans(staged, partitions)
+        checkpoints = [
+            f"{filenames.CHECKPOINT_DIRECTORY}/{name}"
+            for name in filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
+            if (lsn := filenames.parse_checkpoint_file(name)) is not None and kept and lsn < kept[0].lsn
+        ]
+        # The older of two checkpoints may still need a journal file that the newer one does not.
+        housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions)
 
 
 def _nothing(*_: object) -> None:

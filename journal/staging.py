@@ -137,11 +137,14 @@ class Staging:
         """Write and force what a plan says. (Flusher thread.) The directory is forced by the caller."""
         path = filenames.staged_file(plan.number.session, plan.number.serial)
         file = self._filesystem.open(path, create=True)
+        first = 0
+        records: list[Any] = []  # of the group read last; not the reactor's
         try:
             for entry in plan.entries:
                 frames = plan.held.get(entry.lsn)
                 if frames is None:
-                    first, records = self._journal.group_records(entry.lsn)
+                    if not first <= entry.lsn < first + len(records):
+                        first, records = self._journal.group_records(entry.lsn)
                     write_fully(file, entry.position, [records[entry.lsn - first].data])
                 else:
                     write_fully(file, entry.position, [frames])

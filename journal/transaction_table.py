@@ -14,7 +14,8 @@ from zope.interface import implementer
 
 from journal.applying import SlicedApply
 from journal.catalog import Catalog
-from journal.errors import UnknownTransaction
+from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
+from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.interfaces import IFold
 from journal.message_store import MessageStore
 from journal.outcomes import Outcome, OutcomeTable
@@ -82,6 +83,9 @@ class TransactionTable:
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.applying: SlicedApply | None = None
+        self.slice_bytes = GROUP_BYTES
+        self.small_bytes = SLICED_COMMIT_BYTES
+        """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
         self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
@@ -134,11 +138,16 @@ class TransactionTable:
         return found[:limit], len(found) > limit
 
     def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached."""
+        """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached.
+
+        Ends before frames that are neither in memory nor forced yet.
+        """
         transaction = self.live[number]
         found: list[tuple[int, bytes]] = []
         size = 0
         for index, entry in enumerate(transaction.staged.entries):
+            if index not in transaction.staged.held and entry.lsn > self._engine.forced_lsn:
+                break
             if found and size + entry.size > max_bytes:
                 break
             found.append((entry.partition, bytes(self.staging.load(number, transaction.staged, index))))
@@ -215,7 +224,9 @@ class TransactionTable:
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
         self._prune(record.session, record.seen)
         self._remember(State.COMMITTED, record, transaction, record.placements)
-        self.applying = SlicedApply(lsn, record, transaction, self.staging, self._catalog)
+        self.applying = SlicedApply(
+            lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
+        )
         if self.applying.is_small:
             self.continue_apply(at_once=True)
 
@@ -223,7 +234,7 @@ class TransactionTable:
         """Apply the next slice of the commit under way. ``at_once``: in the turn in which it was accepted."""
         applying = self.applying
         assert applying is not None
-        if not applying.step(forced=self._engine.forced_lsn >= applying.lsn):
+        if not applying.step(self._engine.forced_lsn):
             if applying.short_of_memory:
                 self._engine.want_flush(applying.stores)
             return
@@ -232,6 +243,23 @@ class TransactionTable:
             self._engine.touched(applying.stores)
         else:
             self._engine.applied(applying.lsn, applying.stores)
+
+    def finish_apply(self) -> None:
+        """Apply all that is left of a large commit, inline; the engine's ``on_flush_wanted`` must flush at once.
+
+        Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
+        """
+        stuck = False
+        while (applying := self.applying) is not None:
+            done = applying.applied_entries
+            self.continue_apply()
+            no_progress = applying.short_of_memory and applying.applied_entries == done
+            if stuck and no_progress:
+                raise MemoryExhausted(
+                    f"transaction {applying.number} is committed, but its messages do not fit into memory, though all "
+                    "else has been flushed. It stays committed: start again with a larger pool_bytes"
+                )
+            stuck = no_progress
 
     def _rolled_back(self, record: TransactionRolledBack) -> None:
         number = TransactionNumber(record.session, record.serial)

@@ -1,0 +1,140 @@
+"""Which journal files are needed, where what they hold ends, and whether that end is torn or corrupt.
+
+Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from journal import filenames
+from journal.checkpoint import Checkpoint
+from journal.errors import CorruptJournal
+from journal.interfaces import IFilesystem
+from journal.journal import Journal
+from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, unpack_file_header
+
+Progress = Callable[[str], object]
+
+
+class JournalScan:
+    """Pass 1 of a start. ``journal`` is told which groups there are, ``notes`` get what people should know."""
+
+    def __init__(
+        self, filesystem: IFilesystem, journal: Journal, notes: list[str], progress: Progress
+    ) -> None:
+        self._filesystem = filesystem
+        self._journal = journal
+        self.notes = notes
+        self._progress = progress
+        self.dead: list[str] = []
+        """Files below all that is needed; the older checkpoint may still need them."""
+
+    def scan(self, checkpoint: Checkpoint | None) -> list[FileScan]:
+        """All files that are needed above a checkpoint, oldest first.
+
+        Raises :class:`CorruptJournal` for what cannot be the trace of a crash.
+        """
+        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+        lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+        headers = self._needed_headers(lsns, checkpoint)
+        scans: list[FileScan] = []
+        for number, header in enumerate(headers):
+            self._progress(f"reading journal file {number + 1} of {len(headers)}")
+            following = headers[number + 1] if number + 1 < len(headers) else None
+            scans.append(self._scan_file(header, following))
+        last = scans[-1].next_lsn - 1 if scans else 0
+        if checkpoint is not None and last < checkpoint.header.lsn:
+            path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
+            raise CorruptJournal(
+                f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
+                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Run 'txbroker verify'",
+                path,
+                scans[-1].stop if scans else 0,
+            )
+        return scans
+
+    def _read_header(self, lsn: int) -> FileHeader:
+        path = filenames.journal_file(lsn)
+        file = self._filesystem.open(path, writable=False)
+        try:
+            data = file.read(0, FIRST_GROUP)
+        finally:
+            file.close()
+        header = unpack_file_header(data, path)
+        if header.first_lsn != lsn:
+            raise CorruptJournal(
+                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name. Nothing "
+                "was changed",
+                path,
+            )
+        return header
+
+    def _needed_headers(self, lsns: list[int], checkpoint: Checkpoint | None) -> list[FileHeader]:
+        """The headers of the files with records that may be needed, oldest first; read from the newest backwards.
+
+        Files before them may be there or not, in any order: a power cut may have undone some of their removals.
+        """
+        if not lsns and (
+            checkpoint is not None or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY)
+        ):
+            raise CorruptJournal(
+                f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are partitions or "
+                "checkpoints: the journal is missing. Nothing was changed",
+                filenames.JOURNAL_DIRECTORY,
+            )
+        needed = 1 if checkpoint is None else checkpoint.header.needed_from
+        headers: list[FileHeader] = []
+        for number, lsn in reversed(list(enumerate(lsns))):
+            header = self._read_header(lsn)
+            headers.insert(0, header)
+            if header.previous_end <= needed:
+                self.dead = [filenames.journal_file(dead) for dead in lsns[:number]]
+                return headers
+        if headers:
+            first = headers[0]
+            raise CorruptJournal(
+                f"the journal begins at LSN {first.first_lsn}, the one before it (up to {first.previous_end}) is "
+                f"missing, and records from {needed} on are needed. Nothing was changed",
+                filenames.journal_file(first.first_lsn),
+            )
+        return []
+
+    def _scan_file(self, header: FileHeader, following: FileHeader | None) -> FileScan:
+        path = filenames.journal_file(header.first_lsn)
+        if following is not None and following.previous_first != header.first_lsn:
+            raise CorruptJournal(
+                f"a journal file is missing between {path} and {filenames.journal_file(following.first_lsn)}, which "
+                f"follows the one of LSN {following.previous_first}. Nothing was changed",
+                path,
+            )
+        end = None if following is None else following.previous_end
+        scan = FileScan(self.read(path), path, header, end)
+        self._journal.adopt(
+            header, path, [(group.header.first_lsn, group.position) for group in scan.located]
+        )
+        proof = None
+        if end is not None and scan.next_lsn < end:
+            proof = f"the next file says that it goes on to LSN {end - 1}"
+        elif end is None and (position := scan.proof_beyond()) is not None:
+            proof = f"a later group at {position} proves that it had been forced"
+        if proof is not None:
+            raise CorruptJournal(
+                f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
+                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Run "
+                "'txbroker verify' to see what is affected, 'txbroker repair --dry-run' for what could be kept",
+                path,
+                scan.stop,
+            )
+        if end is None and scan.partial:
+            self.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
+        scan.forget_data()
+        return scan
+
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        file = self._filesystem.open(path, writable=False)
+        try:
+            return bytes(file.read(0, file.size()))
+        finally:
+            file.close()

@@ -1,0 +1,207 @@
+"""An engine over small files in memory that can be cut, killed and started again, for the tests of crashes."""
+
+from __future__ import annotations
+
+import contextlib
+
+from crc32c import crc32c
+
+from journal import frame
+from journal.constants import KIB, MIB
+from journal.engine import Engine
+from journal.errors import MemoryExhausted
+from journal.filenames import parse_checkpoint_file, parse_journal_file
+from journal.journal_settings import JournalSettings
+from journal.message_store import MessageStore
+from journal.record import TopicCreated
+from journal.recovery import recover
+from journal.settings import MAX_INTERVAL, TopicSettings
+from journal.testing import (
+    CHANGES,
+    FaultFilesystem,
+    FaultPlan,
+    ManualClock,
+    MemoryFilesystem,
+    PowerCut,
+    cut_power_at,
+)
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+
+NEVER = 1 << 50
+SMALL = JournalSettings(
+    pool_bytes=MIB,
+    file_bytes=64 * KIB,
+    checkpoint_bytes=1 << 40,
+    checkpoint_interval=NEVER,
+    low_water_bytes=0,
+    open_files=8,
+)
+"""Checkpoints only when asked for; files that roll after a few messages; half a MiB for staged frames."""
+
+
+def run_of(*values: bytes) -> bytes:
+    return b"".join(frame.encode(value, 1) for value in values)
+
+
+def xid_of(name: str) -> Xid:
+    return Xid(1, name.encode(), b"")
+
+
+class Room:
+    """One start of an engine in a directory. ``inner`` is the disk, ``plan`` what goes wrong."""
+
+    def __init__(
+        self,
+        inner: MemoryFilesystem | None = None,
+        settings: JournalSettings = SMALL,
+        cut_at: int = 0,
+        clock: ManualClock | None = None,
+    ) -> None:
+        self.inner = inner if inner is not None else MemoryFilesystem()
+        self.settings = settings
+        self.plan = FaultPlan(on_operation=cut_power_at(cut_at) if cut_at else None)
+        self.filesystem = FaultFilesystem(self.inner, self.plan)
+        self.clock = clock or ManualClock(monotonic=1_000_000)
+        self._serial = 0
+        self.engine: Engine = recover(self.filesystem, self.clock, settings)
+        self.plan.on_operation = None
+
+    # -- work -------------------------------------------------------------------------------------
+
+    def topic(self, name: str = "t", partitions: int = 2, **settings: int) -> list[MessageStore]:
+        catalog = self.engine.catalog
+        made = TopicSettings(**{"force_messages": 10**9, "force_interval": MAX_INTERVAL, **settings})
+        self.engine.accept(TopicCreated(name, catalog.next_partition, partitions, made, self.engine.now()))
+        self.engine.sync()
+        return catalog.topics[name].partitions
+
+    def store(self, number: int = 1) -> MessageStore:
+        return self.engine.catalog.stores[number]
+
+    def accept(self, *values: bytes, number: int = 1) -> int:
+        try:
+            return self.engine.append(self.store(number), run_of(*values), len(values))
+        except MemoryExhausted:
+            self.engine.sync()
+            self.flush()
+            return self.engine.append(self.store(number), run_of(*values), len(values))
+
+    def send(self, *values: bytes, number: int = 1) -> int:
+        base = self.accept(*values, number=number)
+        self.engine.sync()
+        return base
+
+    def begin(self, *adds: tuple[int, bytes], session: int = 7) -> Begun:
+        self._serial += 1
+        return Begun(self, TransactionNumber(self.engine.start_number << 32 | session, self._serial)).add(
+            *adds
+        )
+
+    def checkpoint(self) -> None:
+        self.engine.housekeeping.checkpoint_inline()
+
+    def flush(self) -> None:
+        self.engine.want_flush()
+        self.engine.housekeeping.run_inline()
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def values(self, number: int = 1) -> list[bytes]:
+        """All that a reader can see, with the offsets checked."""
+        store = self.store(number)
+        found: list[bytes] = []
+        offset = store.start_offset
+        while data := store.read(offset, 256 * KIB):
+            for message in frame.decode_run(data, offset):
+                assert message.offset == offset
+                found.append(message.value or b"")
+                offset += 1
+        assert offset == store.high_watermark
+        return found
+
+    def prepared(self) -> set[Xid | None]:
+        return {t.xid for t in self.engine.transactions.live.values() if t.state is State.PREPARED}
+
+    def journals(self) -> list[int]:
+        names = self.inner.list_directory("journal")
+        return [lsn for name in names if (lsn := parse_journal_file(name)) is not None]
+
+    def checkpoints(self) -> list[int]:
+        names = self.inner.list_directory("checkpoints")
+        return [lsn for name in names if (lsn := parse_checkpoint_file(name)) is not None]
+
+    # -- how it ends --------------------------------------------------------------------------------
+
+    def crashed(self, seed: int = 0, survive: float | None = None) -> Room:
+        """The next start after a power cut."""
+        return Room(self.inner.crash_clone(seed, survive), self.settings)
+
+    def killed(self) -> Room:
+        """The next start after SIGKILL: all that was written can be read, durable or not."""
+        return Room(self.inner.kill_clone(), self.settings)
+
+    def stopped(self) -> Room:
+        """The next start on the very same disk."""
+        self.engine.close()
+        return Room(self.inner, self.settings)
+
+
+class Begun:
+    """A transaction and what its client has counted."""
+
+    def __init__(self, room: Room, number: TransactionNumber) -> None:
+        self.room = room
+        self.number = number
+        self.totals = Totals(0, 0, 0)
+
+    def add(self, *adds: tuple[int, bytes]) -> Begun:
+        for partition, value in adds:
+            frames = run_of(value)
+            self.room.engine.transactions.add(self.number, partition, frames, 1)
+            sent = self.totals
+            self.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+        return self
+
+    def prepare(self, name: str) -> Begun:
+        self.room.engine.transactions.prepare(self.number, xid_of(name), self.totals)
+        return self
+
+    def commit(self) -> Begun:
+        self.room.engine.transactions.commit(self.number, Cause.CLIENT, self.totals)
+        return self
+
+    def rollback(self) -> Begun:
+        self.room.engine.transactions.rollback(self.number, Cause.CLIENT)
+        return self
+
+    def sync(self) -> Begun:
+        self.room.engine.sync()
+        return self
+
+
+def decide(room: Room, name: str, commit: bool) -> None:
+    """End a prepared transaction by its xid, from whatever session."""
+    transactions = room.engine.transactions
+    number = transactions.find(xid_of(name))
+    if commit:
+        transactions.commit(number, Cause.CLIENT)
+    else:
+        transactions.rollback(number, Cause.CLIENT)
+    room.engine.sync()
+
+
+def operations(inner: MemoryFilesystem, settings: JournalSettings = SMALL) -> int:
+    """How many state-changing operations a start makes."""
+    room = Room(inner.kill_clone(), settings, cut_at=1 << 40)
+    return sum(room.plan.counts[kind] for kind in room.plan.counts if kind in CHANGES)
+
+
+def restart_with_cuts(
+    inner: MemoryFilesystem, cuts: list[tuple[int, int]], settings: JournalSettings = SMALL
+) -> Room:
+    """Start, with the power cut at the nth operation of it, once for each (n, seed); then let it finish."""
+    for nth, seed in cuts:
+        with contextlib.suppress(PowerCut):
+            Room(inner, settings, cut_at=nth)
+        inner = inner.crash_clone(seed)
+    return Room(inner, settings)
