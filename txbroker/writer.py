@@ -85,8 +85,8 @@ class Writer:
         except Exception as error:  # noqa: BLE001  (state and answers disagree: nothing may go on)
             self._fail(error, "publishing what was forced")
             return
+        self._next()  # the disk works while the answers go out
         self._after_publish()
-        self._next()
 
     def _schedule_slice(self) -> None:
         if not self._applying:
