@@ -1,11 +1,18 @@
 """A real process: what was acknowledged is there after any end, and a start that would lie is refused."""
 
+import datetime
+import re
 import resource
 import signal
 import socket
+import ssl
 import time
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tests.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
 from txbroker.commands import Done, Ping, Send, Sent
@@ -156,6 +163,44 @@ def test_it_listens_on_every_endpoint_that_it_is_given(data, tmp_path):
         assert f",unix:{path} " in broker.ready_line
         with Peer(port) as one, Peer(path) as other:
             assert one.topic("seen-by-both") == other.topic("seen-by-both")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A file with a key and a certificate for localhost, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    today = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(1))
+        .not_valid_after(today + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    encoding = serialization.Encoding.PEM
+    file.write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + made.public_bytes(encoding)
+    )
+    return file
+
+
+def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):
+    endpoint = f"ssl:0:interface=127.0.0.1:privateKey={certificate}"
+    with twistd_process(data, "--listen", endpoint) as broker:
+        broker.ready()
+        port = int(re.search(r"ssl:127\.0\.0\.1:(\d+)", broker.ready_line)[1])
+        context = ssl.create_default_context(cafile=certificate)
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain:
+            secure = context.wrap_socket(plain, server_hostname="localhost")
+            with Peer(secure) as peer:
+                partition = peer.topic()
+                values = [bytes([number]) * 700_000 for number in range(5)]
+                for value in values:
+                    assert isinstance(peer.ask(Send, partition, data=frames(value)), Sent)
+                assert peer.values(partition) == values
 
 
 def test_sigterm_while_it_recovers_ends_well_too(data):

@@ -123,10 +123,15 @@ def twistd_process(data, *options, descriptors=None) -> Iterator[TwistdProcess]:
 
 
 class Peer:
-    """A blocking connection to a port, or to a path. It fails a test rather than wait for ever."""
+    """A blocking connection to a port or a path, or over a connected socket.
+
+    It fails a test rather than wait for ever.
+    """
 
     def __init__(self, place, hello=True):
-        if isinstance(place, int):
+        if isinstance(place, socket.socket):
+            self.socket = place
+        elif isinstance(place, int):
             self.socket = socket.create_connection(("127.0.0.1", place), timeout=PATIENCE)
         else:
             self.socket = socket.socket(socket.AF_UNIX)

@@ -156,8 +156,11 @@ class TxBrokerService(Service):
         )  # fmt: skip
 
     def _tune(self) -> None:
-        """Set what is Python's and the system's, with the figures that justify it in docs/decisions."""
+        """Set what is Python's."""
+        # 100 groups written and forced beside a busy thread: 1,532 ms at Python's 5 ms, 128 ms at 0.2 ms, 322 ms
+        # at 0.05 ms (two cores under load).
         sys.setswitchinterval(self.config.service.switch_interval / SECOND)
+        # What has been loaded stays: a full collection takes 39 ms with it and nothing without.
         gc.collect()
         gc.freeze()
 
