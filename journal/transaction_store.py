@@ -127,11 +127,11 @@ class JournalTransactionStore(TransactionTable):
         transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
 
     def _judge_begin(self, number: TransactionNumber, xid: Xid | None) -> None:
+        if number.serial < 1:
+            raise TransactionConflict(f"transaction {number}: serials begin at 1; nothing was changed")
         ended = self.outcomes.find(number)
         if ended is not None:
             self._refuse_ended(ended)
-        if number.serial < 1:
-            raise TransactionConflict(f"transaction {number}: serials begin at 1; nothing was changed")
         if len(self.live) >= self.limits.transactions:
             raise LimitExceeded(
                 f"{len(self.live)} transactions are undecided, the limit; nothing was changed. End some of them "
