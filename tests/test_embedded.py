@@ -1,0 +1,178 @@
+"""The embedded log, on a real directory: what its README example says, over restarts, and alone in its directory.
+
+Seen to fail: with `close` not letting the lock go the second open is refused; with the transaction's totals not kept
+its own commit is refused.
+"""
+
+import pytest
+
+import journal
+from journal.embedded import Log
+from journal.errors import (
+    DirectoryLocked,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    TopicExists,
+    TransactionRolledBack,
+    UnknownPartition,
+    UnknownTopic,
+    UnknownTransaction,
+)
+from journal.journal_settings import JournalSettings
+from journal.testing import ManualClock, MemoryFilesystem
+from tests.builders import xid
+
+SMALL = JournalSettings(file_bytes=1 << 20, pool_bytes=1 << 20, low_water_bytes=0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "log"
+
+
+def opened(path):
+    return journal.open(path, SMALL)
+
+
+def values(log, topic="orders", offset=0, partition=0):
+    return [message.value for message in log.read(topic, offset, partition)]
+
+
+def test_what_was_appended_is_read_after_a_restart_with_all_its_parts(path):
+    with opened(path) as log:
+        log.create_topic("orders", partitions=2)
+        assert log.append("orders", b"a", key=b"k", headers={"h": b"1"}) == 0
+        assert log.append("orders", None, key=b"k") == 1
+        assert log.append("orders", b"b", partition=1) == 0
+    with opened(str(path)) as log:
+        assert log.topics == {"orders": 2}
+        first, second = log.read("orders")
+        assert (first.offset, first.key, first.value, first.headers) == (0, b"k", b"a", {"h": b"1"})
+        assert (second.offset, second.value) == (1, None)
+        assert first.timestamp <= second.timestamp
+        assert values(log, partition=1) == [b"b"]
+        assert log.append("orders", b"c") == 2
+
+
+def test_what_was_appended_is_there_although_the_process_was_killed():
+    filesystem = MemoryFilesystem()
+    log = Log(filesystem, ManualClock(), SMALL)
+    log.create_topic("orders")
+    for n in range(5):
+        assert log.append("orders", b"%d" % n) == n
+    for seed in range(10):
+        after = Log(filesystem.crash_clone(seed), ManualClock(), SMALL)
+        assert values(after) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def fail_in_transaction(log):
+    with log.transaction() as tx:
+        tx.append("orders", b"b")
+        raise ZeroDivisionError
+
+
+def test_a_transaction_is_seen_whole_or_not_at_all(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        log.create_topic("paid")
+        with log.transaction() as tx:
+            tx.append("orders", b"a")
+            tx.append("paid", b"p", key=b"k", headers={"h": b""})
+            assert values(log) == values(log, "paid") == []
+        assert (values(log), values(log, "paid")) == ([b"a"], [b"p"])
+        with pytest.raises(ZeroDivisionError):
+            fail_in_transaction(log)
+        tx = log.transaction()
+        tx.append("orders", b"c")
+        tx.rollback()
+        with pytest.raises(TransactionRolledBack):
+            tx.append("orders", b"d")
+        assert values(log) == [b"a"]
+
+
+def test_a_transaction_that_was_open_at_the_end_is_rolled_back(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        log.transaction().append("orders", b"a")
+    with opened(path) as log:
+        assert values(log) == []
+        with log.transaction() as tx:
+            tx.append("orders", b"b")
+        assert values(log) == [b"b"]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_prepared_transaction_waits_over_restarts_for_whoever_ends_it(path, commit):
+    with opened(path) as log:
+        log.create_topic("orders")
+        with log.transaction() as tx:
+            tx.append("orders", b"a")
+            tx.prepare(xid("x"))
+        assert values(log) == []
+    for _ in range(2):
+        with opened(path) as log:
+            assert log.prepared() == [xid("x")]
+            assert values(log) == []
+    with opened(path) as log:
+        (log.commit if commit else log.rollback)(xid("x"))
+        assert log.prepared() == []
+        assert values(log) == ([b"a"] if commit else [])
+        (log.commit if commit else log.rollback)(xid("x"))
+    with opened(path) as log:
+        assert values(log) == ([b"a"] if commit else [])
+
+
+def test_ending_what_was_never_prepared_is_refused(path):
+    with opened(path) as log:
+        for end in (log.commit, log.rollback):
+            with pytest.raises(UnknownTransaction):
+                end(xid("x"))
+
+
+def test_a_directory_has_one_owner_at_a_time(path):
+    log = opened(path)
+    with pytest.raises(DirectoryLocked):
+        opened(path)
+    log.close()
+    opened(path).close()
+
+
+def test_what_cannot_be_is_refused_and_the_log_goes_on(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        refused = [
+            (TopicExists, lambda: log.create_topic("orders")),
+            (UnknownTopic, lambda: log.append("nowhere", b"")),
+            (UnknownPartition, lambda: log.append("orders", b"", partition=1)),
+            (UnknownPartition, lambda: log.append("orders", b"", partition=-1)),
+            (MessageTooLarge, lambda: log.append("orders", b"x" * (16 << 20))),
+            (OffsetOutOfRange, lambda: list(log.read("orders", 1))),
+            (UnknownTopic, lambda: list(log.read("nowhere"))),
+        ]
+        for error, attempt in refused:
+            with pytest.raises(error):
+                attempt()
+        assert log.append("orders", b"a") == 0
+        assert values(log) == [b"a"]
+
+
+def test_more_than_memory_and_journal_files_hold_is_kept_in_order(path):
+    body = bytes(100_000)
+    with opened(path) as log:
+        log.create_topic("orders")
+        for n in range(40):
+            log.append("orders", b"%d" % n + body)
+        assert [int(value[: -len(body)]) for value in values(log)] == list(range(40))
+        assert values(log, offset=39) == [b"39" + body]
+    with opened(path) as log:
+        assert len(values(log)) == 40
+
+
+def test_reading_goes_on_to_what_was_appended_meanwhile(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        log.append("orders", b"a")
+        reader = log.read("orders")
+        assert next(reader).value == b"a"
+        log.append("orders", b"b")
+        assert [message.value for message in reader] == [b"b"]
