@@ -32,11 +32,20 @@ class TransactionNumber(NamedTuple):
 
 
 class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A global transaction's branch, as in XA and PEP 249. Equality is by all three parts."""
+    """A global transaction's branch, as in XA and PEP 249. Equality is by all three parts.
+
+    As PEP 249 asks, ``xid[0]`` is the format id, ``xid[1]`` the global id, ``xid[2]`` the branch.
+    """
 
     format_id: int
     global_id: bytes
     branch: bytes
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int | bytes:
+        return (self.format_id, self.global_id, self.branch)[index]
 
     def check(self) -> Xid:
         """Return self if the parts are within XA's bounds; raises :class:`InvalidName`."""

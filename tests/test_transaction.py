@@ -199,3 +199,9 @@ def test_a_part_is_shown_as_text_only_where_that_cannot_be_mistaken(part, text):
 def test_different_parts_never_look_alike():
     parts = {bytes([a, b]) for a in range(256) for b in (0, 48, 58, 97, 120)} | {b"0x61", b"a", b""}
     assert len({readable(part) for part in parts}) == len(parts)
+
+
+def test_an_xid_is_the_sequence_that_pep_249_asks_for() -> None:
+    xid = Xid(7, b"global", b"branch")
+    assert (len(xid), xid[0], xid[1], xid[2]) == (3, 7, b"global", b"branch")
+    assert list(xid) == [7, b"global", b"branch"]
