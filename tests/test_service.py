@@ -16,6 +16,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
 from txbroker.commands import Done, Ping, Send, Sent
+from txbroker.service import with_backlog
 
 pytestmark = pytest.mark.slow
 
@@ -220,3 +221,10 @@ def test_what_is_missing_of_the_way_to_the_directory_is_said(tmp_path):
     with twistd_process(tmp_path / "no" / "such" / "place") as broker:
         assert broker.wait() == 1
         assert "FileNotFoundError" in broker.output
+
+
+def test_endpoints_get_a_backlog_unless_they_have_one_or_know_none():
+    assert with_backlog("tcp:7654:interface=127.0.0.1") == "tcp:7654:interface=127.0.0.1:backlog=1024"
+    assert with_backlog("unix:/s") == "unix:/s:backlog=1024"
+    assert with_backlog("tcp:7654:backlog=5") == "tcp:7654:backlog=5"
+    assert with_backlog("systemd:domain=INET:index=0") == "systemd:domain=INET:index=0"
