@@ -13,7 +13,7 @@ import msgspec
 
 from journal import filenames
 from journal.buffers import BudgetAllocator
-from journal.errors import CorruptJournal, InvalidFrame, MemoryExhausted
+from journal.errors import CorruptJournal, InvalidFrame, MemoryExhausted, MessageTooLarge
 from journal.filesystem import write_fully
 from journal.frame import check_run
 from journal.interfaces import IFilesystem
@@ -156,7 +156,7 @@ class Staging:
 def _check(data: bytes, entry: Entry, path: str) -> None:
     try:
         sound = len(data) == entry.size and check_run(data, max(entry.size, 1)) == entry.count
-    except InvalidFrame:
+    except (InvalidFrame, MessageTooLarge):
         sound = False
     if not sound:
         raise CorruptJournal(
