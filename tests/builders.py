@@ -13,7 +13,7 @@ from journal import frame
 from journal.engine import Engine
 from journal.interfaces import IFold
 from journal.journal_settings import JournalSettings
-from journal.record import AnyRecord, Started
+from journal.record import AnyRecord, Mark, Started
 from journal.recovery import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
@@ -85,10 +85,14 @@ class Place:
         """Start again as after SIGKILL; with ``checkpoint`` from one rather than from the journal alone."""
         self.engine.sync()
         if checkpoint:
-            self.engine.mark()
-            self.engine.housekeeping.checkpoint_inline()
+            self.checkpoint()
         self.filesystem = self.filesystem.kill_clone()
         return self.open()
+
+    def checkpoint(self) -> None:
+        """Write one, whether anything has happened since the last or not."""
+        self.engine.accept(Mark(self.engine.now()))
+        self.engine.housekeeping.checkpoint_inline()
 
     def journaled(self) -> list[Any]:
         """The decisions taken since this was last asked (or replayed since a start), oldest first."""
