@@ -84,6 +84,7 @@ class Room:
 
     def start(self) -> None:
         self.engine: Engine = recover(self.filesystem, self.clock, self.journal, folds=folds())
+        self.engine.on_flush_wanted = lambda: None  # as in the service, flushing is not done in the same turn
         self.broker = Broker(self.engine, self.settings, call_later=self.timers.callLater)
         self.engine.sync()
 

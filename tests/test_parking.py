@@ -161,6 +161,15 @@ class TestMemory:
         assert peer.answer(asked).base_offset == len(peer.answers) - 1
         assert len(values(room, partition)) == len(peer.answers)
 
+    def test_where_flushing_is_done_in_the_same_turn_nothing_waits(self, room):
+        [partition] = room.topic()
+        room.engine.on_flush_wanted = room.engine.housekeeping.run_inline
+        peer = room.peer()
+        for offset in range(12):
+            asked = peer.tell(commands.Send, partition, data=frames(b"x" * 300_000))
+            room.engine.sync()
+            assert peer.answer(asked).base_offset == offset
+
     def test_others_that_need_memory_wait_behind_it_and_those_that_do_not_go_on(self, room):
         [partition] = room.topic()
         self.fill(room, partition)
