@@ -13,7 +13,7 @@ from demo.kills import Kill, Phase, UsualDurations
 
 @dataclass(frozen=True)
 class Killed:
-    """A kill that was carried out. ``back_after`` is in seconds, from the signal to the open port.
+    """A kill that was carried out. ``back_after`` is in seconds, from the signal until it is ready.
 
     ``day`` and ``phase`` say what the producer was doing when the signal was sent; aimed it was as ``kill`` says.
     """
@@ -31,7 +31,7 @@ class Killer:
         self.killed: list[Killed] = []
         self.failure: BrokerFailed | None = None
         self._broker = broker
-        self._plan = plan
+        self._to_come = dict(plan)
         self._tell = tell
         self._usual = UsualDurations()
         self._one_at_a_time = threading.Lock()
@@ -39,12 +39,16 @@ class Killer:
         self._now = "", Phase.ADDING, 0.0
         """What the producer does: day, phase, and since when."""
 
-    def begins(self, day: str, phase: Phase, attempt: int) -> None:
-        """The producer begins a phase of a day. If a kill is planned for it, it is set off, once."""
+    def begins(self, day: str, phase: Phase) -> None:
+        """The producer begins a phase of a day. If a kill is planned for it, it is set off, once.
+
+        That may be in a later attempt: a late kill of another day can keep the first from getting so far.
+        """
         self._now = day, phase, time.monotonic()
-        kill = self._plan.get(day)
-        if kill is None or kill.phase is not phase or attempt > 1:
+        kill = self._to_come.get(day)
+        if kill is None or kill.phase is not phase:
             return
+        del self._to_come[day]
         delay = kill.delay(self._usual.of(phase))
         dead = threading.Event()
         thread = threading.Thread(target=self._carry_out, args=(kill, delay, dead), name=f"kill on {day}")

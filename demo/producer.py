@@ -43,7 +43,7 @@ class Fate(enum.Enum):
 class Watcher(Protocol):
     """Is told what the producer does. ``check`` raises if waiting for the broker has become pointless."""
 
-    def begins(self, day: str, phase: Phase, attempt: int) -> None: ...
+    def begins(self, day: str, phase: Phase) -> None: ...
     def ended(self) -> None: ...
     def check(self) -> None: ...
 
@@ -86,25 +86,25 @@ class Producer:
         """Send and commit a day; false if the broker has rolled that back."""
         xid = self._broker.xid(FORMAT_ID, f"day-{day.name}", f"attempt-{attempt}")
         try:
-            self._send(day, xid, attempt)
+            self._send(day, xid)
         except LOST:
             committed = self._committed_after_all(xid)
             self._note(day, xid, committed)
             return committed
         return True
 
-    def _send(self, day: Day, xid: Xid, attempt: int) -> None:
+    def _send(self, day: Day, xid: Xid) -> None:
         broker, watcher = self._broker, self._watcher
-        watcher.begins(day.name, Phase.ADDING, attempt)
+        watcher.begins(day.name, Phase.ADDING)
         broker.tpc_begin(xid)
         for row in day.rows:
             broker.send(row.topic, row.line, key=row.key, headers=headers_for(row))
         watcher.ended()
-        watcher.begins(day.name, Phase.PREPARING, attempt)
+        watcher.begins(day.name, Phase.PREPARING)
         broker.tpc_prepare()
         watcher.ended()
-        watcher.begins(day.name, Phase.PREPARED, attempt)
-        watcher.begins(day.name, Phase.COMMITTING, attempt)
+        watcher.begins(day.name, Phase.PREPARED)
+        watcher.begins(day.name, Phase.COMMITTING)
         broker.tpc_commit()
         watcher.ended()
 

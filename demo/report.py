@@ -98,7 +98,7 @@ def _figures(run: Run) -> Table:
         ("rows/s sent, kills included", f"{run.rows_sent / max(run.send_seconds, 1e-9):,.0f}"),
         ("rows/s read", f"{read / max(run.read_seconds, 1e-9):,.0f}"),
         ("recovery after a kill, by the broker's clock", _range(run.recoveries[1:])),
-        ("from the signal to the open port", _range([killed.back_after for killed in run.killed])),
+        ("from the signal until it is ready again", _range([killed.back_after for killed in run.killed])),
         ("all in all", f"{run.total_seconds:.1f} s"),
     ]
     for name, value in rows:
