@@ -110,7 +110,8 @@ class Log:
         try:
             offset = self.engine.append(store, frames, count)
         except MemoryExhausted:
-            self.engine.want_flush()  # flushes at once, there being nobody else on this thread
+            self.engine.want_flush()
+            self.engine.housekeeping.run_inline()
             offset = self.engine.append(store, frames, count)
         self._settle()
         return offset

@@ -345,7 +345,7 @@ class Engine:
                     self.write(group)
                     self.publish(group)
                 else:
-                    self.transactions.finish_apply()
+                    self.transactions.finish_apply(self.housekeeping.run_inline)
         except BaseException as error:
             self.fail(f"carrying out what was accepted: {error}")
             raise
@@ -363,7 +363,7 @@ class Engine:
         self.forced_lsn = lsn
         for fold in self.routes.get(type(decision), ()):
             fold.apply(lsn, decision, data)
-        self.transactions.finish_apply()
+        self.transactions.finish_apply(self.on_flush_wanted)
 
     def started(self, start_number: int, first_lsn: int) -> None:
         """Begin a start: its first record rolls active transactions back."""

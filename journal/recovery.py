@@ -139,7 +139,7 @@ class _Recovery:
         housekeeping.begin()
         self._begin(scans, checkpoint)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
-        engine.on_flush_wanted = housekeeping.run_inline
+        engine.on_flush_wanted = _nothing
         self._catalog.make_room = _nothing
         self._sweep(housekeeping, kept)
         self._report.in_doubt = engine.transactions.in_doubt

@@ -5,7 +5,7 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -244,8 +244,8 @@ class TransactionTable:
         else:
             self._engine.applied(applying.lsn, applying.stores)
 
-    def finish_apply(self) -> None:
-        """Apply all that is left of a large commit, inline; the engine's ``on_flush_wanted`` must flush at once.
+    def finish_apply(self, flush: Callable[[], None]) -> None:
+        """Apply all that is left of a large commit, inline. ``flush`` carries out what has been wanted so far.
 
         Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
         """
@@ -260,6 +260,8 @@ class TransactionTable:
                     "else has been flushed. It stays committed: start again with a larger pool_bytes"
                 )
             stuck = no_progress
+            if applying.short_of_memory:
+                flush()
 
     def _rolled_back(self, record: TransactionRolledBack) -> None:
         number = TransactionNumber(record.session, record.serial)
