@@ -19,13 +19,14 @@ SIZE = sum(map(len, RUNS))
 NUMBER = number(1)
 
 
-def committed(pool_bytes=64 << 20, slice_bytes=25_000, small_bytes=50_000, runs=RUNS):
+def committed(pool_bytes=64 << 20, slice_bytes=25_000, small_bytes=50_000, runs=RUNS, force=True):
     """A commit over two partitions, accepted and not forced; applied in slices if it is larger than small."""
     place = Place(JournalSettings(file_bytes=1 << 20, pool_bytes=pool_bytes, low_water_bytes=0))
     place.transactions.slice_bytes, place.transactions.small_bytes = slice_bytes, small_bytes
     for n, run in enumerate(runs):
         place.transactions.add(NUMBER, 1 + n % 2, run, 1)
-    place.engine.sync()
+    if force:
+        place.engine.sync()
     place.transactions.commit(NUMBER, Cause.CLIENT, totals(*runs))
     return place
 
@@ -151,6 +152,15 @@ def test_short_of_memory_it_waits_for_the_force_then_lets_the_flusher_have_what_
     assert seen(place) == ([], [])
     place.engine.sync()
     assert [len(values) for values in seen(place)] == [7, 7]
+
+
+def test_adds_that_found_no_room_in_memory_are_read_back_only_once_they_are_forced():
+    place = committed(8 << 20, 1 << 20, runs=SHORT * 4, force=False)
+    for _ in range(20):
+        place.engine.continue_apply()
+    assert 0 < place.transactions.applying.applied_entries < len(SHORT) * 4
+    place.engine.sync()
+    assert [len(values) for values in seen(place)] == [28, 28]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 5])
