@@ -69,10 +69,14 @@ class Room:
     # -- work -------------------------------------------------------------------------------------
 
     def topic(self, name: str = "t", partitions: int = 2, **settings: int) -> list[MessageStore]:
+        stores = self.topic_unforced(name, partitions, **settings)
+        self.engine.sync()
+        return stores
+
+    def topic_unforced(self, name: str, partitions: int, **settings: int) -> list[MessageStore]:
         catalog = self.engine.catalog
         made = TopicSettings(**{"force_messages": 10**9, "force_interval": MAX_INTERVAL, **settings})
         self.engine.accept(TopicCreated(name, catalog.next_partition, partitions, made, self.engine.now()))
-        self.engine.sync()
         return catalog.topics[name].partitions
 
     def store(self, number: int = 1) -> MessageStore:

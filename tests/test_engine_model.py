@@ -1,0 +1,429 @@
+"""The engine against a list of decisions, through every interleaving of its three places and every kind of end."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+
+import pytest
+from crc32c import crc32c
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from journal.constants import KIB
+from journal.errors import JournalPoisoned, MemoryExhausted, OutcomeForgotten
+from journal.record import LogStartMoved, TopicDeleted
+from journal.testing import Fault, MemoryFilesystem, Operation, PowerCut, cut_power_at
+from journal.transaction import Cause, Totals, TransactionNumber
+from journal.transaction import State as Ended
+from tests.engine_model import History
+from tests.engine_room import SMALL, Room, run_of, xid_of
+
+SIZES = st.sampled_from((0, 100, 5 * KIB, 40 * KIB, 150 * KIB))
+WORDS = {Ended.COMMITTED: "committed", Ended.ROLLED_BACK: "rolled back"}
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Reactor, writer and flusher take their steps one by one; ``history`` is what was decided."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History()
+        self.acknowledged = 0
+        self.names = 0
+        self.values = 0
+        self.writing = None
+        self.lane: deque = deque()
+        self.sent: dict[TransactionNumber, Totals] = {}
+        self.highest: dict[int, int] = {}
+        self.applying_from = 0
+        self.first_of_start = 1
+
+    @initialize()
+    def begin(self) -> None:
+        self.adopt(Room())
+        self.create_topic(partitions=2)
+        self.settle()
+
+    def adopt(self, room: Room) -> None:
+        self.room, self.engine = room, room.engine
+        self.engine.transactions.small_bytes, self.engine.transactions.slice_bytes = 20 * KIB, 60 * KIB
+        self.history.note(self.engine.last_lsn, "restart")
+        self.first_of_start = self.engine.last_lsn
+        self.acknowledged = max(self.acknowledged, self.engine.forced_lsn)
+        self.writing, self.lane = None, deque()
+        self.serials: dict[int, int] = {}
+
+    def note(self, what: str, *arguments: object) -> None:
+        lsn = self.engine.last_lsn
+        self.history.note(lsn, what, *arguments)
+
+        def deliver(answered: int) -> None:
+            assert answered <= self.engine.forced_lsn, "answered before it was forced"
+            self.acknowledged = max(self.acknowledged, answered)
+
+        self.engine.when_forced(deliver, lsn)
+
+    def fresh(self, size: int) -> bytes:
+        self.values += 1
+        return b"%d " % self.values + b"v" * size
+
+    @property
+    def state(self):
+        return self.history.upto(1 << 62)
+
+    free = precondition(lambda self: not self.engine.busy)
+
+    # -- the reactor ------------------------------------------------------------------------------
+
+    @free
+    @rule(partitions=st.integers(1, 3), keep=st.sampled_from((None, 0, 100 * KIB)))
+    def create_topic(self, partitions, keep=None) -> None:
+        if len(self.engine.catalog.topics) < 3:
+            self.names += 1
+            named = {} if keep is None else {"retention_bytes": keep}
+            self.room.topic_unforced(f"t{self.names}", partitions, segment_bytes=64 * KIB, **named)
+            self.note("create", f"t{self.names}", partitions)
+
+    @free
+    @rule(data=st.data())
+    def delete_topic(self, data) -> None:
+        catalog, transactions = self.engine.catalog, self.engine.transactions
+        free = [
+            name
+            for name, topic in catalog.topics.items()
+            if not any(transactions.holds_partition(store.number) for store in topic.partitions)
+        ]
+        if len(free) > 1:
+            name = data.draw(st.sampled_from(free))
+            self.engine.accept(TopicDeleted(name, self.engine.now()))
+            self.note("delete", name)
+
+    def partition(self, data) -> int:
+        return data.draw(st.sampled_from(sorted(self.engine.catalog.stores)))
+
+    @free
+    @rule(data=st.data(), sizes=st.lists(SIZES, min_size=1, max_size=3))
+    def send(self, data, sizes) -> None:
+        number = self.partition(data)
+        values = [self.fresh(size) for size in sizes]
+        store = self.engine.catalog.stores[number]
+        try:
+            base = self.engine.append(store, run_of(*values), len(values))
+        except MemoryExhausted:
+            self.engine.want_flush()
+        else:
+            self.note("send", number, base, values)
+
+    @free
+    @rule(data=st.data(), sizes=st.lists(SIZES, min_size=1, max_size=4), session=st.integers(1, 2))
+    def begin_transaction(self, data, sizes, session) -> None:
+        serial = self.serials[session] = self.serials.get(session, 0) + 1
+        number = TransactionNumber(self.engine.start_number << 32 | session, serial)
+        self.sent[number] = Totals(0, 0, 0)
+        for size in sizes:
+            self.add(number, self.partition(data), size)
+
+    def add(self, number, partition, size) -> None:
+        value = self.fresh(size)
+        frames = run_of(value)
+        self.engine.transactions.add(number, partition, frames, 1)
+        self.note("add", tuple(number), partition, value)
+        sent = self.sent[number]
+        self.sent[number] = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+
+    def some(self, data, prepared: bool):
+        found = sorted(n for n, t in self.state.live.items() if t.prepared is prepared)
+        return TransactionNumber(*data.draw(st.sampled_from(found))) if found else None
+
+    @free
+    @rule(data=st.data(), size=SIZES)
+    def add_more(self, data, size) -> None:
+        if number := self.some(data, prepared=False):
+            self.add(number, self.partition(data), size)
+
+    @free
+    @rule(data=st.data())
+    def prepare(self, data) -> None:
+        if number := self.some(data, prepared=False):
+            self.engine.transactions.prepare(number, xid_of(str(number)), self.sent[number])
+            self.note("prepare", tuple(number), str(number))
+
+    @free
+    @rule(data=st.data(), prepared=st.booleans(), seen=st.integers(0, 2))
+    def commit(self, data, prepared, seen) -> None:
+        if number := self.some(data, prepared):
+            totals = None if prepared else self.sent[number]
+            seen = min(seen, number.serial - 1)
+            self.applying_from = self.engine.last_lsn
+            self.engine.transactions.commit(number, Cause.CLIENT, totals, seen=seen)
+            self.note("commit", tuple(number), seen)
+
+    @free
+    @rule(data=st.data(), prepared=st.booleans())
+    def rollback(self, data, prepared) -> None:
+        if number := self.some(data, prepared):
+            self.engine.transactions.rollback(number, Cause.CLIENT)
+            self.note("rollback", tuple(number))
+
+    @free
+    @rule(session=st.integers(1, 2))
+    def disconnect(self, session) -> None:
+        self.roll_back_by(
+            lambda: self.engine.transactions.disconnect(self.engine.start_number << 32 | session)
+        )
+
+    @free
+    @rule()
+    def time_out(self) -> None:
+        self.room.clock.advance(1_000_000)
+        self.roll_back_by(lambda: self.engine.transactions.expire(self.engine.now(), 2_000_000))
+
+    def roll_back_by(self, what) -> None:
+        transactions = self.engine.transactions
+        before, lsn = list(transactions.live), self.engine.last_lsn
+        what()
+        gone = [number for number in before if number not in transactions.live]
+        assert not any(self.state.live[tuple(number)].prepared for number in gone)
+        for number in gone:
+            lsn += 1
+            self.history.note(lsn, "rollback", tuple(number))
+        assert lsn == self.engine.last_lsn
+
+    @free
+    @rule(data=st.data())
+    def forget(self, data) -> None:
+        ended = sorted(n for n, how in self.state.outcomes.items() if how in ("committed", "rolled back"))
+        if ended and len(ended) > 4:
+            number = TransactionNumber(*ended[-1])
+            if any(n[0] == number.session and n[1] < number.serial for n in self.state.live):
+                return
+            self.engine.transactions.forget(number)
+            self.note("forget", tuple(number))
+
+    @free
+    @rule()
+    def retain(self) -> None:
+        stores = list(self.engine.catalog.stores.values())
+        before = {store: store.start_offset for store in stores}
+        lsn = self.engine.last_lsn
+        self.engine.retain(self.engine.now())
+        for store in stores:
+            if store.start_offset != before[store]:
+                lsn += 1
+                self.history.note(lsn, "start_at", store.number, store.start_offset)
+        assert lsn == self.engine.last_lsn
+
+    @free
+    @rule(data=st.data(), part=st.floats(0, 1))
+    def truncate(self, data, part) -> None:
+        store = self.engine.catalog.stores[self.partition(data)]
+        offset = int(part * store.end_offset)
+        if offset > store.start_offset:
+            self.engine.accept(LogStartMoved(store.number, offset, self.engine.now()))
+            self.note("start_at", store.number, offset)
+
+    @rule()
+    def mark(self) -> None:
+        if self.engine.mark():
+            self.note("mark")
+
+    @precondition(lambda self: self.engine.busy)
+    @rule()
+    def apply_slice(self) -> None:
+        self.engine.continue_apply()
+
+    # -- the writer -------------------------------------------------------------------------------
+
+    @rule()
+    def take(self) -> None:
+        if self.writing is None and (group := self.engine.take()) is not None:
+            self.engine.write(group)
+            self.writing = group
+
+    @rule()
+    def publish(self) -> None:
+        if self.writing is not None:
+            group, self.writing = self.writing, None
+            self.engine.publish(group)
+
+    @rule()
+    def settle(self) -> None:
+        self.publish()
+        for _ in range(100):
+            if not self.engine.busy and self.engine.forced_lsn == self.engine.last_lsn:
+                break
+            self.take()
+            self.publish()
+            if self.engine.busy:
+                self.engine.continue_apply()
+                self.look()
+                self.run_jobs()
+        assert not self.engine.busy
+
+    # -- the flusher ------------------------------------------------------------------------------
+
+    @rule()
+    def look(self) -> None:
+        self.lane.extend(self.engine.jobs(self.engine.now()))
+
+    @rule(count=st.integers(1, 4))
+    def run_jobs(self, count=100) -> None:
+        for _ in range(min(count, len(self.lane))):
+            job = self.lane.popleft()
+            job.run()
+            self.engine.finish(job)
+
+    @rule()
+    def flush(self) -> None:
+        self.engine.want_flush()
+        self.look()
+
+    @rule()
+    def ask_for_a_checkpoint(self) -> None:
+        self.engine.housekeeping.request_checkpoint()
+        self.look()
+
+    # -- how it ends ------------------------------------------------------------------------------
+
+    @rule(
+        seed=st.integers(0, 1 << 16),
+        cuts=st.lists(st.tuples(st.integers(1, 25), st.integers(0, 99)), max_size=2),
+    )
+    def cut_power(self, seed, cuts) -> None:
+        self.recover(self.room.inner.crash_clone(seed), cuts)
+
+    @rule(seed=st.integers(0, 1 << 16), nth=st.integers(1, 12), flusher=st.booleans())
+    def cut_power_amid_work(self, seed, nth, flusher) -> None:
+        self.room.plan.on_operation = cut_power_at(nth)
+        try:
+            if flusher:
+                self.ask_for_a_checkpoint()
+                self.run_jobs()
+                self.look()
+                self.run_jobs()
+            self.settle()
+        except PowerCut:
+            pass
+        self.room.plan.on_operation = None
+        self.recover(self.room.inner.crash_clone(seed), [])
+
+    @rule(cuts=st.lists(st.tuples(st.integers(1, 25), st.integers(0, 99)), max_size=1))
+    def kill(self, cuts) -> None:
+        self.recover(self.room.inner.kill_clone(), cuts)
+
+    @rule(
+        kind=st.sampled_from((Operation.FORCE, Operation.WRITE, Operation.FORCE_DIRECTORY, Operation.RENAME)),
+        nth=st.integers(1, 4),
+        short=st.sampled_from((0, 4096, 6000)),
+        seed=st.integers(0, 1 << 16),
+        power=st.booleans(),
+    )
+    def fail(self, kind, nth, short, seed, power) -> None:
+        """An error; then the process stops, the next one starts, and perhaps the power goes after that."""
+        self.room.plan.faults.append(Fault(kind, nth=nth, short=short))
+        try:
+            self.ask_for_a_checkpoint()
+            self.run_jobs()
+            self.settle()
+        except (OSError, JournalPoisoned):
+            self.engine.fail("as planned")
+            self.recover(self.room.inner.kill_clone(), [])
+            if power:
+                self.recover(self.room.inner.crash_clone(seed), [])
+        else:
+            self.room.plan.faults.clear()
+
+    def recover(self, inner: MemoryFilesystem, cuts) -> None:
+        visible = {s.number: s.high_watermark for s in self.engine.catalog.stores.values()}
+        known = self.history.upto(self.acknowledged)
+        for nth, seed in cuts:
+            try:
+                self.again(inner, nth)
+            except PowerCut:
+                inner = inner.crash_clone(seed)
+            else:
+                return
+        self.again(inner, 0)
+        for number, seen in visible.items():
+            if number in known.logs and number in self.engine.catalog.stores:
+                assert self.engine.catalog.stores[number].high_watermark >= seen, "a reader saw what is gone"
+
+    def again(self, inner: MemoryFilesystem, cut_at: int) -> None:
+        room = Room(inner, SMALL, cut_at=cut_at)
+        headers = [written.header for written in room.engine.journal._files]
+        end = next(h.previous_end for h in headers if h.first_lsn > self.history.decisions[-1][0])
+        lost = self.history.cut(end)
+        assert not [d for d in lost if d[0] <= self.acknowledged], "acknowledged, and gone"
+        self.adopt(room)
+        self.compare()
+
+    # -- what must hold ---------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Everything, after a start: the state is that of a prefix of the history, no more and no less."""
+        state = self.state
+        catalog, transactions = self.engine.catalog, self.engine.transactions
+        assert {name: [s.number for s in t.partitions] for name, t in catalog.topics.items()} == state.topics
+        assert catalog.next_partition == state.next_partition
+        for number, log in state.logs.items():
+            assert self.room.store(number).start_offset == state.starts[number]
+            assert self.room.values(number) == log[state.starts[number] :]
+        assert {tuple(n) for n in transactions.live} == set(state.live)
+        assert self.room.prepared() == {xid_of(t.xid) for t in state.live.values()}
+        for number, how in state.outcomes.items():
+            self.compare_outcome(TransactionNumber(*number), how)
+
+    def compare_outcome(self, number, how) -> None:
+        transactions = self.engine.transactions
+        if how == "forgotten":
+            with pytest.raises(OutcomeForgotten):
+                transactions.outcome(number)
+            return
+        try:
+            outcome = transactions.outcome(number)
+        except OutcomeForgotten:
+            # A number that had ended without a record (presumed abort) has since come to lie below a mark.
+            assert how == "presumed"
+            return
+        assert outcome.state is (Ended.COMMITTED if how == "committed" else Ended.ROLLED_BACK)
+
+    @invariant()
+    def readers_see_one_moment(self) -> None:
+        """In all partitions at once, and only of what is forced."""
+        ends = {s.number: s.high_watermark for s in self.engine.catalog.stores.values()}
+        moments = [self.engine.forced_lsn]
+        if self.engine.busy or self.engine._deferred:
+            moments.append(self.applying_from)
+        states = [self.history.upto(min(moment, self.engine.forced_lsn)) for moment in moments]
+        logs = [{n: len(state.logs.get(n, ())) for n in ends} for state in states]
+        assert ends in logs
+
+    def teardown(self) -> None:
+        if hasattr(self, "room"):
+            self.recover(self.room.inner.crash_clone(1), [])
+
+
+QUICK = settings(max_examples=100, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+LONG = settings(
+    max_examples=int(os.environ.get("ENGINE_EXAMPLES", "1000")),
+    stateful_step_count=60,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_the_engine_holds_what_was_decided_through_crashes_at_any_moment():
+    run_state_machine_as_test(EngineMachine, settings=QUICK)
+
+
+@pytest.mark.slow
+def test_the_engine_holds_what_was_decided_through_many_more_crashes():
+    run_state_machine_as_test(EngineMachine, settings=LONG)
