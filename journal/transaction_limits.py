@@ -10,12 +10,14 @@ from journal.constants import MIB
 class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on transactions. Over one of them an add or begin is refused with ``LimitExceeded``.
 
-    ``outcomes`` is how many ended transactions are remembered, beside the forced ones.
+    ``messages``, ``bytes`` and ``partitions`` are one transaction's. ``outcomes`` is how many ended transactions are
+    remembered, beside the forced ones.
     """
 
     transactions: int = 200_000
     messages: int = 10_000_000
     bytes: int = 1024 * MIB
+    partitions: int = 10_000
     total_messages: int = 100_000_000
     total_bytes: int = 16 * 1024 * MIB
     outcomes: int = 100_000

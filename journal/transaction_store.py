@@ -72,7 +72,7 @@ class JournalTransactionStore(TransactionTable):
         else:
             self._step(transaction, Input.ADD)
         self._judge_size(transaction, len(frames), count)
-        self._catalog.store(partition)
+        self._judge_partition(transaction, partition)
         begins = transaction is None
         record = TransactionAdded(
             *number,
@@ -123,7 +123,7 @@ class JournalTransactionStore(TransactionTable):
                 return
             if len(self.live) >= self.limits.transactions:
                 return  # prepare and commit will see that not all has arrived
-            transaction = self.live[number] = Transaction(number, self._engine.now())
+            transaction = self._enlist(Transaction(number, self._engine.now()))
         transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
 
     def _judge_begin(self, number: TransactionNumber, xid: Xid | None) -> None:
@@ -163,6 +163,15 @@ class JournalTransactionStore(TransactionTable):
                 raise LimitExceeded(
                     f"{value} {what}, the limit is {limit}; nothing of this request was stored"
                 )
+
+    def _judge_partition(self, transaction: Transaction | None, partition: int) -> None:
+        self._catalog.store(partition)
+        used: set[int] = transaction.partitions if transaction else set()
+        if partition not in used and len(used) >= self.limits.partitions:
+            raise LimitExceeded(
+                f"the transaction has messages for {len(used)} partitions, the limit; nothing of this request was "
+                "stored"
+            )
 
     def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
         holder = self._pending_offsets.get((group, partition))
@@ -285,14 +294,12 @@ class JournalTransactionStore(TransactionTable):
 
     def disconnect(self, session: int) -> None:
         """The session is gone: what it had active is rolled back, what it had prepared stays."""
-        for number in [
-            n for n, t in self.live.items() if n.session == session and t.state is not State.PREPARED
-        ]:
+        for number in list(self.active.get(session, ())):
             self._rollback(number, Cause.DISCONNECT)
 
     def expire(self, now: int, timeout: int) -> int:
         """Roll back transactions that have been active for ``timeout`` µs; return how many. Never prepared ones."""
-        old = [n for n, t in self.live.items() if t.state is not State.PREPARED and now - t.began >= timeout]
+        old = [n for owned in self.active.values() for n, t in owned.items() if now - t.began >= timeout]
         for number in old:
             self._rollback(number, Cause.TIMEOUT, why=f"active for more than {timeout / 1e6:g} s")
         return len(old)

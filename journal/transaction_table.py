@@ -80,6 +80,8 @@ class TransactionTable:
         self._catalog = catalog
         self.staging = staging
         self.live: dict[TransactionNumber, Transaction] = {}
+        self.active: dict[int, dict[TransactionNumber, Transaction]] = {}
+        """The live ones that are not prepared, by session: what a disconnect, a time-out or a restart ends."""
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.applying: SlicedApply | None = None
@@ -157,7 +159,7 @@ class TransactionTable:
     @property
     def in_doubt(self) -> int:
         """How many transactions are prepared."""
-        return sum(t.state is State.PREPARED for t in self.live.values())
+        return len(self.live) - sum(map(len, self.active.values()))
 
     # -- the fold ----------------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class TransactionTable:
             case TransactionRolledBack():
                 self._rolled_back(record)
             case Started():
-                for number in [n for n, t in self.live.items() if t.state is not State.PREPARED]:
+                for number in [number for owned in self.active.values() for number in owned]:
                     self._end(number)
             case TransactionsForgotten():
                 self.outcomes.forget(record)
@@ -191,11 +193,21 @@ class TransactionTable:
         number = TransactionNumber(session, serial)
         transaction = self.live.get(number)
         if transaction is None:
-            transaction = self.live[number] = Transaction(number, at, owner)
+            transaction = self._enlist(Transaction(number, at, owner))
             if xid is not None:
                 transaction.xid = xid
                 self.live_xids[xid] = number
         return transaction
+
+    def _enlist(self, transaction: Transaction) -> Transaction:
+        self.live[transaction.number] = transaction
+        self.active.setdefault(transaction.number.session, {})[transaction.number] = transaction
+        return transaction
+
+    def _deactivate(self, number: TransactionNumber) -> None:
+        owned = self.active.get(number.session)
+        if owned is not None and owned.pop(number, None) is not None and not owned:
+            del self.active[number.session]
 
     def _stage(self, transaction: Transaction, record: TransactionAdded, frames: bytes, lsn: int) -> None:
         self.staging.hold(transaction.staged, record.partition, record.count, frames, lsn)
@@ -213,6 +225,7 @@ class TransactionTable:
         self._prune(record.session, record.seen)
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
+        self._deactivate(transaction.number)
         if transaction.xid is None:
             transaction.xid = record.xid
             self.live_xids[record.xid] = transaction.number
@@ -297,6 +310,7 @@ class TransactionTable:
         transaction = self.live.pop(number, None)
         if transaction is None:
             return None
+        self._deactivate(number)
         if transaction.xid is not None:
             self.live_xids.pop(transaction.xid, None)
         for group, offset in transaction.offsets:
@@ -335,10 +349,11 @@ class TransactionTable:
         iterator = iter(rows)
         for _ in range(next(iterator)):
             transaction = TransactionRow.transaction(next(iterator))
-            self.live[transaction.number] = transaction
+            self._enlist(transaction)
             if transaction.xid is not None:
                 self.live_xids[transaction.xid] = transaction.number
             if transaction.state is State.PREPARED:
+                self._deactivate(transaction.number)
                 for group, offset in transaction.offsets:
                     self._pending_offsets[group, offset.partition] = transaction.number
             for partition in transaction.partitions:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from journal.settings import TopicSettings
 from journal.transaction import State
 from tests.broker_room import NOTHING, Peer, Room, frames, refused
-from txbroker import commands
+from txbroker import codec, commands
 from txbroker.session import SessionState
 
 
@@ -102,16 +103,21 @@ class TestAnswers:
         kinds = set(commands.AnyRequest.__args__)
         assert kinds - {commands.Hello} == {kind for kind in room.broker._handlers if kind in kinds}
 
-    def test_an_answer_too_large_for_the_protocol_is_refused_instead(self, room):
-        for number in range(4):
-            room.topic(f"t{number}", 10_000)
+    def test_an_answer_too_large_for_the_protocol_is_refused_instead(self, room, monkeypatch):
+        room.topic("small", 10)
+        room.topic("large", 1_000)
+        monkeypatch.setattr("txbroker.broker.MAX_ANSWER_HEAD", 10_000)
+        monkeypatch.setattr("txbroker.refusals.MAX_ANSWER_HEAD", 10_000)
         peer = room.peer()
-        for name in ("t0", "t1", "t2", "t3"):
-            assert len(peer.ask(commands.DescribeTopics, [name]).topics[0].partitions) == 10_000
-        stores = room.engine.catalog.stores
-        for store in stores.values():
-            store.high_watermark = store.start_offset = 1 << 62
-        assert "ask for fewer" in refused(peer.ask(commands.DescribeTopics), "LimitExceeded")
+        assert len(peer.ask(commands.DescribeTopics, ["small"]).topics[0].partitions) == 10
+        assert "ask for fewer" in refused(peer.ask(commands.DescribeTopics, ["large"]), "LimitExceeded")
+
+    def test_the_largest_description_of_partitions_there_may_be_fits_into_an_answer(self, room):
+        widest = commands.PartitionInfo(9_999, 1 << 62, 1 << 62, 1 << 62, 1 << 62, 1 << 31)
+        size = len(
+            codec.encode(commands.Topics(1, [commands.TopicInfo("t", [widest] * 1_000, TopicSettings())]))
+        )
+        assert size * 100 < commands.MAX_ANSWER_HEAD
 
 
 class TestBugs:

@@ -23,7 +23,7 @@ from journal.transaction import Cause, State
 from txbroker.codec import encode
 from txbroker.commands import (
     MAGIC,
-    MAX_HEAD,
+    MAX_ANSWER_HEAD,
     VERSIONS,
     Add,
     AddOffsets,
@@ -253,7 +253,7 @@ class Broker:
             if answer is None:
                 return
             encoded = encode(answer)
-            if len(encoded) > MAX_HEAD:
+            if len(encoded) > MAX_ANSWER_HEAD:
                 encoded = encode_bounded(answer)
         except MemoryExhausted:
             raise

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from txbroker.commands import MAX_HEAD, Answer, AnyAnswer, AnyRequest, Request
+from txbroker.commands import MAX_ANSWER_HEAD, MAX_HEAD, Answer, AnyAnswer, AnyRequest, Request
 from txbroker.errors import PeerViolation
 
 MessageType = TypeVar("MessageType")
@@ -57,10 +57,11 @@ class Decoder(Generic[MessageType]):
     :class:`PeerViolation` the connection must be closed; the decoder refuses more.
     """
 
-    def __init__(self, messages: type, max_data: int) -> None:
+    def __init__(self, messages: type, max_data: int, max_head: int = MAX_HEAD) -> None:
         self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
         self._max_data = max_data
-        self._max_total = MAX_HEAD + max_data + OVERHEAD
+        self._max_head = max_head
+        self._max_total = max_head + max_data + OVERHEAD
         # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
         # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
         self._begun = bytearray()
@@ -71,8 +72,6 @@ class Decoder(Generic[MessageType]):
     def held(self) -> int:
         """Bytes of a message that has begun and is not whole yet."""
         return len(self._begun)
-
-    _held = held
 
     def feed(self, data: bytes) -> list[tuple[MessageType, memoryview]]:
         """Take bytes, return the messages that they complete, each with its data (valid for good)."""
@@ -98,7 +97,7 @@ class Decoder(Generic[MessageType]):
             total, head_length = _unpack_lengths(view, position)
             if not OVERHEAD < total <= self._max_total:
                 raise self._wrong_total(total)
-            if head_length > total - OVERHEAD or head_length > MAX_HEAD:
+            if head_length > total - OVERHEAD or head_length > self._max_head:
                 raise self._violation(f"a message of {total} bytes says its head has {head_length}")
             if total - head_length > self._max_data + OVERHEAD:
                 raise self._violation(
@@ -149,4 +148,4 @@ def request_decoder(max_data: int) -> Decoder[AnyRequest]:
 
 def answer_decoder(max_data: int) -> Decoder[AnyAnswer]:
     """A decoder for the client's side."""
-    return Decoder(AnyAnswer, max_data)  # type: ignore[arg-type]
+    return Decoder(AnyAnswer, max_data, MAX_ANSWER_HEAD)  # type: ignore[arg-type]

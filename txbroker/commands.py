@@ -19,4 +19,7 @@ VERSIONS = (1,)
 """The protocol versions this code speaks."""
 
 MAX_HEAD = 1 << 20
-"""Most bytes of a head."""
+"""Most bytes of a request's head."""
+
+MAX_ANSWER_HEAD = 16 << 20
+"""Most bytes of an answer's head: the description of 100,000 partitions takes about 5 MB."""

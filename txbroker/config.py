@@ -93,6 +93,7 @@ _TRANSACTION_LIMITS: Final = {
     "max_transactions": "transactions",
     "max_transaction_messages": "messages",
     "max_transaction_bytes": "bytes",
+    "max_transaction_partitions": "partitions",
     "max_total_transaction_messages": "total_messages",
     "max_total_transaction_bytes": "total_bytes",
     "max_outcomes": "outcomes",

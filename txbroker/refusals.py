@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txbroker import errors
 from txbroker.codec import encode
-from txbroker.commands import MAX_HEAD, Answer, Refused
+from txbroker.commands import MAX_ANSWER_HEAD, Answer, Refused
 from txbroker.errors import InvalidName, LimitExceeded, OffsetOutOfRange, TxBrokerError
 
 MAX_NAME = 255
@@ -32,9 +32,11 @@ def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
     """Encode an answer that may have grown with the broker; a refusal if its head is over the protocol's limit."""
     encoded = encode(answer, data)
     size = len(encoded) - len(data)
-    if size <= MAX_HEAD:
+    if size <= MAX_ANSWER_HEAD:
         return encoded
-    error = LimitExceeded(f"the answer has {size} bytes, {MAX_HEAD} are allowed: ask for fewer at a time")
+    error = LimitExceeded(
+        f"the answer has {size} bytes, {MAX_ANSWER_HEAD} are allowed: ask for fewer at a time"
+    )
     return encode(refusal(answer.correlation, error))
 
 
