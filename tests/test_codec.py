@@ -187,20 +187,17 @@ def test_garbage_is_a_violation_or_waits_for_more(data):
     outcome_of(data)
 
 
-def tree(children):
-    return st.lists(children, max_size=4) | st.dictionaries(
-        st.text(max_size=3) | st.integers(), children, max_size=2
-    )
-
-
 LEAVES = (
+LISTS = st.lists(LEAVES | st.binary(max_size=4), max_size=4)
+FIELDS = LEAVES | st.binary(max_size=4) | LISTS | st.lists(LISTS, max_size=2)
+FIELDS |= st.dictionaries(st.text(max_size=3) | st.integers(0, 9), LEAVES, max_size=2)
     st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(max_size=4)
 )
 
 
 @given(
     st.integers(0, 130),
-    st.lists(st.recursive(LEAVES | st.binary(max_size=4), tree, max_leaves=6), max_size=9),
+    st.lists(FIELDS, max_size=9),
     st.binary(max_size=5),
 )
 def test_heads_of_the_wrong_shape_are_violations_or_requests(tag, fields, data):
