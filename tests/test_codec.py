@@ -187,12 +187,17 @@ def test_garbage_is_a_violation_or_waits_for_more(data):
     outcome_of(data)
 
 
-LEAVES = (
-LISTS = st.lists(LEAVES | st.binary(max_size=4), max_size=4)
-FIELDS = LEAVES | st.binary(max_size=4) | LISTS | st.lists(LISTS, max_size=2)
-FIELDS |= st.dictionaries(st.text(max_size=3) | st.integers(0, 9), LEAVES, max_size=2)
-    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(max_size=4)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.floats(),
+    st.text(max_size=4),
+    st.binary(max_size=4),
 )
+LISTS = st.lists(LEAVES, max_size=4)
+MAPS = st.dictionaries(st.text(max_size=3) | st.integers(0, 9), LEAVES, max_size=2)
+FIELDS = LEAVES | LISTS | st.lists(LISTS, max_size=2) | MAPS
 
 
 @given(
