@@ -209,3 +209,32 @@ def restart_with_cuts(
             Room(inner, settings, cut_at=nth)
         inner = inner.crash_clone(seed)
     return Room(inner, settings)
+
+
+def journal_path(lsn: int) -> str:
+    return f"journal/{lsn:032}.journal"
+
+
+def checkpoint_path(lsn: int) -> str:
+    return f"checkpoints/{lsn:032}.checkpoint"
+
+
+def contents(inner: MemoryFilesystem, directory: str = "") -> dict[str, bytes]:
+    """Every file of a directory with its bytes."""
+    found: dict[str, bytes] = {}
+    for name in inner.list_directory(directory):
+        path = f"{directory}/{name}" if directory else name
+        try:
+            found |= contents(inner, path)
+        except NotADirectoryError:
+            file = inner.open(path)
+            found[path] = file.read(0, file.size())
+    return found
+
+
+def damage(inner: MemoryFilesystem, path: str, position: int, data: bytes | None = None) -> None:
+    """Turn a byte over (or put ``data`` there), durably: no crash did this."""
+    file = inner.open(path)
+    old = file.read(position, 1)
+    file.write_some(position, [data if data is not None else bytes([old[0] ^ 0xFF])])
+    file.force()
