@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
@@ -17,12 +17,12 @@ from journal.record import TopicCreated
 from journal.recovery import recover
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.testing import (
-    CHANGES,
+    Fault,
     FaultFilesystem,
     FaultPlan,
     ManualClock,
     MemoryFilesystem,
-    PowerCut,
+    Operation,
     cut_power_at,
 )
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
@@ -56,15 +56,25 @@ class Room:
         settings: JournalSettings = SMALL,
         cut_at: int = 0,
         clock: ManualClock | None = None,
+        faults: Sequence[Fault] = (),
     ) -> None:
         self.inner = inner if inner is not None else MemoryFilesystem()
         self.settings = settings
-        self.plan = FaultPlan(on_operation=cut_power_at(cut_at) if cut_at else None)
+        self.written: list[str] = []
+        """The paths that the start wrote to."""
+        self._cut = cut_power_at(cut_at) if cut_at else None
+        self.plan = FaultPlan(faults, on_operation=self._on_operation)
         self.filesystem = FaultFilesystem(self.inner, self.plan)
         self.clock = clock or ManualClock(monotonic=1_000_000)
         self._serial = 0
         self.engine: Engine = recover(self.filesystem, self.clock, settings)
         self.plan.on_operation = None
+
+    def _on_operation(self, kind: Operation, path: str) -> None:
+        if kind is Operation.WRITE:
+            self.written.append(path)
+        if self._cut is not None:
+            self._cut(kind, path)
 
     # -- work -------------------------------------------------------------------------------------
 
@@ -192,23 +202,6 @@ def decide(room: Room, name: str, commit: bool) -> None:
     else:
         transactions.rollback(number, Cause.CLIENT)
     room.engine.sync()
-
-
-def operations(inner: MemoryFilesystem, settings: JournalSettings = SMALL) -> int:
-    """How many state-changing operations a start makes."""
-    room = Room(inner.kill_clone(), settings, cut_at=1 << 40)
-    return sum(room.plan.counts[kind] for kind in room.plan.counts if kind in CHANGES)
-
-
-def restart_with_cuts(
-    inner: MemoryFilesystem, cuts: list[tuple[int, int]], settings: JournalSettings = SMALL
-) -> Room:
-    """Start, with the power cut at the nth operation of it, once for each (n, seed); then let it finish."""
-    for nth, seed in cuts:
-        with contextlib.suppress(PowerCut):
-            Room(inner, settings, cut_at=nth)
-        inner = inner.crash_clone(seed)
-    return Room(inner, settings)
 
 
 def journal_path(lsn: int) -> str:
