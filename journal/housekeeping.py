@@ -1,125 +1,26 @@
 """What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, watching free space.
 
-All decisions are taken on the engine's thread; what touches files is a :class:`Job` whose ``run`` may be called on
-another thread (the flusher), one job at a time, and which then comes back through :meth:`Housekeeping.finish`.
+All decisions are taken on the engine's thread; what touches files is a :class:`journal.jobs.Job` whose ``run`` may be
+called on another thread (the flusher), one job at a time, and which then comes back through
+:meth:`Housekeeping.finish`.
 """
 
 from __future__ import annotations
 
 import enum
-import errno
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 from journal import filenames
-from journal.checkpoint import CheckpointHeader, write_checkpoint
+from journal.checkpoint import CheckpointHeader
 from journal.engine import Engine
-from journal.flush_job import FlushJob
 from journal.force_policy import ForcePolicy
-from journal.interfaces import IFilesystem
+from journal.jobs import CollectGarbage, FillBallast, FillSpare, FlushStore, Job, StageFrames, WriteCheckpoint
 from journal.journal_settings import JournalSettings
-from journal.message_store import MessageStore, StoreState
-from journal.staging import StagingPlan
+from journal.message_store import MessageStore
 
 NO_ROOM_PAUSE = 10_000_000
 """After a spare found no room on the disk it is tried again only after this long (µs)."""
-
-
-class Job(ABC):
-    """Work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`): nothing is retried."""
-
-    @abstractmethod
-    def run(self) -> None:
-        """Do it; touches files only. Any thread."""
-
-
-class FlushStore(Job):
-    """One partition's tail to its segment."""
-
-    def __init__(self, store: MessageStore, flush: FlushJob) -> None:
-        self.store = store
-        self.flush = flush
-
-    def run(self) -> None:
-        """Write and force."""
-        self.flush.run()
-
-
-class StageFrames(Job):
-    """Frames of long-lived transactions to their staged files."""
-
-    def __init__(self, engine: Engine, plans: list[StagingPlan]) -> None:
-        self._engine = engine
-        self.plans = plans
-
-    def run(self) -> None:
-        """Write and force each, then the directory."""
-        for plan in self.plans:
-            self._engine.transactions.staging.write(plan)
-        self._engine.filesystem.force_directory(filenames.STAGED_DIRECTORY)
-
-
-class WriteCheckpoint(Job):
-    """A checkpoint, all of whose stores have been flushed far enough."""
-
-    def __init__(
-        self,
-        filesystem: IFilesystem,
-        header: CheckpointHeader,
-        folds: dict[str, Iterator[Any]],
-        stores: list[StoreState],
-    ) -> None:
-        self._filesystem = filesystem
-        self.header = header
-        self._folds = folds
-        self._stores = stores
-
-    def run(self) -> None:
-        """Force the directory of partitions, then write the checkpoint durably."""
-        self._filesystem.force_directory(filenames.PARTITION_DIRECTORY)
-        write_checkpoint(self._filesystem, self.header, self._folds, self._stores)
-
-
-class CollectGarbage(Job):
-    """Files that no kept checkpoint needs."""
-
-    def __init__(self, engine: Engine, journals: list[str], files: list[str], directories: list[str]) -> None:
-        self._engine = engine
-        self._journals = journals
-        self._files = files
-        self._directories = directories
-
-    def run(self) -> None:
-        """Unlink, or turn a journal file into the spare."""
-        filesystem = self._engine.filesystem
-        self._engine.journal.remove(self._journals)
-        for path in self._files:
-            if filesystem.exists(path):
-                filesystem.unlink(path)
-        for path in self._directories:
-            if filesystem.exists(path):
-                for name in filesystem.list_directory(path):
-                    filesystem.unlink(f"{path}/{name}")
-                filesystem.remove_directory(path)
-
-
-class FillSpare(Job):
-    """The next journal file, zero-filled ahead of need."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.no_room = False
-
-    def run(self) -> None:
-        """Fill and force it. A full disk is no failure here: nothing that was promised depends on it."""
-        try:
-            self._engine.journal.fill_spare()
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self.no_room = True
-            self._engine.journal.drop_unfilled()
 
 
 class Phase(enum.Enum):
@@ -154,6 +55,7 @@ class Housekeeping:
         self._no_room_until = 0
         self._flush_wanted = False
         self._filling = False
+        self._ballast_tried = False
         self._collecting: CollectGarbage | None = None
         self._gone: list[MessageStore] = []
         self._discarding: set[MessageStore] = set()
@@ -183,6 +85,10 @@ class Housekeeping:
         if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():
             self._filling = True
             found.append(FillSpare(self._engine))
+        if not self._ballast_tried and not self._engine.full:
+            self._ballast_tried = True
+            if not self._engine.filesystem.exists(filenames.BALLAST):
+                found.append(FillBallast(self._engine, self._settings.file_bytes))
         return found
 
     def finish(self, job: Job) -> None:

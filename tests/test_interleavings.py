@@ -7,7 +7,7 @@ import pytest
 from journal.constants import KIB, MIB
 from journal.embedded import Log
 from journal.errors import InvalidSetting, JournalPoisoned, MemoryExhausted, OutcomeForgotten
-from journal.housekeeping import CollectGarbage, FillSpare, FlushStore, StageFrames, WriteCheckpoint
+from journal.jobs import CollectGarbage, FillSpare, FlushStore, StageFrames, WriteCheckpoint
 from journal.journal_settings import JournalSettings
 from journal.record import (
     LogStartMoved,

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from journal.engine import Engine
-from journal.housekeeping import Job
+from journal.jobs import Job
 from txbroker.lane import IsLane
 from txbroker.writer import OnFailure
 

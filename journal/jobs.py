@@ -1,0 +1,139 @@
+"""Work on files that housekeeping gives out: each is run on one thread, one at a time, and then handed back.
+
+A job that raises ends the process (:meth:`Engine.fail <journal.engine.Engine.fail>`): nothing is retried.
+"""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from journal import filenames
+from journal.checkpoint import CheckpointHeader, write_checkpoint
+from journal.engine import Engine
+from journal.filesystem import zero_fill
+from journal.flush_job import FlushJob
+from journal.interfaces import IFilesystem
+from journal.message_store import MessageStore, StoreState
+from journal.staging import StagingPlan
+
+
+class Job(ABC):
+    """Work on files. If it raises, the process must stop and recover (:meth:`Engine.fail`): nothing is retried."""
+
+    @abstractmethod
+    def run(self) -> None:
+        """Do it; touches files only. Any thread."""
+
+
+class FlushStore(Job):
+    """One partition's tail to its segment."""
+
+    def __init__(self, store: MessageStore, flush: FlushJob) -> None:
+        self.store = store
+        self.flush = flush
+
+    def run(self) -> None:
+        """Write and force."""
+        self.flush.run()
+
+
+class StageFrames(Job):
+    """Frames of long-lived transactions to their staged files."""
+
+    def __init__(self, engine: Engine, plans: list[StagingPlan]) -> None:
+        self._engine = engine
+        self.plans = plans
+
+    def run(self) -> None:
+        """Write and force each, then the directory."""
+        for plan in self.plans:
+            self._engine.transactions.staging.write(plan)
+        self._engine.filesystem.force_directory(filenames.STAGED_DIRECTORY)
+
+
+class WriteCheckpoint(Job):
+    """A checkpoint, all of whose stores have been flushed far enough."""
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        header: CheckpointHeader,
+        folds: dict[str, Iterator[Any]],
+        stores: list[StoreState],
+    ) -> None:
+        self._filesystem = filesystem
+        self.header = header
+        self._folds = folds
+        self._stores = stores
+
+    def run(self) -> None:
+        """Force the directory of partitions, then write the checkpoint durably."""
+        self._filesystem.force_directory(filenames.PARTITION_DIRECTORY)
+        write_checkpoint(self._filesystem, self.header, self._folds, self._stores)
+
+
+class CollectGarbage(Job):
+    """Files that no kept checkpoint needs."""
+
+    def __init__(self, engine: Engine, journals: list[str], files: list[str], directories: list[str]) -> None:
+        self._engine = engine
+        self._journals = journals
+        self._files = files
+        self._directories = directories
+
+    def run(self) -> None:
+        """Unlink, or turn a journal file into the spare."""
+        filesystem = self._engine.filesystem
+        self._engine.journal.remove(self._journals)
+        for path in self._files:
+            if filesystem.exists(path):
+                filesystem.unlink(path)
+        for path in self._directories:
+            if filesystem.exists(path):
+                for name in filesystem.list_directory(path):
+                    filesystem.unlink(f"{path}/{name}")
+                filesystem.remove_directory(path)
+
+
+class FillSpare(Job):
+    """The next journal file, zero-filled ahead of need."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.no_room = False
+
+    def run(self) -> None:
+        """Fill and force it. A full disk is no failure here: nothing that was promised depends on it."""
+        try:
+            self._engine.journal.fill_spare()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.no_room = True
+            self._engine.journal.drop_unfilled()
+
+
+class FillBallast(Job):
+    """Space that is given up when a start finds the disk too full to finish recovery."""
+
+    def __init__(self, engine: Engine, size: int) -> None:
+        self._engine = engine
+        self._size = size
+
+    def run(self) -> None:
+        """Fill and force it. On a disk that is full meanwhile there is none: no promise depends on it."""
+        filesystem = self._engine.filesystem
+        file = filesystem.open(filenames.BALLAST, create=True)
+        try:
+            zero_fill(file, 0, self._size)
+            file.force()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            filesystem.unlink(filenames.BALLAST)
+        finally:
+            file.close()
+        filesystem.force_directory("")

@@ -1,0 +1,47 @@
+"""The ballast: space that is there when a disk is too full for recovery."""
+
+from __future__ import annotations
+
+import errno
+
+from journal import filenames
+from journal.constants import KIB
+from journal.journal_settings import JournalSettings
+from journal.recovery import recover
+from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation
+
+SETTINGS = JournalSettings(file_bytes=256 * KIB, low_water_bytes=0)
+
+
+def test_a_start_lays_ballast_down_once() -> None:
+    filesystem = MemoryFilesystem()
+    engine = recover(filesystem, ManualClock(), SETTINGS)
+    engine.housekeeping.run_inline()
+    assert filesystem.open(filenames.BALLAST).size() == SETTINGS.file_bytes
+
+
+def test_ballast_that_has_been_laid_survives_a_power_cut() -> None:
+    filesystem = MemoryFilesystem()
+    recover(filesystem, ManualClock(), SETTINGS).housekeeping.run_inline()
+    survivor = filesystem.crash_clone(1, survive=0)
+    assert survivor.open(filenames.BALLAST).size() == SETTINGS.file_bytes
+
+
+def test_a_start_on_a_full_disk_gives_the_ballast_up_and_says_so() -> None:
+    filesystem = MemoryFilesystem()
+    recover(filesystem, ManualClock(), SETTINGS).housekeeping.run_inline()
+    full = filesystem.kill_clone()
+    full.free = SETTINGS.file_bytes
+    engine = recover(full, ManualClock(), SETTINGS)
+    assert not full.exists(filenames.BALLAST)
+    assert any("ballast" in note for note in engine.report.notes)
+
+
+def test_a_disk_that_fills_up_meanwhile_costs_only_the_ballast() -> None:
+    full = Fault(Operation.WRITE, path=filenames.BALLAST, error=errno.ENOSPC)
+    filesystem = FaultFilesystem(MemoryFilesystem())
+    engine = recover(filesystem, ManualClock(), SETTINGS)
+    filesystem.plan.faults.append(full)
+    engine.housekeeping.run_inline()
+    assert not filesystem.exists(filenames.BALLAST)
+    assert not engine.failed
