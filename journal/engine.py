@@ -152,6 +152,7 @@ class Engine:
 
         Raises ``MemoryExhausted`` before anything has changed.
         """
+        assert self.transactions.applying is None, "offsets are promised to the commit that is being applied"
         at = self.now()
         base = store.end_offset
         view = store.append(frames, count, at)

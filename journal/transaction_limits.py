@@ -10,8 +10,8 @@ from journal.constants import MIB
 class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on transactions. Over one of them an add or begin is refused with ``LimitExceeded``.
 
-    ``messages``, ``bytes`` and ``partitions`` are one transaction's. ``outcomes`` is how many ended transactions are
-    remembered, beside the forced ones.
+    ``messages``, ``bytes`` and ``partitions`` (of messages, and of group positions) are one transaction's.
+    ``outcomes`` is how many ended transactions are remembered, beside the forced ones.
     """
 
     transactions: int = 200_000
@@ -19,5 +19,6 @@ class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 1024 * MIB
     partitions: int = 10_000
     total_messages: int = 100_000_000
+    total_offsets: int = 1_000_000
     total_bytes: int = 16 * 1024 * MIB
     outcomes: int = 100_000

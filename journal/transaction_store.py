@@ -100,6 +100,7 @@ class JournalTransactionStore(TransactionTable):
             self._judge_begin(number, xid)
         else:
             self._step(transaction, Input.ADD)
+        self._judge_offsets(transaction, len(offsets))
         for offset in offsets:
             self._catalog.store(offset.partition)
             self._judge_unheld(number, group, offset.partition)
@@ -172,6 +173,21 @@ class JournalTransactionStore(TransactionTable):
                 f"the transaction has messages for {len(used)} partitions, the limit; nothing of this request was "
                 "stored"
             )
+
+    def _judge_offsets(self, transaction: Transaction | None, count: int) -> None:
+        own = count + (len(transaction.offsets) if transaction else 0)
+        for what, value, limit in (
+            ("group positions in one transaction", own, self.limits.partitions),
+            (
+                "group positions in all undecided transactions",
+                self._totals[2] + count,
+                self.limits.total_offsets,
+            ),
+        ):
+            if value > limit:
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
 
     def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
         holder = self._pending_offsets.get((group, partition))
@@ -246,7 +262,10 @@ class JournalTransactionStore(TransactionTable):
         elif transaction.state is not State.PREPARED:
             self._step(transaction, Input.COMMIT)
             assert totals is not None
+            for group, offset in transaction.offsets:
+                self._judge_unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
+        self.staging.verify(number, transaction.staged)
         record = CommittedRecord(
             *number, self._placements(transaction), self._engine.now(), cause, seen, by, why, totals
         )

@@ -92,7 +92,7 @@ class TransactionTable:
         """Decided transactions that have staged files; the checkpoint takes them."""
         self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
-        self._totals = [0, 0]
+        self._totals = [0, 0, 0]
         self._engine: Accepting
 
     def bind(self, engine: Accepting) -> None:
@@ -175,6 +175,7 @@ class TransactionTable:
                 self._prune(record.session, record.seen)
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
+                self._totals[2] += len(record.offsets)
             case TransactionPrepared():
                 self._prepared(record)
             case TransactionCommitted():
@@ -322,6 +323,7 @@ class TransactionTable:
                 del self._partitions[partition]
         self._totals[0] -= transaction.messages
         self._totals[1] -= transaction.bytes
+        self._totals[2] -= len(transaction.offsets)
         if transaction.staged.file_entries:
             self.ended_files.append(number)
         if not keep_frames:
@@ -360,6 +362,7 @@ class TransactionTable:
                 self._partitions[partition] = self._partitions.get(partition, 0) + 1
             self._totals[0] += transaction.messages
             self._totals[1] += transaction.bytes
+            self._totals[2] += len(transaction.offsets)
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:

@@ -1,13 +1,26 @@
-"""What all tests share: the profiles of Hypothesis.
+"""What all tests share: a bound on memory, and the profiles of Hypothesis.
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `dev` looks
 for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
 """
 
+import resource
+
 from hypothesis import HealthCheck, settings
 
-# Two workers on two busy cores make any deadline a coin toss.
-settings.register_profile("ci", derandomize=True, deadline=None, database=None, print_blob=True)
+# A test that runs away ends with a MemoryError of its own, not with the machine's.
+_GIGABYTE = 1 << 30
+resource.setrlimit(resource.RLIMIT_AS, (8 * _GIGABYTE, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+# Two workers on two busy cores make any deadline, and any judgement of slowness, a coin toss.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile(
     "dev", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )

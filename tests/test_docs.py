@@ -38,7 +38,7 @@ def worked_bytes() -> dict[str, bytes]:
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
         "record": whole,
-        "file-header": header[:52],
+        "file-header": header[:48],
         "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
         "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),
         "welcome": codec.encode(welcome),

@@ -157,3 +157,15 @@ def test_a_staged_file_that_is_not_what_was_written_is_corrupt_and_named(change)
     with pytest.raises(CorruptJournal, match="are not the 2 messages staged there") as caught:
         staging.load(PREPARED, staged, 0)
     assert caught.value.path == filenames.staged_file(*PREPARED)
+
+
+def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise():
+    place = place_with(checkpoints=2, restart=True)
+    damaged(place, lambda file: file.write_some(20_000, [b"\xff"]))
+    with pytest.raises(CorruptJournal, match="nothing was changed"):
+        place.transactions.commit(PREPARED, Cause.CLIENT)
+    assert not place.engine.failed
+    place.restart()
+    place.transactions.rollback(PREPARED, Cause.CLIENT)
+    place.engine.sync()
+    assert place.values(1) + place.values(2) == []

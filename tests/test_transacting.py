@@ -249,6 +249,14 @@ class TestOwners:
         assert isinstance(room.peer().ask(commands.Commit, xid=XID), commands.Committed)
         assert values(room, partition) == [b"a"]
 
+    def test_ending_anothers_transaction_says_nothing_of_what_its_client_has_seen(self, room, partition):
+        peer, other = room.peer(), room.peer()
+        commit_one = add(peer, 1, partition, b"one") or commit(peer, 1, [b"one"])
+        assert isinstance(commit_one, commands.Committed)
+        prepared(peer, partition, 2)
+        assert isinstance(other.ask(commands.Commit, xid=XID, seen=50), commands.Committed)
+        assert peer.ask(commands.AskOutcome, serial=1).state is State.COMMITTED
+
     def test_prepare_repeats_and_another_xid_does_not(self, room, partition):
         peer = room.peer()
         prepared(peer, partition)

@@ -173,7 +173,7 @@ def test_what_was_active_is_rolled_back_by_a_restart(state, checkpoint):
     STATES[state](place)
     place.restart(checkpoint)
     assert place.transactions.live == {}
-    assert place.transactions._totals == [0, 0]
+    assert place.transactions._totals == [0, 0, 0]
     outcome = place.transactions.outcome(NUMBER)
     assert (outcome.state, outcome.cause) == (State.ROLLED_BACK, Cause.RESTART)
     assert place.values(1) == place.values(2) == []
@@ -260,6 +260,35 @@ def test_an_add_up_to_a_limit_is_taken_and_one_message_more_is_not(limits, other
     assert state_of(place) == before
     place.transactions.rollback(number(1), Cause.CLIENT)
     place.transactions.add(number(4), 1, TWO, 1)
+
+
+@pytest.mark.parametrize(("limits", "others"), [({"partitions": 2}, False), ({"total_offsets": 2}, True)], ids=str)
+def test_group_positions_up_to_a_limit_are_taken_and_one_more_is_not(limits, others):
+    place = limited(**limits)
+    place.transactions.add_offsets(number(1), "g", OFFSETS)
+    place.transactions.add_offsets(number(2) if others else number(1), "h", OFFSETS)
+    with pytest.raises(LimitExceeded, match="nothing of this request was stored"):
+        place.transactions.add_offsets(number(3) if others else number(1), "i", OFFSETS)
+    place.transactions.rollback(number(1), Cause.CLIENT)
+    place.transactions.add_offsets(number(4), "i", OFFSETS)
+
+
+def test_messages_for_more_partitions_than_the_limit_are_refused():
+    place = limited(partitions=1)
+    place.transactions.add(NUMBER, 1, ONE, 2)
+    place.transactions.add(NUMBER, 1, ONE, 2)
+    with pytest.raises(LimitExceeded, match="messages for 1 partitions, the limit"):
+        place.transactions.add(NUMBER, 2, ONE, 2)
+
+
+def test_a_one_phase_commit_does_not_move_a_position_that_a_prepared_one_holds():
+    place = Place()
+    place.transactions.add_offsets(number(2), "g", OFFSETS)
+    place.transactions.add_offsets(number(1), "g", OFFSETS)
+    place.transactions.prepare(number(1), XID, totals(offsets=1))
+    with pytest.raises(OffsetPending):
+        place.transactions.commit(number(2), Cause.CLIENT, totals(offsets=1))
+    assert number(2) in place.transactions.live
 
 
 def test_so_many_transactions_and_no_more_whichever_way_they_begin():

@@ -96,6 +96,7 @@ _TRANSACTION_LIMITS: Final = {
     "max_transaction_partitions": "partitions",
     "max_total_transaction_messages": "total_messages",
     "max_total_transaction_bytes": "total_bytes",
+    "max_total_transaction_offsets": "total_offsets",
     "max_outcomes": "outcomes",
 }
 """The journal's limits on transactions have names that say less when they stand alone."""

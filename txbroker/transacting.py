@@ -138,7 +138,9 @@ class Transacting:
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            outcome = self._transactions.commit(number, cause, command.totals, command.seen, by, why)
+            # What a client has seen is of its own session; it says nothing of the one whose transaction it ends.
+            seen = command.seen if number.session == session.number else 0
+            outcome = self._transactions.commit(number, cause, command.totals, seen, by, why)
         except TransactionRolledBack:
             self._tell(command, number)
             raise
