@@ -11,10 +11,10 @@ import contextlib
 import pytest
 
 from journal.constants import KIB
-from journal.errors import OffsetOutOfRange, UnknownTopic
+from journal.errors import ContentMismatch, OffsetOutOfRange, UnknownTopic
 from journal.record import LogStartMoved, TopicDeleted
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
-from journal.transaction import State
+from journal.transaction import State, Totals
 from tests.engine_room import Room, checkpoint_path, contents, decide, journal_path, xid_of
 
 BIG = b"v" * (40 * KIB)
@@ -155,7 +155,7 @@ def test_a_recycled_file_with_old_groups_at_the_same_positions_gives_only_new_on
     for done, room, after in at_every_operation(prepare, act):
         shown, found = room.store().high_watermark, after.values()
         assert len(found) - shown in (0, 1)
-        assert found == (room.accepted + [BIG, BIG, b"new", b"new", b"new"])[: len(found)]
+        assert found == ([*room.accepted, BIG, BIG, b"new", b"new", b"new"])[: len(found)]
         assert found.count(b"new") >= len(done)
 
 
@@ -367,6 +367,21 @@ class TestTransactions:
             assert after.values(1) == [b"before"]
             for number in room.engine.transactions.live:
                 assert after.engine.transactions.outcome(number).state is State.ROLLED_BACK
+
+    @pytest.mark.parametrize("phases", [1, 2])
+    def test_a_prepare_or_commit_of_less_than_was_sent_is_refused_and_rolled_back(self, phases):
+        room = Room()
+        topics(room)
+        begun = room.begin((1, b"a"), (2, b"b"))
+        sent = begun.totals
+        begun.totals = Totals(sent.messages + 1, sent.requests + 1, sent.checksum)
+        with pytest.raises(ContentMismatch):
+            begun.commit() if phases == 1 else begun.prepare("p")
+        room.engine.sync()
+        for seed, survive in ENDS:
+            after = room.crashed(seed, survive)
+            assert (after.values(1), after.values(2)) == ([b"before"], [])
+            assert after.engine.transactions.outcome(begun.number).state is State.ROLLED_BACK
 
     @pytest.mark.slow
     def test_a_commit_applied_in_slices_through_a_full_pool_is_whole_or_absent(self):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from journal import record
 from journal.constants import BLOCK, KIB, START_STRIDE
 from journal.errors import CorruptJournal, CorruptSegment, DirectoryLocked, OutcomeForgotten
-from journal.journal_file import FIRST_GROUP
-from journal.record import TransactionsForgotten
+from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, body_checksum, pack_group_header
+from journal.record import Mark, TransactionsForgotten
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.transaction import State, TransactionNumber
 from tests.engine_room import Room, checkpoint_path, contents, damage, decide, journal_path, xid_of
@@ -150,6 +154,16 @@ class TestProof:
         damage(inner, path, position_of_send(2), other.inner.open(path).read(position_of_send(2), BLOCK))
         assert Room(inner).values() == [b"0", b"1"]
 
+    def test_a_record_left_at_the_right_place_by_an_older_group_is_not_taken_for_one_of_the_torn_group(self):
+        salt, old, new = 5, 50, 100
+        left = [record.pack(Mark(n), b"", record.seed(salt, old + n)) for n in range(2)]
+        written = [record.pack(Mark(n), b"", record.seed(salt, new + n)) for n in range(2)]
+        header = pack_group_header(sum(map(len, written)), 2, new, new - 1, body_checksum(written), salt)
+        scan = FileScan(
+            bytes(FIRST_GROUP) + header + written[0] + left[1], "j", FileHeader(new, 1, salt, 0, new)
+        )
+        assert (scan.partial, scan.next_lsn) == (1, new + 1)
+
 
 class TestFiles:
     def test_a_second_start_of_the_same_directory_is_refused(self):
@@ -250,6 +264,22 @@ class TestCheckpoints:
         assert after.values() == [b"0", b"1", b"2", b"3"]
         assert "is damaged" in after.engine.report.notes[0]
 
+    def test_files_that_only_the_older_checkpoint_needs_outlive_the_newer_one(self):
+        room = Room()
+        room.topic(segment_bytes=64 * KIB, retention_bytes=0)
+        room.begin((1, b"a")).prepare("p").sync()
+        for _ in range(4):
+            room.send(BIG)
+            room.checkpoint()
+        assert room.engine.retain(room.engine.now()) == 1
+        decide(room, "p", commit=True)
+        room.checkpoint()
+        inner = room.inner.crash_clone(0)
+        damage(inner, checkpoint_path(room.checkpoints()[-1]), 20)
+        after = Room(inner)
+        assert after.values() == room.values()
+        assert after.values()[-1] == b"a"
+
     def test_without_a_sound_checkpoint_the_start_is_refused(self):
         room = one_file()
         room.checkpoint()
@@ -335,3 +365,18 @@ class TestWhatGoesOn:
     def test_an_empty_directory_becomes_a_journal(self):
         inner = MemoryFilesystem()
         assert Room(inner).journals() == [START_STRIDE]
+
+
+def test_every_row_of_the_document_names_tests_that_exist():
+    root = Path(__file__).parent
+    rows = [
+        line
+        for line in (root.parent / "docs" / "recovery.md").read_text().splitlines()
+        if line.startswith("| ") and not line.startswith(("| moment", "| what is", "| what fails"))
+    ]
+    assert len(rows) > 50
+    for row in rows:
+        named = re.findall(r"`(test_\w+)::(test_\w+)`", row.rsplit("|", 2)[-2])
+        assert named, row
+        for module, test in named:
+            assert f"def {test}(" in (root / f"{module}.py").read_text(), f"{module}::{test}"
