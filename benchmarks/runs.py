@@ -47,6 +47,7 @@ Measured = tuple[Sample, Usage | None]
 def fresh_broker(folder: Path, sample: Sample) -> Iterator[ServerProcess]:
     """A broker on an empty directory, which goes with it; its start and its memory are figures, too."""
     data = folder / "data"
+    folder.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(data, ignore_errors=True)
     try:
         with processes.broker(data) as broker:
