@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
@@ -31,6 +32,13 @@ MAX_STRANGER = 64 * KIB
 MAX_REFUSED = 256
 """So many connections over the limit are told so; more are closed without a word."""
 
+BULK_READ = 256 * KIB
+"""What is read at a time from a peer that is amid a message; the others get Twisted's 64 KiB.
+
+Batches of 64 KiB each came in two reads and were put together again: 158 instead of 260 µs of processor time each.
+Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
+"""
+
 LINGER = 2.0
 """Seconds that a refused peer has for reading why."""
 
@@ -51,7 +59,7 @@ class BrokerProtocol(Protocol):
         self.peer = factory.name_of(transport.getPeer())
         self._decoder = request_decoder(factory.broker.settings.max_request)
         self._pauses = Pause(0)
-        self._greeted = self._ended = self._counted = False
+        self._greeted = self._ended = self._counted = self._bulk = False
         self._active = True
         self._silent_since = 0.0
         self._since: float | None = factory.clock.seconds()
@@ -99,6 +107,8 @@ class BrokerProtocol(Protocol):
             self._greeted = True
             if self._counted:
                 self._count(0)
+            if self._bulk:
+                self._read_bulk(False)
         if produced:
             factory.intake.produced(self)
         if self.outbox.unsent > _LEAST_UNSENT:
@@ -113,6 +123,15 @@ class BrokerProtocol(Protocol):
             self._since = self.factory.clock.seconds()
         if held > MAX_STRANGER or self._counted:
             self._count(held)
+        if not self._bulk and self._greeted:
+            self._read_bulk(True)
+
+    def _read_bulk(self, bulk: bool) -> None:
+        """Read more at a time, or as much as usual again. Only plain sockets can."""
+        self._bulk = bulk
+        transport: Any = self.transport
+        if isinstance(transport, FileDescriptor):
+            transport.bufferSize = BULK_READ if bulk else FileDescriptor.bufferSize
 
     def _count(self, held: int) -> None:
         self._counted = held > 0
