@@ -10,7 +10,7 @@ from tests.client.scripted_broker import ScriptedBroker
 from txbroker import commands, errors
 from txbroker.client.transactions import Run, Stage
 from txbroker.client.twophase import TwoPhase
-from txbroker.commands import Add, AskOutcome, Commit, Prepare, Refused, Rollback
+from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Prepare, Refused, Rollback
 
 XID = Xid(1, b"g", b"b")
 
@@ -80,6 +80,24 @@ def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
     fourth = begun(rig, b"4")
     rig.run(fourth.commit())
     assert seen(broker, Add)[-1].seen == 3
+
+
+def test_several_begin_at_the_broker_in_the_order_of_their_serials_whichever_is_full_first(rig, broker):
+    first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+    rig.run(third.add_offsets("g", [PartitionOffset(1, 5)]))
+    assert [request.serial for request in broker.requests if type(request) in (Add, AddOffsets)] == [1, 2, 3]
+    rig.run(third.commit())
+    rig.run(first.commit())
+    rig.run(second.commit())
+    assert sorted(broker.values(1)) == [b"1", b"2", b"3"]
+
+
+def test_one_that_sent_nothing_rolls_back_without_a_word_so_that_an_earlier_one_may_still_begin(rig, broker):
+    first, second = begun(rig, b"1"), begun(rig, b"2")
+    rig.run(second.rollback())
+    rig.run(first.commit())
+    assert broker.values(1) == [b"1"]
+    assert seen(broker, Rollback) == []
 
 
 def test_one_that_was_open_when_its_connection_died_is_gone_and_says_so(rig):
@@ -245,6 +263,44 @@ class TestTwoPhases:
         rig.connect()
         rig.run(transaction.rollback())
         assert broker.outcomes[number] is State.ROLLED_BACK
+
+    @pytest.mark.parametrize("call", ["prepare", "commit"])
+    def test_a_roll_back_is_not_believed_while_the_decision_may_still_arrive(self, rig, broker, call):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Add, Prepare, Commit)
+        decision = rig.start(getattr(transaction, call)())
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(decision.error, errors.OutcomeUnknown)
+        # The broker has neither read what was sent nor noticed that the old connection died.
+        broker.before = lambda request, data: (
+            Refused(request.correlation, "UnknownTransaction", "it may still begin")
+            if type(request) is Rollback
+            else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match="may still begin"):
+            rig.run(transaction.rollback())
+        assert transaction.stage is Stage.DECIDING
+
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_one_recovered_and_forgotten_before_the_answer_is_unknown_and_no_success(
+        self, rig, broker, commit
+    ):
+        kind = Commit if commit else Rollback
+        swallow(broker, kind)
+        ending = rig.start(rig.operations.end_prepared(XID, commit))
+        rig.cut()
+        broker.before = lambda request, data: (
+            Refused(request.correlation, "UnknownTransaction", "neither live nor remembered")
+            if type(request) is kind
+            else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match="nor remembered"):
+            ending.result()
+        with pytest.raises(errors.UnknownTransaction):
+            rig.run(rig.operations.end_prepared(XID, commit))
 
 
 def test_a_refused_add_dooms_the_transaction_and_a_roll_back_is_sent(rig, broker):

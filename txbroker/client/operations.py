@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from journal import frame
 from journal.record import PartitionOffset
 from journal.settings import TopicSettings, check_setting
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
-from txbroker.client.core import Core
+from txbroker.client.core import Call, Core
 from txbroker.client.results import GroupPosition, Message, TransactionDetails
-from txbroker.commands import Committed, Done, Fetched, GroupInfo, Outcome, TopicInfo, Topics, TransactionInfo
+from txbroker.commands import (
+    Answer,
+    Committed,
+    Done,
+    Fetched,
+    GroupInfo,
+    Outcome,
+    TopicInfo,
+    Topics,
+    TransactionInfo,
+)
 
 Which = TransactionNumber | Xid | str
 """A transaction: its number (also as text, "12-3") or its xid."""
@@ -192,15 +202,20 @@ class Operations:
     async def end_prepared(self, xid: Xid, commit: bool) -> None:
         """The second phase of a transaction prepared by another session, as its coordinator decides."""
         core = self._core
+        call: Call[Committed] | Call[Done]
         if commit:
-            await core.request(commands.Commit(core.correlation(), xid=xid), Committed)
-            return
-        call = core.request(commands.Rollback(core.correlation(), xid=xid), Done)
+            call = core.request(commands.Commit(core.correlation(), xid=xid), Committed)
+        else:
+            call = core.request(commands.Rollback(core.correlation(), xid=xid), Done)
         try:
-            await call
-        except (errors.UnknownTransaction, errors.TransactionRolledBack):
+            await cast("Call[Answer]", call)
+        except errors.UnknownTransaction as error:
             if call.attempts == 1:
                 raise
+            # Ended meanwhile and forgotten: by the first try, or by somebody else and the other way.
+            raise errors.OutcomeUnknown(
+                f"the answer was lost; asked again, the broker says: {error}"
+            ) from error
 
     # -- the broker --------------------------------------------------------------------------------
 

@@ -48,15 +48,22 @@ class Serials:
         self._core = core
         self._session = 0
         self._last = 0
-        self._open: dict[int, None] = {}
+        self._open: dict[int, Transaction] = {}
 
-    def begin(self) -> int:
+    def begin(self, transaction: Transaction) -> int:
         """The next serial of the present session."""
         if self._session != self._core.session:
             self._session, self._last, self._open = self._core.session, 0, {}
         self._last += 1
-        self._open[self._last] = None
+        self._open[self._last] = transaction
         return self._last
+
+    def flush_before(self, serial: int) -> None:
+        """Have those with lower serials begin at the broker: it takes new ones in the order of their serials only."""
+        for number, transaction in self._open.items():
+            if number >= serial:
+                break
+            transaction.flush_first()
 
     def ended(self, number: TransactionNumber) -> None:
         """The outcome of this one has been seen."""
@@ -116,7 +123,7 @@ class Transaction:
         core = self._core
         await core.opened(core.clock() + core.options.timeout)
         if self.number is None:
-            self.number = TransactionNumber(core.session, self._serials.begin())
+            self.number = TransactionNumber(core.session, self._serials.begin(self))
             self._correlation = core.correlation()
             core.watch(cast("Call[Answer]", _Watch(self, self._correlation)))
 
@@ -144,11 +151,13 @@ class Transaction:
     def _post(self, lane: Lane, batch: Batch) -> None:
         self._batches.pop(lane.number, None)
         self._lanes[lane.number] = lane
+        serial = cast(TransactionNumber, self.number).serial
+        if not self._requests:
+            self._serials.flush_before(serial)
         frames = batch.seal()
         self._messages += batch.count
         self._requests += 1
         self._checksum = crc32c(frames, self._checksum)
-        serial = cast(TransactionNumber, self.number).serial
         seen = self._serials.seen
         self._core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
 
@@ -158,11 +167,18 @@ class Transaction:
         if self.number is None:
             await self._begin()
         self._check_stage()
-        self._requests += 1
         serial = cast(TransactionNumber, self.number).serial
+        if not self._requests:
+            self._serials.flush_before(serial)
+        self._requests += 1
         seen = self._serials.seen
         request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
         self._core.post(request)
+
+    def flush_first(self) -> None:
+        """Send what there is, if nothing has been sent yet."""
+        if not self._requests:
+            self._flush()
 
     def _flush(self) -> Totals:
         for lane, batch in list(self._batches.values()):
@@ -210,22 +226,26 @@ class Transaction:
         await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
 
     async def rollback(self) -> None:
-        """Undo it. Returns also if it is rolled back already."""
+        """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
         gone = self._gone and self.stage is Stage.OPEN
-        if self.number is None or gone or self.stage is Stage.ROLLED_BACK:
+        if not self._requests or gone or self.stage is Stage.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
             return
         if self.stage is Stage.COMMITTED:
             raise errors.TransactionCommitted(f"transaction {self.number} is committed")
         self._batches.clear()
         core = self._core
-        session, serial = self.number
+        session, serial = cast(TransactionNumber, self.number)
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
         rule = Lost.ASK if self.stage is Stage.OPEN else None
         call = core.request(request, Done, rule=rule)
-        # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
-        with suppress(errors.TransactionRolledBack, errors.UnknownTransaction, AnswerLost):
-            await call
+        try:
+            # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
+            with suppress(errors.TransactionRolledBack, AnswerLost):
+                await call
+        except errors.UnknownTransaction as error:
+            if self.stage is not Stage.OPEN:  # a prepare or commit is out, and may arrive yet
+                raise self._unknown(str(error)) from error
         self._end(Stage.ROLLED_BACK)
 
     async def _decide(self, call: Call[Done] | Call[Committed], goal: Stage) -> None:
