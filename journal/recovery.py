@@ -253,6 +253,8 @@ class _Recovery:
                 yield lsn, unpacked.record, unpacked.data
 
     def _flush_everything(self) -> None:
+        for store in self._catalog.deleted:
+            store.discard()  # all that is replayed is forced, so nobody needs its memory any more
         for store in self._catalog.stores.values():
             job = store.begin_flush()
             if job is not None:

@@ -56,6 +56,7 @@ class EngineMachine(RuleBasedStateMachine):
     def adopt(self, room: Room) -> None:
         self.room, self.engine = room, room.engine
         self.engine.transactions.small_bytes, self.engine.transactions.slice_bytes = 20 * KIB, 60 * KIB
+        self.engine.transactions.staging._budget = 100 * KIB  # most of what is added spills
         self.history.note(self.engine.last_lsn, "restart")
         self.first_of_start = self.engine.last_lsn
         self.acknowledged = max(self.acknowledged, self.engine.forced_lsn)
@@ -237,9 +238,37 @@ class EngineMachine(RuleBasedStateMachine):
             self.note("mark")
 
     @precondition(lambda self: self.engine.busy)
-    @rule()
-    def apply_slice(self) -> None:
-        self.engine.continue_apply()
+    @rule(slices=st.integers(1, 6))
+    def apply_slices(self, slices) -> None:
+        for _ in range(slices):
+            if self.engine.busy:
+                self.engine.continue_apply()
+
+    @free
+    @rule(
+        data=st.data(),
+        sizes=st.lists(SIZES, min_size=2, max_size=5),
+        slices=st.integers(0, 8),
+        taken=st.booleans(),
+        checkpoint=st.booleans(),
+        then=st.booleans(),
+    )
+    def commit_at_once(self, data, sizes, slices, taken, checkpoint, then) -> None:
+        """A whole transaction, amid a checkpoint, its group being written, and something accepted after it."""
+        self.begin_transaction(data, sizes, 1)
+        number = max(n for n in self.sent if n.session == self.engine.start_number << 32 | 1)
+        if checkpoint:
+            self.ask_for_a_checkpoint()
+        self.applying_from = self.engine.last_lsn
+        self.engine.transactions.commit(number, Cause.CLIENT, self.sent[number])
+        self.note("commit", tuple(number), 0)
+        if taken:
+            self.take()
+        self.apply_slices(slices)
+        if checkpoint:
+            self.run_jobs(3)
+        if then and not self.engine.busy:
+            self.send(data, [100])
 
     # -- the writer -------------------------------------------------------------------------------
 

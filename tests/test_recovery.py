@@ -11,7 +11,7 @@ from journal import record
 from journal.constants import BLOCK, KIB, START_STRIDE
 from journal.errors import CorruptJournal, CorruptSegment, DirectoryLocked, OutcomeForgotten
 from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, body_checksum, pack_group_header
-from journal.record import Mark, TransactionsForgotten
+from journal.record import Mark, TopicDeleted, TransactionsForgotten
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.transaction import State, TransactionNumber
 from tests.engine_room import Room, checkpoint_path, contents, damage, decide, journal_path, xid_of
@@ -361,6 +361,19 @@ class TestWhatGoesOn:
         report = room.crashed(0).engine.report
         assert (report.in_doubt, report.rolled_back, report.partitions) == (1, 1, 2)
         assert report.records == room.engine.last_lsn - START_STRIDE + 1
+
+    def test_deleted_topics_take_no_memory_from_the_replay_of_what_came_after_them(self):
+        room = Room()
+        for number in range(1, 5):
+            room.topic(f"t{number}", 1)
+            for _ in range(6):
+                room.send(BIG, number=number)
+            room.flush()
+            room.engine.accept(TopicDeleted(f"t{number}", room.engine.now()))
+            room.engine.sync()
+        room.topic("last", 1)
+        room.begin(*[(5, b"v" * (150 * KIB))] * 4).commit().sync()
+        assert len(room.crashed(0).values(5)) == 4
 
     def test_an_empty_directory_becomes_a_journal(self):
         inner = MemoryFilesystem()
