@@ -121,13 +121,16 @@ class Housekeeping:
 
     def _flushes(self, now: int) -> list[Job]:
         found: list[Job] = []
-        everything, self._flush_wanted = self._flush_wanted, False
+        everything = self._flush_wanted
         targets = self._stores if self.phase is Phase.FLUSHING else {}
         for store in list(self._engine.dirty):
             due = everything or store.flushed_offset < targets.get(store, 0) or self._is_due(store, now)
             if due and (flush := store.begin_flush()) is not None:
                 self._engine.dirty.discard(store)
                 found.append(FlushStore(store, flush))
+        if found:
+            # Else what is wanted is not forced yet, or under way: at the next call, or who waits would for the policy.
+            self._flush_wanted = False
         return found
 
     def _is_due(self, store: MessageStore, now: int) -> bool:

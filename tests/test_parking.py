@@ -161,6 +161,19 @@ class TestMemory:
         assert peer.answer(asked).base_offset == len(peer.answers) - 1
         assert len(values(room, partition)) == len(peer.answers)
 
+    def test_a_flush_that_is_wanted_before_anything_is_forced_is_made_right_after(self, room):
+        partitions = room.topic(partitions=64)  # more than chunks: all memory is taken before the first force
+        peer = room.peer()
+        asked = [peer.tell(commands.Send, partition, data=frames(b"x")) for partition in partitions]
+        assert room.broker.parking.line
+        assert not room.engine.catalog.stores[partitions[0]].high_watermark
+        for _ in range(4):  # looks of the flusher, no time passes
+            for job in room.engine.jobs(room.engine.now()):
+                job.run()
+                room.engine.finish(job)
+            room.engine.sync()
+        assert all(isinstance(peer.answer(each), commands.Sent) for each in asked)
+
     def test_where_flushing_is_done_in_the_same_turn_nothing_waits(self, room):
         [partition] = room.topic()
         room.engine.on_flush_wanted = room.engine.housekeeping.run_inline
