@@ -1,12 +1,17 @@
 """Sessions, dispatch, requests that wait, and bugs."""
 
 import pytest
+from crc32c import crc32c
 
+from journal.errors import CorruptJournal
+from journal.filesystem import write_fully
+from journal.record import PartitionOffset
 from journal.settings import TopicSettings
-from journal.transaction import State
+from journal.transaction import State, Totals, Xid
 from tests.broker_room import NOTHING, Peer, Room, frames, refused
 from txbroker import codec, commands
 from txbroker.session import SessionState
+from txbroker.settings import OrphanAction
 
 
 @pytest.fixture
@@ -149,6 +154,29 @@ class TestBugs:
         assert "ClaimPartitions of 10.0.0.1:5" in failures[0][0]
         assert room.engine.failed
 
+    def test_an_error_with_a_name_in_a_fold_stops_it_too_and_is_no_refusal(self, room):
+        [partition] = room.topic()
+        failures = []
+        room.broker.on_failure = lambda doing, error: failures.append(doing)
+
+        def damaged(*_):
+            raise CorruptJournal("a record is missing; nothing was changed", "", 0)
+
+        room.broker.groups.apply = damaged
+        peer = room.peer()
+        with flushed_errors(CorruptJournal):
+            peer.tell(commands.ClaimPartitions, "g", "m", [partition])
+        assert (peer.answers, len(failures)) == ([], 1)
+        peer.tell(commands.CommitOffsets, "g", [PartitionOffset(partition, 0)])
+        assert len(failures) == 1, "from then on all is refused"
+
+    def test_sessions_end_quietly_after_a_failure(self, room):
+        [partition] = room.topic()
+        peer = room.peer()
+        peer.tell(commands.Add, 1, partition, data=frames(b"a"))
+        room.engine.fail("the disk is gone")
+        peer.leave()
+
 
 class flushed_errors:
     """Assert that exactly one failure of that kind is logged."""
@@ -185,6 +213,26 @@ class TestTime:
         room.clock.advance(1)
         room.broker.expire_transactions(room.engine.now())
         assert peer.ask(commands.AskOutcome, serial=1).state is State.ROLLED_BACK
+
+    def test_an_orphan_that_is_damaged_keeps_no_other_from_being_ended(self):
+        room = Room(orphan_age=1_000_000, orphan_action=OrphanAction.COMMIT)
+        [partition] = room.topic()
+        for name in (b"damaged", b"sound"):
+            peer, run = room.peer(), frames(name)
+            peer.tell(commands.Add, 1, partition, data=run)
+            peer.ask(commands.Prepare, 1, Xid(1, name, b""), Totals(1, 1, crc32c(run)))
+        for _ in range(2):  # the second one stages what is below the first
+            room.peer().send(partition, b"fill")
+            room.engine.housekeeping.checkpoint_inline()
+        room.restart()
+        path = "staged/" + room.filesystem.list_directory("staged")[0]
+        file = room.filesystem.open(path)
+        write_fully(file, 20, [bytes(8)])
+        room.clock.advance(5_000_000)
+        for _ in range(2):
+            room.broker.expire_transactions(room.engine.now())
+        [left] = room.engine.transactions.live.values()
+        assert left.xid == Xid(1, b"damaged", b"")
 
     def test_idle_producers_are_forgotten_in_time(self):
         room = Room(producer_age=1_000_000)

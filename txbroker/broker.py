@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from journal.interfaces import IFold
-from journal.transaction import Cause, State
+from journal.transaction import Cause, State, TransactionNumber
 from txbroker.codec import encode
 from txbroker.commands import (
     MAGIC,
@@ -57,7 +57,9 @@ from txbroker.commands import (
 from txbroker.consuming import Consuming
 from txbroker.describing import Describing
 from txbroker.errors import (
+    CorruptData,
     InvalidName,
+    JournalPoisoned,
     LimitExceeded,
     MemoryExhausted,
     PeerViolation,
@@ -91,6 +93,8 @@ def folds() -> list[IFold]:
 
 class _Disconnected:
     """Stands in line for a session that has ended while its requests wait."""
+
+    correlation = 0  # of the refusal that nobody gets, after the engine has failed
 
 
 class Broker:
@@ -258,6 +262,11 @@ class Broker:
         except MemoryExhausted:
             raise
         except TxBrokerError as error:
+            if self.engine.failed and not isinstance(error, JournalPoisoned):
+                self._broke(
+                    session, command, error
+                )  # a fold's, so the record is queued: no refusal would be true
+                return
             encoded = encode(refusal(command.correlation, error))
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
@@ -314,11 +323,21 @@ class Broker:
             )  # fmt: skip
             why = f"prepared for more than {self.settings.orphan_age} µs (orphan_age)"
             if action is OrphanAction.COMMIT:
-                self._transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
+                self._commit_orphan(number, why)
             elif action is OrphanAction.ROLL_BACK:
                 self._transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
             else:
                 self._alerted.add(number)
+
+    def _commit_orphan(self, number: TransactionNumber, why: str) -> None:
+        """One whose frames are damaged is left to people, and holds nothing else up."""
+        try:
+            self._transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
+        except CorruptData as error:
+            if self.engine.failed:
+                raise
+            self._alerted.add(number)
+            self.log.error("transaction {number} cannot be committed: {error}", number=number, error=error)
 
     def expire_producers(self, now: int) -> None:
         """Forget producers that have long been silent."""

@@ -40,6 +40,7 @@ class Serving:
         self.engine = engine
         self._config = config
         self._reactor = reactor
+        self._on_failure = on_failure
         in_reactor = reactor.callFromThread
         self._writing = Lane("writer", in_reactor)
         self._flushing = Lane("flusher", in_reactor)
@@ -89,7 +90,12 @@ class Serving:
 
         def act() -> None:
             if not self.engine.busy and not self.engine.failed:
-                action(self.engine.now())
+                try:
+                    action(self.engine.now())
+                except Exception as error:
+                    if self.engine.failed:
+                        self._on_failure("a duty of the clock", error)
+                    raise
 
         return act
 
