@@ -93,11 +93,14 @@ class Serving:
                 try:
                     action(self.engine.now())
                 except Exception as error:
-                    if self.engine.failed:
-                        self._on_failure("a duty of the clock", error)
+                    self._end_if_failed(error)
                     raise
 
         return act
+
+    def _end_if_failed(self, error: Exception) -> None:
+        if self.engine.failed:
+            self._on_failure("a duty of the clock", error)
 
     @inlineCallbacks
     def stop(self) -> Generator[Deferred[Any], Any, None]:
