@@ -94,7 +94,9 @@ def test_every_request_and_answer_is_documented_with_its_fields() -> None:
 
 def test_every_setting_is_documented_with_its_default() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
-    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text.partition("## Settings")[2], re.MULTILINE))
+    documented = dict(
+        re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text.partition("## Settings")[2], re.MULTILINE)
+    )
     wanted = {name: tap._readable(name, value) for name, value in config.defaults().items()}
     wanted |= {"data": "none", "listen": f"`{config.DEFAULT_LISTEN}`"}
     assert documented == wanted

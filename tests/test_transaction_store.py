@@ -262,7 +262,9 @@ def test_an_add_up_to_a_limit_is_taken_and_one_message_more_is_not(limits, other
     place.transactions.add(number(4), 1, TWO, 1)
 
 
-@pytest.mark.parametrize(("limits", "others"), [({"partitions": 2}, False), ({"total_offsets": 2}, True)], ids=str)
+@pytest.mark.parametrize(
+    ("limits", "others"), [({"partitions": 2}, False), ({"total_offsets": 2}, True)], ids=str
+)
 def test_group_positions_up_to_a_limit_are_taken_and_one_more_is_not(limits, others):
     place = limited(**limits)
     place.transactions.add_offsets(number(1), "g", OFFSETS)
