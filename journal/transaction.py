@@ -180,3 +180,6 @@ class Totals(msgspec.Struct, array_like=True, frozen=True, gc=False):
     messages: int
     requests: int
     checksum: int
+
+    def __str__(self) -> str:
+        return f"{self.messages} messages in {self.requests} requests (checksum {self.checksum:08x})"

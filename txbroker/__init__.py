@@ -44,6 +44,11 @@ __all__ = [  # noqa: PLE0604
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names too, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Load a public name from its module when it is first used."""
     if name == "errors":

@@ -200,6 +200,12 @@ class TestTransactions:
         with pytest.raises(errors.ContentMismatch), connection.transaction() as tx:
             tx.send("t", b"a")
 
+    def test_text_is_no_message_and_leaves_the_connection_as_it_was(self, connection, broker):
+        with pytest.raises(TypeError, match="must be bytes, not text"):
+            connection.send("t", "text")
+        connection.send("t", b"a")
+        assert broker.values(1) == [b"a"]
+
     def test_the_two_phases_of_pep_249(self, connection, broker):
         xid = connection.xid(1, "day-1", b"flights")
         connection.tpc_begin(xid)

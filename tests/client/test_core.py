@@ -107,6 +107,22 @@ def test_an_unknown_version_is_final(broker):
         rig.run(rig.core.ping())
 
 
+def test_a_name_that_the_broker_refuses_is_final(broker):
+    broker.before = lambda request, data: Refused(request.correlation, "InvalidName", "a client name")
+    assert Rig(broker).core.phase is Phase.CLOSED
+
+
+def test_a_lost_connection_is_told_once_and_its_return_too(rig, caplog):
+    rig.cut("pulled")
+    rig.core.connecting()
+    rig.core.lost("cannot connect: refused")
+    rig.connect()
+    assert [record.getMessage() for record in caplog.records] == [
+        "no connection to the broker (pulled); trying again",
+        "there is a connection to the broker again",
+    ]
+
+
 def test_a_refusal_carries_its_extras():
     error = error_of(Refused(1, "OffsetOutOfRange", "gone", {"start": 3, "end": 9}))
     assert type(error) is errors.OffsetOutOfRange

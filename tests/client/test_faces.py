@@ -13,6 +13,7 @@ from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client import blocking
 from txbroker.client import twisted as twisted_face
+from txbroker.commands import Refused, Send
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -81,6 +82,20 @@ def test_asyncio_survives_cut_connections(broker, server):
 
     asyncio.run(work())
     assert broker.values(1) == [b"%d" % number for number in range(600)]
+
+
+def test_closing_does_not_raise_again_what_an_awaited_send_has_raised(broker, server):
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "MessageTooLarge", "no") if type(request) is Send else None
+    )
+
+    async def send_and_close():
+        connection = await asyncio_face.connect(server.url, timeout=5.0)
+        with pytest.raises(errors.MessageTooLarge):
+            await connection.send("t", b"x")
+        await connection.close()
+
+    asyncio.run(send_and_close())
 
 
 def test_asyncio_says_in_time_that_there_is_no_broker(server):

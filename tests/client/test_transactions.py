@@ -315,6 +315,17 @@ def test_a_refused_add_dooms_the_transaction_and_a_roll_back_is_sent(rig, broker
     assert len(seen(broker, Rollback)) == 1
 
 
+def test_a_commit_after_a_refused_add_names_the_reason_and_not_the_missing_messages(rig, broker):
+    refusals = {Add: "TransactionConflict", Commit: "ContentMismatch"}
+    broker.before = lambda request, data: (
+        Refused(request.correlation, refusals[type(request)], "no") if type(request) in refusals else None
+    )
+    transaction = begun(rig, b"a")
+    with pytest.raises(errors.TransactionConflict):
+        rig.run(transaction.commit())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
 def test_an_answer_that_it_was_rolled_back_is_told(rig, broker):
     transaction = begun(rig, b"a")
     broker.before = lambda request, data: (
@@ -347,6 +358,10 @@ class TestTheCallsOfPep249:
             tpc.begin(XID)
         with pytest.raises(errors.Misuse):
             rig.run(tpc.commit(XID))
+
+    def test_a_plain_string_is_no_xid(self, tpc):
+        with pytest.raises(errors.Misuse, match="what xid"):
+            tpc.begin("order-42")
 
     def test_an_unknown_end_leaves_it_open_to_be_asked_again(self, rig, broker, tpc):
         tpc.begin(XID)

@@ -48,7 +48,10 @@ class Batch(Call[Sent]):
         A first message is always taken. Raises :class:`MessageTooLarge` for key and headers over their limit.
         """
         count = self.count
-        piece = frame.encode_inner(count, value, timestamp, key, headers)
+        try:
+            piece = frame.encode_inner(count, value, timestamp, key, headers)
+        except TypeError as error:
+            raise TypeError(f"a message must be bytes, not text; nothing was sent ({error})") from None
         size = self.size + len(piece)
         if count:
             if size > room:

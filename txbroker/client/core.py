@@ -106,6 +106,7 @@ class Core:
         self._opened: Promise[int] = Promise()
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
+        self._told = False
         self._heard = 0.0
         self._decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)
 
@@ -221,6 +222,9 @@ class Core:
     def welcomed(self, welcome: Welcome) -> None:
         """There is a session: send what waited, in its order."""
         self.phase = Phase.OPEN
+        if self._told:
+            log.warning("there is a connection to the broker again")
+            self._told = False
         self.session = welcome.session
         self.server = welcome.server
         self.max_frame = welcome.max_frame
@@ -275,6 +279,9 @@ class Core:
             callback()
         if self.fatal is None and not self.options.reconnect:
             self.stop(errors.ConnectionUnavailable(f"the connection died ({reason}) and reconnect is off"))
+        if self.fatal is None and not self._told:
+            self._told = True  # once, however long it lasts: whoever waits should know for what
+            log.warning("no connection to the broker (%s); trying again", reason)
 
     def stop(self, error: errors.TxBrokerError) -> None:
         """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
@@ -372,7 +379,7 @@ class _Greeting(Call[Welcome]):
 
     def refused(self, error: errors.TxBrokerError) -> None:
         self.fail(error)
-        if isinstance(error, errors.VersionRefused):
+        if isinstance(error, (errors.VersionRefused, errors.InvalidName)):  # they would be refused again
             self._core.stop(error)
             self._core.abort = str(error)
         elif not isinstance(error, AnswerLost):

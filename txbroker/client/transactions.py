@@ -259,8 +259,10 @@ class Transaction:
             if self.stage is Stage.OPEN:
                 self.stage = Stage.DECIDING
             raise self._unknown(str(error)) from error
-        except (errors.TransactionRolledBack, errors.ContentMismatch):
+        except (errors.TransactionRolledBack, errors.ContentMismatch) as error:
             self._end(Stage.ROLLED_BACK)
+            if self._dead is not None and isinstance(error, errors.ContentMismatch):
+                raise self._dead from error  # why not all has arrived
             raise
         else:
             if isinstance(answer, Committed):

@@ -63,7 +63,9 @@ class Connection(LoopConnection):
         self._call: IDelayedCall | None = None
 
     def _connect(self) -> None:
-        connecting = self._endpoint.connect(Factory.forProtocol(_Protocol))
+        factory = Factory.forProtocol(_Protocol)
+        factory.noisy = False  # two lines in the log for each attempt would hide all others
+        connecting = self._endpoint.connect(factory)
         connecting.addCallbacks(self._take, lambda failure: self._lost(f"cannot connect: {failure.value}"))
 
     def _take(self, protocol: _Protocol) -> None:

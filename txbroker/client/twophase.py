@@ -53,6 +53,8 @@ class TwoPhase:
             raise errors.Misuse(
                 f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
             )
+        if not isinstance(xid, Xid):
+            raise errors.Misuse(f"tpc_begin takes what xid() gives, not {xid!r:.80}; nothing has changed")
         self.current = Transaction(*self._parts, xid.check())
 
     async def prepare(self) -> None:

@@ -163,6 +163,7 @@ class LoopConnection(Exceptions, ABC):
         seconds = self.core.options.timeout if timeout is None else timeout
         try:
             if self.core.fatal is None:
+                self._producer.failed.clear()  # what has failed has been told: on a loop each send has its future
                 await self._flush_within(seconds)
         finally:
             self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
