@@ -172,6 +172,47 @@ def test_a_refused_message_takes_no_other_down_with_it(broker):
     assert broker.values(1) == [b"warm", b"1", b"2", b"3"]
 
 
+def test_no_number_is_used_again_while_a_copy_of_what_had_it_may_still_arrive(broker):
+    rig = Rig(broker, batch_bytes=0)
+    rig.send(b"warm")
+    rig.pump()
+    refuse_once(broker, "LimitExceeded")
+    refused, _ = rig.send(b"refused")
+    first_half = rig.core.take_output()
+    late, _ = rig.send(b"late")
+    second_half = rig.core.take_output()
+    old_connection = rig.feed
+    rig.core.received(old_connection(b"".join(first_half)))
+    rig.cut()
+    rig.connect()  # the second half is still on its way through the old connection
+    rig.wait(1)
+    old_connection(b"".join(second_half))
+    after, _ = rig.send(b"after")
+    rig.wait(1)
+    with pytest.raises(errors.LimitExceeded):
+        refused.result()
+    with pytest.raises(errors.OutcomeUnknown, match="may or may not be stored"):
+        late.result()
+    values = broker.values(1)
+    assert values.count(b"late") <= 1
+    assert values[after.base_offset] == b"after"
+
+
+def test_what_is_in_doubt_is_not_called_refused_by_a_broker_that_has_other_limits_now(rig, broker):
+    rig.send(b"warm")
+    rig.pump()
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+    stored, _ = rig.send(b"a")
+    rig.pump()
+    rig.cut()
+    refuse_once(broker, "MessageTooLarge")
+    rig.connect()
+    rig.wait(1)
+    assert broker.values(1) == [b"warm", b"a"]
+    with pytest.raises(errors.OutcomeUnknown):
+        stored.result()
+
+
 def test_a_gap_that_nothing_explains_is_never_closed_by_renumbering(rig, broker):
     rig.send(b"warm")
     rig.pump()

@@ -3,7 +3,8 @@
 Batches fly one after another without waiting. When one is refused, the lane waits until all in flight are
 answered, drops those that failed for good, and sends the rest again in their order, numbered on from the
 first refused one. That is safe: a sequence is used again only after the broker has said that what had it
-was not stored. A gap that no refusal explains breaks the lane.
+was not stored, and not if the broker may still get another copy of that, late, from a connection that died:
+then the lane goes on under a new producer. A gap that no refusal explains breaks the lane.
 """
 
 from __future__ import annotations
@@ -94,6 +95,12 @@ class Lane:
                 return False  # the last ones under the old number are still to be answered
             self._identity = identity
             self._sequence = self._producer.sequences.pop(self.number, 0)
+            waiting, self._sealed = self._sealed, deque()
+            for batch in waiting:
+                if batch.attempts > 1 or isinstance(batch.refusal, errors.OutcomeUnknown):
+                    self._end(batch, doubtful(cast(errors.TxBrokerError, batch.refusal)))
+                else:
+                    self._sealed.append(batch)
         return True
 
     def _send(self) -> None:
@@ -132,7 +139,11 @@ class Lane:
             self._producer.forget_route(self.topic)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
+        in_doubt = any(batch.attempts > 1 for batch in returned)
         again = [batch for batch in returned if not self._ended(batch)]
+        if in_doubt and len(again) < len(returned) and self.broken is None:
+            # A late copy of one in doubt would be taken for what has its number now, or lie beside itself.
+            self._producer.expired(self._identity)
         self._sealed.extendleft(reversed(again))
         if self.broken is not None:
             self._fail_unsent(self.broken)
@@ -158,7 +169,7 @@ class Lane:
             if isinstance(refusal, errors.UnknownProducer) and not in_doubt:
                 batch.attempts = 0
                 return False
-        self._end(batch, doubtful(refusal) if in_doubt and forgets(refusal) else refusal)
+        self._end(batch, doubtful(refusal) if in_doubt else refusal)
         return True
 
     def _end(self, batch: Batch, error: errors.TxBrokerError) -> None:
@@ -209,17 +220,6 @@ class Lane:
         """All that have not been answered."""
         waiting = [*self._returned, *self._flying, *self._sealed]
         return [*waiting, self.open] if self.open is not None else waiting
-
-
-def forgets(refusal: errors.TxBrokerError) -> bool:
-    """Whether after this refusal a repeated send cannot be told from a new one."""
-    kinds = (
-        errors.UnknownProducer,
-        errors.ProducerFenced,
-        errors.UnknownPartition,
-        errors.SequenceOutOfOrder,
-    )
-    return isinstance(refusal, (*kinds, errors.StorageUnavailable))
 
 
 def doubtful(cause: errors.TxBrokerError) -> errors.OutcomeUnknown:
