@@ -78,7 +78,7 @@ def unpack_file_header(data: bytes, path: str) -> FileHeader:
             return FileHeader(*fields)
     raise CorruptJournal(
         f"{path}: both copies of its header are damaged, so its records cannot be checked. Nothing was changed. "
-        f"Run 'txbroker verify' on the directory; restore the file from a copy if there is one",
+        "Restore the file from a copy if there is one",
         path,
     )
 

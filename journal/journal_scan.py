@@ -48,7 +48,7 @@ class JournalScan:
             path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
             raise CorruptJournal(
                 f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
-                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Run 'txbroker verify'",
+                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Restore them from a copy",
                 path,
                 scans[-1].stop if scans else 0,
             )
@@ -80,7 +80,7 @@ class JournalScan:
         ):
             raise CorruptJournal(
                 f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are partitions or "
-                "checkpoints: the journal is missing. Nothing was changed",
+                "checkpoints: the journal is missing. Nothing was changed. Restore its files from a copy",
                 filenames.JOURNAL_DIRECTORY,
             )
         needed = 1 if checkpoint is None else checkpoint.header.needed_from
@@ -121,8 +121,8 @@ class JournalScan:
         if proof is not None:
             raise CorruptJournal(
                 f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
-                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Run "
-                "'txbroker verify' to see what is affected, 'txbroker repair --dry-run' for what could be kept",
+                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Keep the "
+                "directory as it is, and restore this file from a copy if there is one",
                 path,
                 scan.stop,
             )

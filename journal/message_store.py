@@ -158,7 +158,7 @@ class MessageStore:
             raise CorruptJournal(
                 f"partition {self.topic}-{self.index} (number {self.number}) ends at offset {end}, the "
                 f"journal goes on with offsets {base_offset} to {base_offset + count - 1}. Nothing was "
-                "changed; keep the data directory as it is and run txbroker verify",
+                "changed; keep the data directory as it is, and restore it from a copy if there is one",
                 self.directory,
             )
         self._tail.append(frames, count, time)

@@ -167,10 +167,12 @@ class _Recovery:
         lsns = sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
         found: Checkpoint | None = None
         kept: list[CheckpointHeader] = []
+        damage = ""
         for lsn in reversed(lsns):
             try:
                 checkpoint = read_checkpoint(self._filesystem, lsn)
             except CorruptJournal as error:
+                damage = damage or str(error)
                 self._report.notes.append(f"{error}. The checkpoint before it is used")
                 continue
             found = found or checkpoint
@@ -179,8 +181,7 @@ class _Recovery:
                 break
         if lsns and found is None:
             raise CorruptJournal(
-                f"none of the {len(lsns)} checkpoints can be read ({self._report.notes[-1]}); nothing was changed. "
-                "Run 'txbroker verify'; restore one from a copy if there is one",
+                f"none of the {len(lsns)} checkpoints can be read: {damage}. Restore one of them from a copy",
                 filenames.checkpoint_file(lsns[-1]),
             )
         return found, kept

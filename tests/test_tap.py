@@ -68,11 +68,19 @@ def test_nothing_is_touched_before_the_service_is_started(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_names_every_option_and_every_setting():
-    said = str(Options())
+def test_help_names_every_option_and_every_setting(capsys):
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    said = capsys.readouterr().out
     for word in ("--data", "--listen", "--config", "--set", "max_sessions", "checkpoint_interval", "MiB"):
         assert word in said
     assert max(map(len, said.splitlines())) <= 120
+
+
+def test_what_is_shown_beside_a_mistake_is_short():
+    said = str(Options())
+    assert "--listen" in said
+    assert "max_sessions  " not in said
 
 
 def test_the_plugin_is_found_and_makes_this_service():

@@ -20,6 +20,7 @@ from twisted.internet.defer import (
     maybeDeferred,
 )
 from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
@@ -195,7 +196,7 @@ class TxBrokerService(Service):
         if self._failed:
             return
         self._failed = True
-        if isinstance(error, TxBrokerError | OSError):
+        if isinstance(error, TxBrokerError | OSError | CannotListenError):
             self.log.critical("{what}: {error}", what=what, error=f"{type(error).__name__}: {error}")
         else:
             self.log.failure("{what}", Failure(error), LogLevel.critical, what=what)

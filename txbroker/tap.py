@@ -31,12 +31,14 @@ class Options(usage.Options):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._asked = False
         self._listen: list[str] = []
         self._set: dict[str, Any] = {}
 
     def opt_listen(self, endpoint: str) -> None:
-        """Twisted endpoint to listen on, as tcp:7654:interface=127.0.0.1 (the default), unix:/run/txbroker or
-        ssl:7655:privateKey=key.pem. May be repeated. TCP port 0 means any free port; the log names it.
+        """Twisted endpoint to listen on, as tcp:7654:interface=127.0.0.1 (the default; without an interface it
+        is all of them), unix:/run/txbroker.sock:mode=600 or ssl:7655:privateKey=key.pem:certKey=cert.pem. May be
+        repeated. TCP port 0 means any free port; the log names it.
         """
         self._listen.append(endpoint)
 
@@ -72,8 +74,14 @@ class Options(usage.Options):
             _check_endpoint(endpoint)
 
     def getUsage(self, width: int | None = None) -> str:
-        """The options, then every setting with its default."""
-        return f"{super().getUsage(width)}\n{_settings()}"
+        """The options, and every setting with its default if --help asks: not before each word about a mistake."""
+        more = _settings() if self._asked else "`twistd txbroker --help` lists the settings.\n"
+        return f"{super().getUsage(width)}\n{more}"
+
+    def opt_help(self) -> None:
+        """Display this help and exit."""
+        self._asked = True
+        super().opt_help()  # type: ignore[no-untyped-call]
 
 
 def _check_endpoint(description: str) -> None:
