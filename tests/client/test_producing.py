@@ -213,6 +213,33 @@ def test_what_is_in_doubt_is_not_called_refused_by_a_broker_that_has_other_limit
         stored.result()
 
 
+def test_what_is_stored_at_offsets_long_forgotten_has_no_receipt_and_breaks_nothing(rig, broker):
+    rig.send(b"warm")
+    rig.pump()
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+    stored, _ = rig.send(b"a")
+    rig.pump()
+    rig.cut()
+    left = [1]
+
+    def before(request, data):
+        if type(request) is Send and left:
+            return Refused(
+                request.correlation, "SequenceOutOfOrder", "stored already", {"expected": 1 + left.pop()}
+            )
+        return None
+
+    broker.before = before
+    rig.connect()
+    rig.wait(1)
+    with pytest.raises(errors.OutcomeUnknown, match="do not send them again: stored already"):
+        stored.result()
+    after, _ = rig.send(b"b")
+    rig.wait(1)
+    assert after.base_offset == 2
+    assert broker.values(1) == [b"warm", b"a", b"b"]
+
+
 def test_a_gap_that_nothing_explains_is_never_closed_by_renumbering(rig, broker):
     rig.send(b"warm")
     rig.pump()

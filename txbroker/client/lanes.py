@@ -131,6 +131,15 @@ class Lane:
         """All in flight are answered, some were refused: end what failed for good, queue the rest again."""
         returned = sorted(self._returned, key=lambda batch: cast(Send, batch.request).sequence)
         self._returned = []
+        for batch in filter(is_stored, returned):
+            self._end(
+                batch,
+                errors.OutcomeUnknown(f"no receipt can be had, do not send them again: {batch.refusal}"),
+            )
+        returned = [batch for batch in returned if not is_stored(batch)]
+        if not returned:
+            self._resume()
+            return
         first = cast(errors.TxBrokerError, returned[0].refusal)
         self._sequence = cast(Send, returned[0].request).sequence
         if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
@@ -220,6 +229,14 @@ class Lane:
         """All that have not been answered."""
         waiting = [*self._returned, *self._flying, *self._sealed]
         return [*waiting, self.open] if self.open is not None else waiting
+
+
+def is_stored(batch: Batch) -> bool:
+    """Whether the broker says of a send repeated after a lost answer that it has it, but no longer where."""
+    next_one = (
+        getattr(batch.refusal, "expected", 0) if isinstance(batch.refusal, errors.SequenceOutOfOrder) else 0
+    )
+    return batch.attempts > 1 and cast(Send, batch.request).sequence + batch.count <= next_one
 
 
 def doubtful(cause: errors.TxBrokerError) -> errors.OutcomeUnknown:
