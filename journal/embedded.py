@@ -1,6 +1,7 @@
 """The engine inline, for programs that want the log without the service: one thread, every call forced.
 
-The directory is the same as the service's, so one can take over from the other (not at the same time).
+The service can open a directory that was made here. The other way round only until the service has journaled what the
+embedded log has no fold for, such as producers and groups; then it is refused, so that nothing of that is lost.
 """
 
 from __future__ import annotations

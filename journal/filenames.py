@@ -8,6 +8,7 @@
     journal/spare.next                              zero-filled and forced, ready to become a journal file
     journal/spare.filling                           a spare that is still being filled
     journal/spare.rolling                           the next journal file until its header has been forced
+    journal/<first LSN>.recycled                    a dead journal file, to be the spare in its turn
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time
@@ -47,6 +48,7 @@ _POSITION = f"([0-9]{{{DIGITS}}})"
 _TOPIC = f"[A-Za-z0-9._-]{{1,{MAX_TOPIC_NAME}}}"
 _topic = re.compile(_TOPIC)
 _journal = re.compile(_POSITION + r"\.journal")
+_recycled = re.compile(_POSITION + r"\.recycled")
 _checkpoint = re.compile(_POSITION + r"\.checkpoint")
 _staged = re.compile(_NUMBER + "-" + _NUMBER + r"\.staged")
 _partition = re.compile(f"({_TOPIC})-{_NUMBER}" + r"\." + _NUMBER)
@@ -104,6 +106,17 @@ def journal_file(first_lsn: int) -> str:
 def parse_journal_file(name: str) -> int | None:
     """The first LSN of a journal file; None for spares and foreign names."""
     match = _journal.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def recycled_file(first_lsn: int) -> str:
+    """The path of a dead journal file, whose first LSN was that, while it waits to be the spare."""
+    return f"{JOURNAL_DIRECTORY}/{_position(first_lsn)}.recycled"
+
+
+def parse_recycled_file(name: str) -> int | None:
+    """The first LSN that a recycled file had; None for foreign names."""
+    match = _recycled.fullmatch(name)
     return int(match[1]) if match else None
 
 

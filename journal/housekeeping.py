@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from journal import filenames
@@ -135,8 +136,7 @@ class Housekeeping:
 
     def _is_due(self, store: MessageStore, now: int) -> bool:
         oldest = store.oldest_unflushed_time
-        policy = ForcePolicy(store.settings.force_messages, store.settings.force_interval)
-        return oldest is not None and policy.due(store.unflushed_messages, now - oldest)
+        return oldest is not None and _policy(store.settings).due(store.unflushed_messages, now - oldest)
 
     def _watch_space(self) -> None:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
@@ -264,3 +264,6 @@ class Housekeeping:
         self._engine.sync()
         self.request_checkpoint()
         self.run_inline()
+
+
+_policy = lru_cache(maxsize=1024)(ForcePolicy.of)

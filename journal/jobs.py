@@ -16,6 +16,7 @@ from journal.engine import Engine
 from journal.filesystem import zero_fill
 from journal.flush_job import FlushJob
 from journal.interfaces import IFilesystem
+from journal.journal import RECYCLED_FILES
 from journal.message_store import MessageStore, StoreState
 from journal.staging import StagingPlan
 
@@ -80,14 +81,15 @@ class CollectGarbage(Job):
 
     def __init__(self, engine: Engine, journals: list[str], files: list[str], directories: list[str]) -> None:
         self._engine = engine
+        self._recycle = 0 if engine.full else RECYCLED_FILES
         self._journals = journals
         self._files = files
         self._directories = directories
 
     def run(self) -> None:
-        """Unlink, or turn a journal file into the spare."""
+        """Unlink, or keep journal files for reuse."""
         filesystem = self._engine.filesystem
-        self._engine.journal.remove(self._journals)
+        self._engine.journal.remove(self._journals, self._recycle)
         for path in self._files:
             if filesystem.exists(path):
                 filesystem.unlink(path)

@@ -34,6 +34,9 @@ JOIN_BELOW = 1024
 Measured: 2,000 pieces of 80 bytes take 73 µs in two pwritev calls, 20 µs joined; at 1 KiB a piece both cost the same.
 """
 
+RECYCLED_FILES = 4
+"""Dead files kept for reuse: a checkpoint's worth. Zero-filling a new one would write every byte twice."""
+
 
 @dataclass(slots=True, eq=False)
 class JournalGroup:
@@ -184,7 +187,11 @@ class Journal:
         return self._filesystem.exists(filenames.SPARE_NEXT)
 
     def fill_spare(self) -> None:
-        """Zero-fill and force the next file, under another name until it is done."""
+        """Make a recycled file the next one, or zero-fill and force one, under another name until it is done."""
+        recycled = self._recycled()
+        if recycled:
+            self._filesystem.rename(recycled[0], filenames.SPARE_NEXT)
+            return
         spare = self._filesystem.open(filenames.SPARE_FILLING, create=True)
         try:
             zero_fill(spare, 0, self._file_bytes)
@@ -192,6 +199,11 @@ class Journal:
         finally:
             spare.close()
         self._filesystem.rename(filenames.SPARE_FILLING, filenames.SPARE_NEXT)
+
+    def _recycled(self) -> list[str]:
+        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+        lsns = (filenames.parse_recycled_file(name) for name in names)
+        return [filenames.recycled_file(lsn) for lsn in lsns if lsn is not None]
 
     def drop_unfilled(self) -> None:
         """Give back what a spare that could not be filled has taken of a full disk."""
@@ -205,22 +217,23 @@ class Journal:
             dead.append(self._files.pop(0).path)
         return dead
 
-    def remove(self, paths: list[str]) -> None:
-        """Unlink dead files; the last becomes the spare if there is none."""
+    def remove(self, paths: list[str], keep: int = RECYCLED_FILES) -> None:
+        """Unlink dead files, but for as many as bring the recycled ones to ``keep``.
+
+        A recycled file loses its old name durably before anyone may write to it: its new header must never be
+        found under that.
+        """
         filesystem = self._filesystem
-        recycled = False
+        room = keep - len(self._recycled())
         for path in paths:
-            if path == paths[-1] and not self.spare_exists() and self._is_full_size(path):
-                filesystem.rename(path, filenames.SPARE_FILLING)
-                recycled = True
+            lsn = filenames.parse_journal_file(path.rpartition("/")[2])
+            if room > 0 and lsn is not None and self._is_full_size(path):
+                filesystem.rename(path, filenames.recycled_file(lsn))
+                room -= 1
             else:
                 filesystem.unlink(path)
         if paths:
             filesystem.force_directory(filenames.JOURNAL_DIRECTORY)
-        if recycled:
-            # Not earlier: the writer takes it at any moment and writes its new header, which must never be found
-            # under the old name.
-            filesystem.rename(filenames.SPARE_FILLING, filenames.SPARE_NEXT)
 
     def _is_full_size(self, path: str) -> bool:
         file = self._filesystem.open(path, writable=False)

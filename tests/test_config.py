@@ -41,14 +41,14 @@ def test_each_part_gets_its_settings():
             "data": "d",
             "stop_timeout": 2 * SECOND,
             "max_groups": 7,
-            "pool_bytes": 8 * MIB,
+            "pool_bytes": 64 * MIB,
             "max_transaction_bytes": 9 * MIB,
             "max_outcomes": 11,
         }
     )
     assert made.service.stop_timeout == 2 * SECOND
     assert made.broker.max_groups == 7
-    assert made.journal.pool_bytes == 8 * MIB
+    assert made.journal.pool_bytes == 64 * MIB
     assert made.journal.limits.bytes == 9 * MIB
     assert made.journal.limits.outcomes == 11
 
@@ -135,3 +135,9 @@ class TestTheFile:
     def test_one_that_is_not_there_is_refused(self, tmp_path):
         with pytest.raises(InvalidSetting, match="cannot be read: No such file"):
             config.read_file(str(tmp_path / "none.toml"))
+
+
+def test_a_pool_that_the_largest_request_does_not_fit_into_is_refused():
+    with pytest.raises(InvalidSetting, match="pool_bytes is 8388608, it must be at least twice max_request"):
+        config.merged({"data": "d", "pool_bytes": 8 * MIB})
+    assert config.merged({"data": "d", "pool_bytes": 8 * MIB, "max_request": 4 * MIB, "max_frame": MIB})

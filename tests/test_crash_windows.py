@@ -133,7 +133,8 @@ def test_a_recycled_file_with_old_groups_at_the_same_positions_gives_only_new_on
             room.send(b"old")
             room.send(BIG)
             room.checkpoint()
-            if recycled(room):
+            if any(name.endswith(".recycled") for name in room.inner.list_directory("journal")):
+                room.engine.journal.fill_spare()
                 room.accepted = room.values()
                 return
 

@@ -35,6 +35,9 @@ def test_names_are_laid_out_as_the_documents_say():
     assert directory == "partitions/orders-0.17"
     log = filenames.segment_file(directory, 0, SegmentKind.LOG)
     assert log == "partitions/orders-0.17/00000000000000000000000000000000.log"
+    assert filenames.recycled_file(7) == f"journal/{7:032d}.recycled"
+    assert filenames.parse_recycled_file(f"{7:032d}.recycled") == 7
+    assert filenames.parse_recycled_file(f"{7:032d}.journal") is None
     assert (filenames.SPARE_NEXT, filenames.SPARE_FILLING) == ("journal/spare.next", "journal/spare.filling")
 
 

@@ -12,7 +12,7 @@ from journal import filenames, record
 from journal.constants import BLOCK, GROUP_BYTES, MIB
 from journal.errors import CorruptJournal, JournalPoisoned
 from journal.filenames import JOURNAL_DIRECTORY, SPARE_NEXT, journal_file
-from journal.journal import Journal, JournalGroup
+from journal.journal import RECYCLED_FILES, Journal, JournalGroup
 from journal.journal_file import FIRST_GROUP, FileScan, unpack_file_header
 from journal.record import Mark
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
@@ -246,7 +246,7 @@ def test_a_failure_while_rolling_poisons_too(kind):
 # -- cleaning up ------------------------------------------------------------------------------------
 
 
-def test_files_below_what_is_needed_go_and_the_last_becomes_the_spare():
+def test_files_below_what_is_needed_go_and_some_are_kept_to_be_spares():
     writer = Writer()
     for _ in range(3):
         writer.journal.fill_spare()
@@ -255,18 +255,35 @@ def test_files_below_what_is_needed_go_and_the_last_becomes_the_spare():
     assert writer.journal.take_dead(second - 1) == []
     dead = writer.journal.take_dead(third)
     assert dead == [journal_file(first), journal_file(second)]
-    writer.journal.remove(dead)
+    writer.journal.remove(dead, keep=1)
     assert [header.first_lsn for header, _ in files(writer.memory)] == [third, last]
-    assert writer.journal.spare_exists()
+    assert not writer.journal.spare_exists()
+    assert recycled(writer) == [f"{second:032d}.recycled"]  # the first was made without a spare: too short
+    writer.journal.fill_spare()
+    assert (writer.journal.spare_exists(), recycled(writer)) == (True, [])
     assert writer.journal.take_dead(last) == [journal_file(third)]
 
 
-def test_a_file_that_is_not_of_full_size_does_not_become_the_spare():
+def recycled(writer):
+    return [name for name in writer.memory.list_directory("journal") if name.endswith(".recycled")]
+
+
+def test_no_more_dead_files_are_kept_than_a_checkpoint_leaves():
+    writer = Writer()
+    for _ in range(RECYCLED_FILES + 3):
+        writer.journal.fill_spare()
+        writer.roll()
+    for _ in range(2):
+        writer.journal.remove(writer.journal.take_dead(writer.newest))
+        assert len(recycled(writer)) == RECYCLED_FILES
+
+
+def test_a_file_that_is_not_of_full_size_is_not_kept():
     writer = Writer()
     writer.write(0)
     writer.roll(FILE_BYTES)
     writer.journal.remove(writer.journal.take_dead(writer.newest))
-    assert not writer.journal.spare_exists()
+    assert recycled(writer) == []
 
 
 def test_the_file_being_written_is_never_dead():
@@ -281,6 +298,7 @@ def test_what_a_recycled_file_held_does_not_come_back():
         writer.journal.fill_spare()
         writer.roll()
     writer.journal.remove(writer.journal.take_dead(writer.newest))
+    writer.journal.fill_spare()
     assert writer.journal.spare_exists()
     writer.roll()
     assert not writer.journal.spare_exists()

@@ -171,11 +171,15 @@ def merged(*sources: Mapping[str, Any]) -> Config:
     if isinstance(values["data"], str) and values["data"]:
         values["data"] = os.path.abspath(values["data"])
     limits = _part(TransactionLimits, values)
-    return Config(
-        _part(ServiceSettings, values),
-        _part(BrokerSettings, values),
-        msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check(),
-    )
+    broker = _part(BrokerSettings, values)
+    journal = msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check()
+    if journal.pool_bytes < 2 * broker.max_request:
+        raise InvalidSetting(
+            f"setting pool_bytes is {journal.pool_bytes}, it must be at least twice max_request "
+            f"({broker.max_request}): half of it is for messages on their way to segments, and the largest request "
+            "must fit in there"
+        )
+    return Config(_part(ServiceSettings, values), broker, journal)
 
 
 def _part(part: type[_Part], values: Mapping[str, Any]) -> _Part:
