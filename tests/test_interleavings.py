@@ -269,8 +269,12 @@ class TestCheckpoints:
         room = Room()
         room.topic()
         collecting = garbage(room)
-        before = room.values()
+        before, names = room.values(), set(room.inner.list_directory("journal"))
         collecting.run()
+        dead = names - set(room.inner.list_directory("journal"))
+        assert dead
+        for seed in range(30):
+            assert dead.isdisjoint(room.inner.crash_clone(seed).list_directory("journal"))
         room.engine.journal.fill_spare()
         clones = []
 
