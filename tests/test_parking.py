@@ -6,6 +6,7 @@ from crc32c import crc32c
 from journal.constants import MIB
 from journal.frame import decode_run
 from journal.journal_settings import JournalSettings
+from journal.record import PartitionOffset
 from journal.transaction import State, Totals
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
@@ -62,6 +63,15 @@ def test_what_decides_waits_until_the_commit_is_applied_and_is_then_carried_out_
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
     assert (room.broker.parking.bytes, len(room.broker.parking.line)) == (0, 0)
     assert first.session.parked == second.session.parked == 0
+
+
+def test_heads_that_wait_count_as_what_they_take_when_decoded(busy):
+    offsets = [PartitionOffset(busy.partition, 0, metadata="m" * 4000)] * 100
+    asked = busy.room.peer().tell(commands.CommitOffsets, "g", offsets)
+    assert asked
+    assert busy.room.broker.pending_bytes - busy.room.engine.pending_bytes > 400_000
+    busy.room.engine.sync()
+    assert busy.room.broker.pending_bytes == busy.room.engine.pending_bytes
 
 
 def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):

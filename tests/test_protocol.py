@@ -9,8 +9,9 @@ from twisted.internet.testing import StringTransport
 from twisted.logger import globalLogPublisher
 
 from journal.constants import KIB, MIB
+from journal.record import PartitionOffset
 from txbroker.codec import answer_decoder, encode
-from txbroker.commands import MAGIC, VERSIONS, Done, Hello, Ping, Refused, Send
+from txbroker.commands import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping, Refused, Send
 from txbroker.config import ServiceSettings
 from txbroker.intake import Intake
 from txbroker.outbox import CONGESTED, Outboxes
@@ -31,7 +32,7 @@ class FakeBroker:
         self.action = None
 
     def opened(self, peer, deliver, close):
-        return SimpleNamespace(peer=peer, deliver=deliver, close=close, congested=False)
+        return SimpleNamespace(peer=peer, deliver=deliver, close=close, congested=False, parked=0)
 
     def received(self, session, command, data):
         self.commands.append((session.peer, command, bytes(data)))
@@ -300,6 +301,17 @@ class TestBackPressure:
         rig.engine.pending_bytes = 0
         rig.intake.published()
         assert producer.transport.reading
+
+    def test_it_stops_those_too_who_send_heads_alone_and_those_whose_requests_wait(self, rig):
+        committer, waiting = rig.connect(), rig.connect()
+        rig.engine.pending_bytes = rig.broker.settings.pending_bytes + 1
+        committer.dataReceived(HELLO)
+        assert committer.transport.reading
+        waiting.session.parked = 1
+        committer.dataReceived(encode(CommitOffsets(1, "g", [PartitionOffset(1, 1)])) + encode(Ping(1)))
+        waiting.dataReceived(encode(Ping(1)))
+        assert not committer.transport.reading
+        assert not waiting.transport.reading
 
     def test_time_that_the_broker_did_not_read_is_not_held_against_the_peer(self, rig):
         one = rig.connect()

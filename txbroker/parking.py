@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from txbroker.commands import Add, AskStatus, DescribeTopics, Fetch, OffsetsForTime, Ping, Send
+from txbroker.codec import encode
+from txbroker.commands import Add, AskStatus, DescribeTopics, Fetch, OffsetsForTime, Ping, Request, Send
 from txbroker.errors import MemoryExhausted
 from txbroker.fetching import CallLater
 from txbroker.session import Session
@@ -30,20 +31,25 @@ SLICE: Final = 1000
 """Requests carried out in one turn when the line moves, so that the reactor is not held up."""
 
 WEIGHT: Final = 200
-"""Bytes that a request counts for beside its data."""
+"""Bytes that a request counts for beside its head and data."""
+
+HEAD_WEIGHT: Final = 8
+"""Bytes that each byte of a head counts for: decoded it takes up to so many times its size."""
 
 CarryOut = Callable[[Session, Any, memoryview], None]
 GiveUp = Callable[[Session, Any, MemoryExhausted], None]
 
 
 class _Waiting:
-    __slots__ = ("command", "data", "session", "tries")
+    __slots__ = ("command", "data", "session", "tries", "weight")
 
     def __init__(self, session: Session, command: Any, data: memoryview, tries: int) -> None:
         self.session = session
         self.command = command
         self.data = data
         self.tries = tries
+        head = len(encode(command)) if isinstance(command, Request) else 0
+        self.weight = WEIGHT + HEAD_WEIGHT * head + len(data)
 
 
 class Parking:
@@ -74,9 +80,10 @@ class Parking:
 
     def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
         """Put a request at the end of the line."""
-        self.line.append(_Waiting(session, command, data, tries))
+        waiting = _Waiting(session, command, data, tries)
+        self.line.append(waiting)
         session.parked += 1
-        self.bytes += len(data) + WEIGHT
+        self.bytes += waiting.weight
 
     def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
         """Put a request in line that found no memory, and ask for a flush."""
@@ -114,4 +121,4 @@ class Parking:
                 self._give_up(waiting.session, waiting.command, error)
             line.popleft()
             waiting.session.parked -= 1
-            self.bytes -= len(waiting.data) + WEIGHT
+            self.bytes -= waiting.weight

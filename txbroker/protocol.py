@@ -16,10 +16,11 @@ from twisted.python.failure import Failure
 
 from journal.constants import KIB
 from txbroker.codec import encode, request_decoder
-from txbroker.commands import Refused
+from txbroker.commands import Hello, Refused
 from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
 from txbroker.intake import Intake, Pause
 from txbroker.outbox import Outbox, Outboxes
+from txbroker.parking import READING
 from txbroker.settings import SECOND, BrokerSettings
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ LINGER = 2.0
 """Seconds that a refused peer has for reading why."""
 
 _LEAST_UNSENT = 64 * KIB
+
+_NOT_KEPT = READING | {Hello}
+"""Requests that make nothing that would wait for the disk."""
 
 
 class BrokerProtocol(Protocol):
@@ -109,7 +113,7 @@ class BrokerProtocol(Protocol):
                 self._count(0)
             if self._bulk:
                 self._read_bulk(False)
-        if produced:
+        if produced or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
             factory.intake.produced(self)
         if self.outbox.unsent > _LEAST_UNSENT:
             self._bound_unsent()
