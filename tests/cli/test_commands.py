@@ -14,7 +14,7 @@ from txbroker.cli import command_line
 from txbroker.cli.exits import Failure
 from txbroker.cli.groups import Target, group_json
 from txbroker.cli.send import Tally, bodies
-from txbroker.cli.status import value_text
+from txbroker.cli.status import grouped, value_text
 from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
 from txbroker.cli.topics import known_topic, setting_text, topic_json
 from txbroker.cli.transactions import details, summary, transaction_json
@@ -182,13 +182,13 @@ def test_the_lag_of_a_group_is_the_sum_of_its_partitions():
 
 def test_a_transaction_in_a_sentence_says_what_it_is_and_holds():
     assert summary(PREPARED) == (
-        "Transaction 5-3 (xid 1:day-1:flights) is prepared for 1m 1s; "
-        "it holds 2 messages (1.5 KiB) for orders, payments and offsets of g."
+        "Transaction 5-3 (xid 1:day-1:flights) is prepared; it began 1m 1s ago "
+        "and holds 2 messages (1.5 KiB) for orders, payments and offsets of g."
     )
 
 
 def test_a_forced_outcome_is_always_told_as_one():
-    assert "committed (forced)" in summary(FORCED)
+    assert "is committed (forced); it ended " in summary(FORCED)
     data = transaction_json(FORCED)
     assert (data["forced"], data["by"], data["why"], data["cause"]) == (True, "ann", "ticket 7", "operator")
 
@@ -201,19 +201,35 @@ def test_details_of_a_transaction_say_when_there_is_more_than_is_shown(capsys):
     assert "the first 1 of 2 messages" in capsys.readouterr().out
     emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message, message], [])))
     assert "the first" not in capsys.readouterr().out
+    emit(False, {}, lambda: details(TransactionDetails(FORCED, [], [])))
+    assert "the first" not in capsys.readouterr().out, "they are in their topics, or nowhere"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
         ("pool_bytes", 1536, "1.5 KiB"),
+        ("pool_bytes_used", 1536, "1.5 KiB"),
+        ("bytes_in", 1536, "1.5 KiB"),
+        ("uptime", 61_000_000, "1m 1s"),
         ("uptime_us", 61_000_000, "1m 1s"),
+        ("last_lsn", 68719476761, "68719476761"),
+        ("disk_full", 0, False),
         ("sends", 5, 5),
         ("version", "1", "1"),
     ],
 )
-def test_a_status_value_is_shown_in_the_unit_its_name_ends_in(name, value, text):
+def test_a_status_value_is_shown_in_the_unit_its_name_tells(name, value, text):
     assert value_text(name, value) == text
+
+
+def test_the_status_is_grouped_and_loses_nothing():
+    assert grouped({"uptime": 0, "new_one": 3}) == [
+        ("Broker", ""),
+        ("  uptime", "0 ms"),
+        ("Other", ""),
+        ("  new_one", 3),
+    ]
 
 
 @pytest.mark.parametrize("command", ["commit", "rollback"])

@@ -37,6 +37,7 @@ def test_scripts_may_rely_on_the_numbers():
         "UNKNOWN": 5,
         "CORRUPT": 6,
         "INTERRUPTED": 130,
+        "PIPE_CLOSED": 141,
     }
 
 

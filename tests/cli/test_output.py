@@ -1,10 +1,12 @@
 """What commands print."""
 
+import io
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from txbroker.cli.output import (
     age_text,
@@ -41,6 +43,15 @@ def test_a_table_is_never_cut_where_there_is_no_terminal(capsys):
     long = "x" * 500
     emit(False, [], lambda: table(("a", "b"), [(long, long)], "nothing"))
     assert capsys.readouterr().out.count(long) == 2
+
+
+@pytest.mark.parametrize(("width", "folded"), [(40, False), (29, False), (28, True)])
+def test_a_table_too_wide_for_its_terminal_is_shown_row_by_row_and_breaks_no_short_word(width, folded):
+    page = Console(width=width, record=True, file=io.StringIO())
+    page.print(table(("number", "state", "xid"), [("4294967343-1", "prepared", "x")] * 2, ""))
+    text = page.export_text()
+    assert text.count("4294967343-1") == text.count("prepared") == 2
+    assert text.count("state") == (2 if folded else 1)
 
 
 def test_a_table_without_rows_is_a_sentence(capsys):

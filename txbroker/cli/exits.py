@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ class Exit(enum.IntEnum):
     """Bytes on the broker's disk are not what was written there."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
+    PIPE_CLOSED = 141
+    """Who read the output went away, as ``head`` does; no answer is a "no" for that."""
 
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
@@ -79,5 +82,8 @@ def errors_as_exits() -> Iterator[None]:
         yield
     except TxBrokerError as error:
         raise Failure(f"{type(error).__name__}: {error}", exit_for(error)) from error
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains of it once more at its end
+        raise click.exceptions.Exit(int(Exit.PIPE_CLOSED)) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(int(Exit.INTERRUPTED)) from None

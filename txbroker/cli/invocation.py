@@ -11,7 +11,8 @@ import click
 
 import txbroker
 from txbroker.cli.arguments import Parsed, duration
-from txbroker.cli.exits import Exit, errors_as_exits
+from txbroker.cli.exits import Exit, Failure, errors_as_exits
+from txbroker.errors import ConnectionUnavailable
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -30,7 +31,11 @@ class Invocation:
     def connect(self) -> Iterator[txbroker.Connection]:
         """A connection to the broker for the length of a ``with``."""
         seconds = self.timeout / 1_000_000
-        with txbroker.connect(self.broker, client="txbroker-cli", timeout=seconds) as connection:
+        try:
+            connection = txbroker.connect(self.broker, client="txbroker-cli", timeout=seconds)
+        except ConnectionUnavailable as error:
+            raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
+        with connection:
             yield connection
 
 
@@ -101,7 +106,10 @@ def confirm(question: str, yes: bool) -> None:
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:
-        raise click.UsageError("nobody answered; say --yes to go ahead without being asked") from None
+        click.echo(err=True)  # the question is still on this line
+        raise Failure(
+            "nobody answered; nothing was changed. Say --yes to go ahead without being asked", Exit.USAGE
+        ) from None
     if not agreed:
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(int(Exit.NO))

@@ -6,16 +6,21 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 UNCUT = 10_000
 """Columns of a table that no terminal shows: nothing is cut or wrapped on its way to a file or a pipe."""
+
+FOLDED = 24
+"""Columns up to this width are never folded, wider ones never narrower: half a number is no number."""
 
 Json = Mapping[str, object] | Sequence[Mapping[str, object]]
 
@@ -50,12 +55,33 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) 
     if not cells:
         return Text(empty)
     made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    least = 3 * (len(columns) - 1)
     for index, name in enumerate(columns):
         right = all(isinstance(row[index], int | float | None) for row in cells)
-        made.add_column(name, justify="right" if right else "left", overflow="fold")
+        width = max(cell_len(name), *(cell_len(cell_text(row[index])) for row in cells))
+        least += min(width, FOLDED)
+        made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=width <= FOLDED)
     for row in cells:
         made.add_row(*(Text(cell_text(cell)) for cell in row))
-    return made
+    return _Fitting(made, least, [facts(zip(columns, row, strict=True)) for row in cells])
+
+
+@dataclass
+class _Fitting:
+    """A table, or where not even its narrow columns find room beside each other: one row below the other."""
+
+    table: Table
+    least: int
+    records: list[RenderableType]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.least <= options.max_width:
+            yield self.table
+            return
+        for number, record in enumerate(self.records):
+            if number:
+                yield ""
+            yield record
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> RenderableType:

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import click
 
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import age_text, emit, facts, size_text
+
+GROUPS: Final = {
+    "Broker": ("uptime", "start", "disk_full", "sessions", "requests_parked", "bytes_parked"),
+    "Transactions": ("transactions_in_doubt", "transactions_active"),
+    "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
+    "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
+    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pool_bytes_used"),
+    "Journal": ("last_lsn", "forced_lsn", "checkpoint_lsn"),
+}
 
 
 @click.command(cls=Command)
@@ -14,17 +26,29 @@ def status(invocation: Invocation) -> None:
     """Show what the broker counts and measures."""
     with invocation.connect() as broker:
         values = dict(broker.status())
-    emit(
-        invocation.as_json,
-        values,
-        lambda: facts((name, value_text(name, value)) for name, value in sorted(values.items())),
-    )
+    emit(invocation.as_json, values, lambda: facts(grouped(values)))
+
+
+def grouped(values: Mapping[str, float | str]) -> list[tuple[str, object]]:
+    """The values for people, under headings; a newer broker's come last."""
+    rest = [name for name in sorted(values) if not any(name in names for names in GROUPS.values())]
+    lines: list[tuple[str, object]] = []
+    for heading, names in {**GROUPS, "Other": rest}.items():
+        known = [(f"  {name}", value_text(name, values[name])) for name in names if name in values]
+        if known:
+            lines += [(heading, ""), *known]
+    return lines
 
 
 def value_text(name: str, value: float | str) -> object:
-    """A value for people: the unit is told by the end of its name."""
-    if isinstance(value, int) and name.endswith("_bytes"):
+    """A value for people: what it counts is told by a word of its name."""
+    words = name.split("_")
+    if not isinstance(value, int):
+        return value
+    if "bytes" in words:
         return size_text(value)
-    if isinstance(value, int) and name.endswith(("_us", "_micros")):
+    if words[-1] in ("uptime", "us", "micros"):
         return age_text(value)
-    return value
+    if words[-1] == "lsn":
+        return str(value)  # as file names and messages have it
+    return bool(value) if name == "disk_full" else value

@@ -56,7 +56,7 @@ def list_transactions(invocation: Invocation, in_doubt: bool, states: tuple[str,
     )
     with invocation.connect() as broker:
         found = broker.transactions(states=wanted)
-    columns = ("number", "xid", "state", "for", "messages", "bytes", "topics", "groups", "owner")
+    columns = ("number", "xid", "state", "age", "messages", "bytes", "topics", "groups", "owner")
     rows = [
         (
             number_of(info),
@@ -65,8 +65,8 @@ def list_transactions(invocation: Invocation, in_doubt: bool, states: tuple[str,
             age_text(info.age),
             info.messages,
             size_text(info.bytes),
-            ", ".join(info.topics),
-            ", ".join(info.groups),
+            ", ".join(info.topics) or None,
+            ", ".join(info.groups) or None,
             info.owner,
         )
         for info in found
@@ -165,11 +165,12 @@ def summary(info: TransactionInfo) -> str:
     parts = [f"Transaction {number_of(info)}"]
     if info.xid is not None:
         parts.append(f"(xid {info.xid})")
-    parts.append(f"is {state_text(info)} for {age_text(info.age)}")
+    parts.append(f"is {state_text(info)}; it {began_or_ended(info)} {age_text(info.age)} ago")
+    verb = "held" if has_ended(info) else "holds"
     holds = [f"{count_text(info.messages, 'message')} ({size_text(info.bytes)})"]
     holds += [f"for {', '.join(info.topics)}"] if info.topics else []
     holds += [f"and offsets of {', '.join(info.groups)}"] if info.groups else []
-    return f"{' '.join(parts)}; it holds {' '.join(holds)}."
+    return f"{' '.join(parts)} and {verb} {' '.join(holds)}."
 
 
 def details(shown: TransactionDetails) -> RenderableType:
@@ -179,7 +180,7 @@ def details(shown: TransactionDetails) -> RenderableType:
         ("number", number_of(info)),
         ("xid", info.xid),
         ("state", state_text(info)),
-        ("since", age_text(info.age) + " ago"),
+        (began_or_ended(info), age_text(info.age) + " ago"),
         ("owner", info.owner),
         ("messages", info.messages),
         ("bytes", size_text(info.bytes)),
@@ -194,7 +195,7 @@ def details(shown: TransactionDetails) -> RenderableType:
     if shown.messages:
         rows = [(m.topic, m.partition, bytes_text(m.key), bytes_text(m.value)) for m in content(shown)]
         parts += ["", table(("topic", "partition", "key", "value"), rows, "")]
-    if len(content(shown)) < info.messages:
+    if len(content(shown)) < info.messages and not has_ended(info):
         parts.append(
             f"These are the first {len(content(shown)):,} of {count_text(info.messages, 'message')}."
         )
@@ -217,6 +218,16 @@ def number_of(info: TransactionInfo) -> str:
 def state_text(info: TransactionInfo) -> str:
     """Its state for people; a forced outcome says so."""
     return info.state.name.lower().replace("_", "-") + (" (forced)" if info.heuristic else "")
+
+
+def has_ended(info: TransactionInfo) -> bool:
+    """Whether it is decided."""
+    return info.state in (State.COMMITTED, State.ROLLED_BACK)
+
+
+def began_or_ended(info: TransactionInfo) -> str:
+    """What its age counts from."""
+    return "ended" if has_ended(info) else "began"
 
 
 def cause_text(info: TransactionInfo) -> str | None:
