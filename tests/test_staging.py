@@ -159,9 +159,15 @@ def test_a_staged_file_that_is_not_what_was_written_is_corrupt_and_named(change)
     assert caught.value.path == filenames.staged_file(*PREPARED)
 
 
-def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise():
-    place = place_with(checkpoints=2, restart=True)
-    damaged(place, lambda file: file.write_some(20_000, [b"\xff"]))
+@pytest.mark.parametrize("restart", [False, True], ids=["held in part", "not held"])
+@pytest.mark.parametrize("at", [20_000, 10 * 40_000, 19 * 40_000], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("small_bytes", [1 << 30, 1], ids=["small", "large"])
+def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise(
+    monkeypatch, small_bytes, at, restart
+):
+    monkeypatch.setattr("journal.staging.SLICED_COMMIT_BYTES", small_bytes)
+    place = place_with(checkpoints=2, restart=restart)
+    damaged(place, lambda file: file.write_some(at, [b"\xff"]))
     with pytest.raises(CorruptJournal, match="nothing was changed"):
         place.transactions.commit(PREPARED, Cause.CLIENT)
     assert not place.engine.failed
