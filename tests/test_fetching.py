@@ -335,6 +335,25 @@ class TestCold:
         pool.run()
         assert values(peer, peer.answer(asked)) == {partition: [b"a"]}
 
+    def test_a_file_that_cannot_be_opened_is_that_fetchs_error_and_publishing_goes_on(
+        self, room, monkeypatch
+    ):
+        [partition] = room.topic()
+        producer, consumer = room.peer(), room.peer()
+        producer.send(partition, b"a")
+        room.flush()
+        asked = consumer.tell(commands.Fetch, [(partition, 0)], 1 << 20, 10 * SECOND, min_bytes=100)
+        assert consumer.answer(asked) is None
+
+        def too_many(*_, **__):
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr("journal.read_plan.open_log", too_many)
+        monkeypatch.setattr("journal.message_store.open_log", too_many)
+        assert isinstance(producer.send(partition, b"b" * 100), commands.Sent)
+        assert not room.engine.failed
+        assert "Too many open files" in consumer.answer(asked).partitions[0].message
+
     def test_a_damaged_segment_is_that_partitions_error(self, room, monkeypatch):
         bad, good = room.topic(partitions=2)
         peer = room.peer()

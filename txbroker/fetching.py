@@ -199,6 +199,8 @@ class Fetching:
                     )
                 except TxBrokerError as refused:
                     error = refused
+                except OSError as failed:  # this may be called while a group is published, which must go on
+                    error = TxBrokerError(f"reading failed: {failed}; try again")
             reading.parts.append((partition, store, error))
             reading.failed = reading.failed or error is not None
         return reading
