@@ -108,3 +108,11 @@ def test_every_figure_of_the_status_is_documented() -> None:
     engine = recover(MemoryFilesystem(), ManualClock(), folds=folds())
     status = Broker(engine, BrokerSettings())._status()
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys()
+
+
+def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    [embedded] = [block for block in blocks if "import journal" in block]
+    monkeypatch.chdir(tmp_path)
+    exec(embedded, {})
+    assert capsys.readouterr().out == "[b'one', b'two', b'three']\n"

@@ -12,7 +12,7 @@ from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Xid
 from txbroker.cli import command_line
 from txbroker.cli.exits import Failure
-from txbroker.cli.groups import Target, group_json
+from txbroker.cli.groups import Target, group_json, never_read
 from txbroker.cli.send import Tally, bodies
 from txbroker.cli.status import grouped, value_text
 from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
@@ -178,6 +178,11 @@ def test_a_topic_in_json_has_its_settings_by_name_in_plain_units():
 def test_the_lag_of_a_group_is_the_sum_of_its_partitions():
     group = GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)])
     assert group_json(group)["lag"] == 53
+
+
+def test_what_a_group_has_never_read_is_not_left_out():
+    assert never_read(GroupInfo("g", [("orders", 0, 150, 50)]), [TOPIC]) == [("orders", 1, 3)]
+    assert never_read(GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)]), [TOPIC]) == []
 
 
 def test_a_transaction_in_a_sentence_says_what_it_is_and_holds():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, table
 from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
-from txbroker.commands import GroupInfo, PartitionInfo
+from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection
@@ -49,18 +49,43 @@ def describe(invocation: Invocation, name: str) -> None:
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
         held = {(p.topic, p.partition): p.pending_by for p in broker.group_offsets(name) if p.pending_by}
+        unread = never_read(group, broker.topics(topics_of(group)))
+    more = sum(count for _, _, count in unread)
     columns = ("topic", "partition", "offset", "lag", "held by the undecided transaction")
     rows = [(*position, held.get(position[:2])) for position in group.positions]
     emit(
         invocation.as_json,
-        group_json(group) | {"held": held_json(held)},
+        group_json(group)
+        | {"held": held_json(held)}
+        | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(
             f"Group {group.name}, {count_text(lag_of(group), 'message')} behind.",
             table(
                 columns if held else columns[:4], rows if held else group.positions, "It has no positions."
             ),
+            *(
+                [
+                    "",
+                    f"The lag leaves out {count_text(more, 'message')} in partitions of these topics where the "
+                    "group has no position yet:",
+                    table(("topic", "partition", "messages"), unread, ""),
+                ]
+                if unread
+                else []
+            ),
         ),
     )
+
+
+def never_read(group: GroupInfo, topics: Iterable[TopicInfo]) -> list[tuple[str, int, int]]:
+    """Topic, index and messages of partitions that a group of these topics has no position in."""
+    known = {position[:2] for position in group.positions}
+    return [
+        (topic.name, part.index, part.high_watermark - part.start_offset)
+        for topic in topics
+        for part in topic.partitions
+        if (topic.name, part.index) not in known and part.high_watermark > part.start_offset
+    ]
 
 
 @dataclass(frozen=True)
