@@ -1,4 +1,5 @@
 import pytest
+from twisted.logger import capturedLogs
 
 from journal.frame import decode_run
 from tests.broker_room import Room, frames, refused
@@ -364,11 +365,17 @@ class TestCold:
         [log] = [name for name in room.filesystem.list_directory(directory) if name.endswith(".log")]
         file = room.filesystem.open(f"{directory}/{log}")
         file.write_some(0, [b"\xff" * 40])
-        asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
-        pool.run()
-        answer = peer.answer(asked) or peer.answer(asked)
-        assert [part.error for part in answer.partitions] == ["CorruptSegment", ""]
-        assert values(peer, answer)[good] == [b"a"]
+        with capturedLogs() as logged:
+            asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
+            pool.run()
+            answer = peer.answer(asked) or peer.answer(asked)
+            assert [part.error for part in answer.partitions] == ["CorruptSegment", ""]
+            assert values(peer, answer)[good] == [b"a"]
+            peer.tell(commands.Fetch, [(bad, 0)])
+            pool.run()
+        told = [event["error"] for event in logged]
+        assert len(told) == 1, "once, though readers try again"
+        assert log in told[0]
 
     def test_the_answer_to_a_session_that_has_ended_is_dropped(self, room, partition, monkeypatch):
         peer = room.peer()

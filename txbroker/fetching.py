@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from twisted.logger import Logger
+
 from journal.constants import KIB
 from txbroker.codec import encode_parts
 from txbroker.commands import Fetch, Fetched, FetchedPartition
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 LEAST_COLD_READ = 64 * KIB
 """Partitions that are read on the reader pool share the room of the answer, but none gets less than this."""
+
+MOST_LOGGED = 1000
+"""Different failures of reading that are logged from one start to the next."""
 
 Done = Callable[[Any], None]
 Failed = Callable[[BaseException], None]
@@ -87,6 +92,8 @@ class _Reading:
 class Fetching:
     """What Fetch means. ``bytes`` counts what was given."""
 
+    log = Logger()
+
     def __init__(
         self,
         engine: Engine,
@@ -102,6 +109,7 @@ class Fetching:
         self._call_later = call_later
         self.bytes = 0
         self.fetches = 0
+        self._logged: set[str] = set()
 
     @property
     def waiting(self) -> int:
@@ -264,6 +272,7 @@ class Fetching:
         session.reading = False
         if fetch in session.fetches:
             self._stop(fetch)
+            self._tell(f"reading failed: {error}")
             unreadable = TxBrokerError(f"reading failed: {error}; try again, and look at the broker's log")
             for part in encode_parts(refusal(fetch.command.correlation, unreadable), []):
                 session.deliver(part)
@@ -283,11 +292,20 @@ class Fetching:
         self.fetches += 1
         self.bytes += reading.found
         if reading.failed:
+            for _, _, failure in reading.parts:
+                if isinstance(failure, CorruptData):
+                    self._tell(str(failure))
             # An error may tell of a decision, such as a topic's deletion, that is not on disk yet.
             self._engine.when_forced(deliver, b"".join(parts))
             return
         for part in parts:
             deliver(part)
+
+    def _tell(self, error: str) -> None:
+        """For whoever runs the broker, not only for who reads: once each, for readers try again."""
+        if error not in self._logged and len(self._logged) < MOST_LOGGED:
+            self._logged.add(error)
+            self.log.error("{error}", error=error)
 
     def _wait(self, fetch: _Fetch, reading: _Reading, least: int) -> None:
         if not fetch.waits_for:
