@@ -44,9 +44,7 @@ class SlicedApply:
 
     def _check_counts(self) -> None:
         """The record carries its results: what was added must be what it says."""
-        counts: dict[int, int] = {}
-        for entry in self._transaction.staged.entries:
-            counts[entry.partition] = counts.get(entry.partition, 0) + entry.count
+        counts = self._transaction.staged.counts()
         if counts != {p.partition: p.count for p in self._record.placements}:
             raise CorruptJournal(
                 f"transaction {self._transaction.number} committed at LSN {self.lsn} says {self._record.placements}, "

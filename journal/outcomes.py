@@ -92,8 +92,11 @@ class OutcomeTable:
         if seen <= self.forgotten_through.get(session, 0):
             return
         self.forgotten_through[session] = seen
+        serials = self._serials.get(session)
+        if not serials:
+            return
         kept = []
-        for serial in self._serials.pop(session, ()):
+        for serial in serials:
             number = TransactionNumber(session, serial)
             if serial > seen or self.by_number[number].heuristic:
                 kept.append(serial)
@@ -101,6 +104,8 @@ class OutcomeTable:
                 self._drop(number)
         if kept:
             self._serials[session] = kept
+        else:
+            del self._serials[session]
 
     def _drop(self, number: TransactionNumber) -> None:
         outcome = self.by_number.pop(number)

@@ -251,7 +251,7 @@ AnyRecord = (
 
 _encode_head = msgspec.msgpack.Encoder().encode
 _decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
-_pack_header = HEADER.pack
+_pack_before_body = Struct(">II").pack
 _pack_after_crc = Struct(">I").pack
 
 
@@ -271,11 +271,11 @@ def seed(salt: int, lsn: int) -> int:
 def pack(record: AnyRecord, data: bytes | memoryview, crc_seed: int) -> bytes:
     """Return header and head of a record; ``data`` follows them, it is only read for the checksum."""
     head = _encode_head(record)
-    head_length = len(head)
-    crc = crc32c(head, crc32c(_pack_after_crc(head_length), crc_seed))
+    body = _pack_after_crc(len(head)) + head
+    crc = crc32c(body, crc_seed)
     if data:
         crc = crc32c(data, crc)
-    return _pack_header(HEADER_BYTES + head_length + len(data), crc, head_length) + head
+    return _pack_before_body(_CRC_END + len(body) + len(data), crc) + body
 
 
 def unpack(view: memoryview, position: int, crc_seed: int, path: str) -> Unpacked:

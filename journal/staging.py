@@ -6,6 +6,7 @@ A checkpoint writes there what lies below the checkpoint before it, so the journ
 
 from __future__ import annotations
 
+import builtins
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,14 +39,18 @@ class Staged:
     """The frames of one transaction. ``held`` are those in memory, by entry number."""
 
     entries: list[Entry] = field(default_factory=list)
-    held: dict[int, bytes] = field(default_factory=dict)
+    held: dict[int, builtins.bytes] = field(default_factory=dict)
     file_entries: int = 0
     """How many of the entries, from the first, are in the staged file."""
+    bytes: int = 0
+    """Bytes of frames staged in all."""
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of frames staged in all."""
-        return self.entries[-1].position + self.entries[-1].size if self.entries else 0
+    def counts(self) -> dict[int, int]:
+        """How many messages there are for each partition, in the order in which these were first added to."""
+        counts: dict[int, int] = {}
+        for entry in self.entries:
+            counts[entry.partition] = counts.get(entry.partition, 0) + entry.count
+        return counts
 
 
 class StagingPlan(msgspec.Struct, frozen=True):
@@ -79,6 +84,7 @@ class Staging:
         """Take in one add's frames; what the budget has no room for is read back from the journal later."""
         size = len(frames)
         staged.entries.append(Entry(partition, count, size, lsn, staged.bytes))
+        staged.bytes += size
         if self.held_bytes + size > self._budget:
             return
         try:

@@ -74,7 +74,8 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     def transaction(cls, row: Any) -> Transaction:
         """The transaction of a row; all its frames are on disk."""
         self = msgspec.convert(row, cls)
-        staged = Staged(self.entries, {}, self.file_entries)
+        size = sum(entry.size for entry in self.entries)
+        staged = Staged(self.entries, {}, self.file_entries, size)
         return Transaction(
             self.number,
             self.began,

