@@ -72,6 +72,29 @@ class TestHello:
         assert room.engine.transactions.live == {}
         assert peer.session.number not in room.broker.sessions
 
+    def test_a_client_that_connects_again_ends_the_session_that_it_had_and_what_is_late_there(self, room):
+        [partition] = room.topic()
+        old, other = room.peer(), room.peer()
+        old.tell(commands.Add, 1, partition, data=frames(b"a"))
+        new = room.peer(hello=False)
+        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.session.number)
+        assert len(old.closed) == 1
+        assert new.ask(commands.AskOutcome, old.session.number, 1).state is State.ROLLED_BACK
+        assert old.ask(commands.DeleteTopic, "orders") is None
+        assert "orders" in room.engine.catalog.topics
+        assert isinstance(other.send(partition, b"b"), commands.Sent), "no other session is touched"
+
+    def test_what_waits_of_a_session_that_is_taken_over_is_dropped(self, room):
+        [partition] = room.topic()
+        old = room.peer()
+        room.broker.parking.park(old.session, commands.Send(7, partition), memoryview(frames(b"late")))
+        new = room.peer(hello=False)
+        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.session.number)
+        room.engine.on_idle()
+        room.engine.sync()
+        assert (old.answers, room.broker.parking.bytes, len(room.broker.parking.line)) == ([], 0, 0)
+        assert new.send(partition, b"first").base_offset == 0
+
     def test_more_sessions_than_allowed_are_refused_until_one_ends(self):
         room = Room(max_sessions=1)
         first = room.peer()

@@ -22,7 +22,6 @@ from journal.interfaces import IFold
 from journal.transaction import Cause, State, TransactionNumber
 from txbroker.codec import encode
 from txbroker.commands import (
-    MAGIC,
     MAX_ANSWER_HEAD,
     VERSIONS,
     Add,
@@ -58,21 +57,19 @@ from txbroker.consuming import Consuming
 from txbroker.describing import Describing
 from txbroker.errors import (
     CorruptData,
-    InvalidName,
     JournalPoisoned,
     LimitExceeded,
     MemoryExhausted,
     PeerViolation,
     TxBrokerError,
-    VersionRefused,
 )
 from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
 from txbroker.groups import GroupsFold
 from txbroker.parking import Parking
 from txbroker.producers import ProducersFold
-from txbroker.refusals import MAX_NAME, encode_bounded, refusal
+from txbroker.refusals import encode_bounded, refusal
 from txbroker.sending import Sending
-from txbroker.session import Session, SessionAction, SessionInput, SessionState, input_of
+from txbroker.session import Session, SessionAction, SessionInput, SessionState, input_of, judge_hello
 from txbroker.settings import BrokerSettings, OrphanAction
 from txbroker.transacting import Transacting
 
@@ -211,7 +208,7 @@ class Broker:
         """Take whatever the table does not let pass to a handler: hellos, and what comes before or after its time."""
         what, error = input_of(command), None
         if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
-            error = _judge_hello(command)
+            error = judge_hello(command)
             what = SessionInput.REFUSED_HELLO if error else what
         before = session.state
         action = session.step(what)
@@ -225,6 +222,8 @@ class Broker:
             self._end(session)
 
     def _welcome(self, session: Session, command: Hello) -> None:
+        if (before := self.sessions.get(command.after)) is not None and before is not session:
+            self._supersede(before)
         session.client = command.client
         session.owner = f"{command.client}@{session.peer}" if command.client else session.peer
         version = max(set(command.versions) & set(VERSIONS))
@@ -233,6 +232,13 @@ class Broker:
             command.correlation, version, session.number, "txbroker", settings.max_frame, settings.max_request
         )
         session.deliver(encode(welcome))
+
+    def _supersede(self, session: Session) -> None:
+        """Its client goes on elsewhere: what is not judged yet of what it sent here must not come after that."""
+        self.parking.drop(session)
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            session.close("its client has connected anew")
+            self._end(session)
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -379,19 +385,3 @@ def _fold(engine: Engine, kind: type[Any]) -> Any:
     if found is None:
         raise AssertionError(f"the engine was recovered without a {kind.__name__}")
     return found
-
-
-def _judge_hello(hello: Hello) -> TxBrokerError | None:
-    """What is wrong with a hello; None if nothing is."""
-    if hello.magic != MAGIC:
-        return PeerViolation(f"a hello with magic {hello.magic[:40]!r}, it must be {MAGIC!r}")
-    if not set(hello.versions) & set(VERSIONS):
-        theirs = ", ".join(map(str, hello.versions[:20]))
-        return VersionRefused(
-            f"the client speaks protocol versions {theirs or 'none'}, the broker {VERSIONS}"
-        )
-    if len(hello.client) > MAX_NAME or not hello.client.isprintable():
-        return InvalidName(
-            f"a client name of {len(hello.client)} characters: at most {MAX_NAME} printable ones"
-        )
-    return None

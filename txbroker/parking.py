@@ -85,6 +85,13 @@ class Parking:
         session.parked += 1
         self.bytes += waiting.weight
 
+    def drop(self, session: Session) -> None:
+        """Let go of a session's requests, unanswered, as if they had been lost on their way."""
+        for waiting in [waiting for waiting in self.line if waiting.session is session]:
+            self.line.remove(waiting)
+            session.parked -= 1
+            self.bytes -= waiting.weight
+
     def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
         """Put a request in line that found no memory, and ask for a flush."""
         self.park(session, command, data, 1)

@@ -16,11 +16,16 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Hello(Request, frozen=True, tag=1):
-    """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators."""
+    """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators.
+
+    ``after`` is the session that the client had before: it is ended, and nothing that is still to come of it will be
+    taken.
+    """
 
     magic: str
     versions: list[int]
     client: str = ""
+    after: int = 0
 
 
 class Ping(Request, frozen=True, tag=2):

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from txbroker.commands import Hello
+from txbroker.commands import MAGIC, VERSIONS, Hello
+from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRefused
+from txbroker.refusals import MAX_NAME
 
 
 class SessionState(Enum):
@@ -115,3 +117,19 @@ class Session:
 def input_of(command: object) -> SessionInput:
     """Which input a command is, before it has been looked at closely."""
     return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST
+
+
+def judge_hello(hello: Hello) -> TxBrokerError | None:
+    """What is wrong with a hello; None if nothing is."""
+    if hello.magic != MAGIC:
+        return PeerViolation(f"a hello with magic {hello.magic[:40]!r}, it must be {MAGIC!r}")
+    if not set(hello.versions) & set(VERSIONS):
+        theirs = ", ".join(map(str, hello.versions[:20]))
+        return VersionRefused(
+            f"the client speaks protocol versions {theirs or 'none'}, the broker {VERSIONS}"
+        )
+    if len(hello.client) > MAX_NAME or not hello.client.isprintable():
+        return InvalidName(
+            f"a client name of {len(hello.client)} characters: at most {MAX_NAME} printable ones"
+        )
+    return None

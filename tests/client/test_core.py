@@ -8,7 +8,7 @@ from txbroker import commands, errors
 from txbroker.client.core import Core, Phase, error_of
 from txbroker.client.retry import RULES, Backoff, Options
 from txbroker.codec import encode
-from txbroker.commands import Refused, Welcome
+from txbroker.commands import Hello, Refused, Welcome
 
 
 @pytest.fixture
@@ -27,6 +27,13 @@ def test_every_request_has_a_rule_for_a_lost_answer():
 
 def test_a_session_opens_with_the_brokers_limits(rig):
     assert (rig.core.phase, rig.core.session, rig.core.max_frame) == (Phase.OPEN, rig.session, 1 << 20)
+
+
+def test_a_new_connection_names_the_session_before(rig, broker):
+    first = rig.session
+    rig.cut()
+    rig.connect()
+    assert [request.after for request in broker.requests if type(request) is Hello] == [0, first]
 
 
 def test_nothing_is_sent_before_the_welcome(broker):

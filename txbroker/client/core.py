@@ -214,7 +214,7 @@ class Core:
         self.abort = ""
         self.take_output()
         self._decoder = answer_decoder(1 << 30)
-        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client)
+        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.session)
         greeting = _Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
         self._send(cast("Call[Answer]", greeting))
@@ -265,7 +265,6 @@ class Core:
             return
         self.reason = reason
         self.phase = Phase.DOWN
-        self.session = 0
         self.abort = ""
         self.take_output()
         self._connect_at = self.clock() + self._backoff.next()
