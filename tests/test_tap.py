@@ -1,5 +1,6 @@
 """The command line of ``twistd txbroker``: what it takes, what it says, and that it does nothing too early."""
 
+import re
 import subprocess
 
 import pytest
@@ -75,6 +76,10 @@ def test_help_names_every_option_and_every_setting(capsys):
     for word in ("--data", "--listen", "--config", "--set", "max_sessions", "checkpoint_interval", "MiB"):
         assert word in said
     assert max(map(len, said.splitlines())) <= 120
+    [about_listen] = re.findall(r"--listen=(.*?)\n  -s", said, re.DOTALL)
+    assert [line for line in about_listen.splitlines() if "  " in line.strip()] == [], (
+        "no indentation amid a line"
+    )
 
 
 def test_what_is_shown_beside_a_mistake_is_short():

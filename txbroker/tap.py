@@ -42,6 +42,7 @@ class Options(usage.Options):
         """
         self._listen.append(endpoint)
 
+    opt_listen.__doc__ = " ".join((opt_listen.__doc__ or "").split())  # Twisted would show the indentation
     opt_l = opt_listen
 
     def opt_set(self, assignment: str) -> None:
