@@ -271,6 +271,14 @@ class TestGroups:
         assert described["held"] == []
         assert described["lag"] == 5
 
+    def test_a_group_whose_consumer_is_gone_can_be_reset_though_its_claim_is_kept(self, run_json, url, group):
+        with txbroker.connect(url, client="test") as own:
+            for _ in own.consume(group, group=group, partitions=[0], follow=False):
+                own.commit_offsets()
+        assert run_json("groups", "describe", group)["lag"] == 0
+        assert run_json("groups", "reset", group, "--to-earliest", "--execute")["executed"]
+        assert run_json("groups", "describe", group)["lag"] == 10
+
     def test_a_reset_is_only_shown_until_it_is_told_to_execute(self, run, run_json, group):
         plan = run_json("groups", "reset", group, "--to-earliest", "--partition", "0")
         assert plan["moves"] == [{"topic": group, "partition": 0, "before": 4, "after": 0, "note": ""}]

@@ -142,7 +142,7 @@ class Tally:
 
     def so_far(self) -> str:
         """For an error in the middle: what is safely there all the same."""
-        return f"({count_text(self.counts.total(), 'message')} had been acknowledged before that.)"
+        return f"({count_text(self.counts.total(), 'message')} had been acknowledged before that)"
 
 
 def durability_text(receipt: Receipt) -> str:

@@ -19,6 +19,7 @@ from txbroker.commands import (
     Done,
     Fetched,
     GroupInfo,
+    GroupOffsets,
     Outcome,
     TopicInfo,
     Topics,
@@ -123,7 +124,7 @@ class Operations:
             p.number: (topic.name, p.index) for topic in await self.topics(None) for p in topic.partitions
         }
         request = commands.FetchOffsets(core.correlation(), group)
-        offsets = (await core.request(request, commands.GroupOffsets)).offsets
+        offsets = (await core.request(request, GroupOffsets)).offsets
         return sorted(
             GroupPosition(*places[at.partition], at.offset, at.generation, at.metadata, at.pending_by)
             for at in offsets
@@ -131,10 +132,13 @@ class Operations:
         )
 
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Move a group to other positions (offset by partition), whatever its consumers do."""
+        """Move a group to other positions (offset by partition), as if its consumers had: claims outlive them."""
         info = await self.topic(topic)
         core = self._core
-        moved = [PartitionOffset(_number(info, index), offset) for index, offset in offsets.items()]
+        wanted = {_number(info, index): offset for index, offset in offsets.items()}
+        request = commands.FetchOffsets(core.correlation(), group, list(wanted))
+        claims = {at.partition: at.generation for at in (await core.request(request, GroupOffsets)).offsets}
+        moved = [PartitionOffset(number, offset, claims[number]) for number, offset in wanted.items()]
         await core.request(commands.CommitOffsets(core.correlation(), group, moved), Done)
 
     async def delete_group(self, group: str) -> None:
