@@ -4,6 +4,7 @@ from twisted.logger import capturedLogs
 from journal.frame import decode_run
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
+from txbroker.fetching import MOST_COLD_READS
 
 SECOND = 1_000_000
 
@@ -313,6 +314,26 @@ class TestCold:
         asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 2 * size)
         pool.run()
         assert [part.length for part in peer.answer(asked).partitions] == [2 * size, 0]
+
+    def test_a_fetch_holds_a_bounded_number_of_files_open_while_it_waits_for_the_disk(
+        self, room, monkeypatch
+    ):
+        partitions = room.topic(partitions=100)
+        peer = room.peer()
+        for partition in partitions:
+            peer.send(partition, b"a")
+        pool = make_cold(room, monkeypatch)
+        room.engine.open_files.close()
+        found, wanted = set(), list(partitions)
+        while wanted:
+            asked = peer.tell(commands.Fetch, [(partition, 0) for partition in wanted])
+            assert len(room.engine.open_files) <= MOST_COLD_READS
+            pool.run()
+            got = values(peer, peer.answer(asked))
+            found |= {partition for partition, some in got.items() if some}
+            room.engine.open_files.close()
+            wanted = [partition for partition in partitions if partition not in found]
+        assert found == set(partitions)
 
     def test_a_cold_frame_too_large_for_what_is_left_is_the_next_fetchs_too(self, room, monkeypatch):
         one, two = room.topic(partitions=2)

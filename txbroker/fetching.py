@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.logger import Logger
 
@@ -34,6 +34,9 @@ LEAST_COLD_READ = 64 * KIB
 
 MOST_LOGGED = 1000
 """Different failures of reading that are logged from one start to the next."""
+
+MOST_COLD_READS: Final = 32
+"""Partitions that one fetch reads on the reader pool: each of them holds a file open until it is its turn."""
 
 Done = Callable[[Any], None]
 Failed = Callable[[BaseException], None]
@@ -220,7 +223,10 @@ class Fetching:
         reading.stores.append(store)
         share = min(room, max(LEAST_COLD_READ, room // left))
         if reading.cold:
-            if not store.start_offset <= offset < store.flushed_offset:
+            if (
+                len(reading.cold) == MOST_COLD_READS
+                or not store.start_offset <= offset < store.flushed_offset
+            ):
                 return 0
             reading.cold.append((place, store.plan_read(offset, share)))
             return share
