@@ -294,8 +294,8 @@ class Engine:
     # -- write, force, publish -------------------------------------------------------------------------------
 
     def take(self) -> Group | None:
-        """The next group to write; None if there is none or one is under way."""
-        if self._in_flight is not None or not self._ready:
+        """The next group to write; None if there is none, one is under way, or a fold could not take a record."""
+        if self._in_flight is not None or not self._ready or self.failed:
             return None
         group = self._ready.popleft()
         if group is self._filling:

@@ -192,6 +192,7 @@ class TestBugs:
         assert (peer.answers, len(failures)) == ([], 1)
         peer.tell(commands.CommitOffsets, "g", [PartitionOffset(partition, 0)])
         assert len(failures) == 1, "from then on all is refused"
+        assert room.engine.take() is None, "the record never gets to the disk, where each start would meet it"
 
     def test_sessions_end_quietly_after_a_failure(self, room):
         [partition] = room.topic()

@@ -62,9 +62,9 @@ class Writer:
         return waiting
 
     def _next(self) -> None:
-        if self._failed:
-            return
         engine = self._engine
+        if self._failed or engine.failed:
+            return
         self._go_on()
         group = engine.take()
         if group is not None:
