@@ -1,4 +1,4 @@
-"""What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, watching free space.
+"""What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, free space, the ballast.
 
 All decisions are taken on the engine's thread; what touches files is a :class:`journal.jobs.Job` whose ``run`` may be
 called on another thread (the flusher), one job at a time, and which then comes back through

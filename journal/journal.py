@@ -1,4 +1,4 @@
-"""The journal's files as they are written: one group after the other, rolled, forced, cleaned up.
+"""The journal's files as they are written: one group after the other, filled with zeros, rolled, forced, recycled.
 
 Used by the writer only (a thread of its own in the service), but for what says otherwise. What the bytes are is
 in :mod:`journal.journal_file`; what they mean is no concern of this module.

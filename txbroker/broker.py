@@ -1,4 +1,4 @@
-"""What commands mean: sessions, dispatch, requests that have to wait, and what happens when something goes wrong.
+"""What commands mean: sessions, dispatch, requests that wait, orphans, and what happens when something goes wrong.
 
 Everything runs on the reactor's thread. A request is judged, its decision accepted by the engine and thereby
 applied in the same turn; the answer waits for the force, refusals too, for they tell of a state that must be
