@@ -326,7 +326,7 @@ class TestCold:
         room.engine.open_files.close()
         found, wanted = set(), list(partitions)
         while wanted:
-            asked = peer.tell(commands.Fetch, [(partition, 0) for partition in wanted])
+            asked = peer.tell(commands.Fetch, [(partition, 0) for partition in wanted], 16 << 20)
             assert len(room.engine.open_files) <= MOST_COLD_READS
             pool.run()
             got = values(peer, peer.answer(asked))
