@@ -134,3 +134,17 @@ def test_a_thread_that_is_told_to_exit_ends_the_process(made):
     made.flusher.look()
     made.lane.step()
     assert isinstance(made.failures[0][1], SystemExit)
+
+
+def test_a_look_that_fails_ends_the_process_for_what_it_had_begun_is_lost(made):
+    def jobs(_):
+        raise OSError(5, "Input/output error", "journal/spare.next")
+
+    made.housekeeping.jobs = jobs
+    made.flusher.look()
+    assert "spare.next" in made.housekeeping.failed
+    [(doing, error)] = made.failures
+    assert doing == "looking for what is due"
+    assert isinstance(error, OSError)
+    made.flusher.look()
+    assert len(made.failures) == 1

@@ -37,9 +37,15 @@ class Flusher:
         if self._failed:
             return
         engine = self._engine
-        for job in engine.jobs(engine.now()):
+        try:
+            jobs = engine.jobs(engine.now())
+        except Exception as error:  # noqa: BLE001  (jobs that were begun are lost with it, and would never end)
+            self._fail("looking for what is due", error)
+            return
+        for job in jobs:
             self._running += 1
-            self._lane.submit(job.run, partial(self._done, job), partial(self._fail, job))
+            failed = partial(self._fail, f"running {type(job).__name__}")
+            self._lane.submit(job.run, partial(self._done, job), failed)
         if not self._running:
             waiting, self._idle = self._idle, []
             for one in waiting:
@@ -57,12 +63,11 @@ class Flusher:
         try:
             self._engine.finish(job)
         except Exception as error:  # noqa: BLE001  (files and state disagree: nothing may go on)
-            self._fail(job, error)
+            self._fail(f"running {type(job).__name__}", error)
             return
         self.look()
 
-    def _fail(self, job: Job, error: BaseException) -> None:
+    def _fail(self, doing: str, error: BaseException) -> None:
         self._failed = True
-        doing = f"running {type(job).__name__}"
         self._engine.fail(f"{doing} failed: {error!r}")
         self._on_failure(doing, error)
