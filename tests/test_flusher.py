@@ -142,7 +142,7 @@ def test_a_look_that_fails_ends_the_process_for_what_it_had_begun_is_lost(made):
 
     made.housekeeping.jobs = jobs
     made.flusher.look()
-    assert "spare.next" in made.housekeeping.failed
+    assert "Input/output error" in made.housekeeping.failed
     [(doing, error)] = made.failures
     assert doing == "looking for what is due"
     assert isinstance(error, OSError)
