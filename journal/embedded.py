@@ -154,6 +154,8 @@ class Log:
 
     def _settle(self) -> None:
         self.engine.sync()
+        self.engine.transactions.trim(self.engine.start_number << 32)
+        self.engine.sync()
         self.engine.housekeeping.run_inline()
 
 

@@ -20,6 +20,7 @@ from journal.errors import (
 )
 from journal.journal_settings import JournalSettings
 from journal.testing import ManualClock, MemoryFilesystem
+from journal.transaction_limits import TransactionLimits
 from tests.builders import xid
 
 SMALL = JournalSettings(file_bytes=1 << 20, pool_bytes=1 << 20, low_water_bytes=0)
@@ -176,3 +177,14 @@ def test_reading_goes_on_to_what_was_appended_meanwhile(path):
         assert next(reader).value == b"a"
         log.append("orders", b"b")
         assert [message.value for message in reader] == [b"b"]
+
+
+def test_outcomes_do_not_pile_up(path):
+    limits = TransactionLimits(outcomes=20)
+    with journal.open(path, JournalSettings(pool_bytes=1 << 20, low_water_bytes=0, limits=limits)) as log:
+        log.create_topic("orders")
+        for number in range(100):
+            with log.transaction() as tx:
+                tx.append("orders", b"%d" % number)
+        assert len(log.engine.transactions.outcomes.by_number) <= 20
+    assert len(values(opened(path))) == 100
