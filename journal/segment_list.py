@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
+from journal.errors import CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.segment import Segment, SegmentState
@@ -117,18 +118,30 @@ class SegmentList:
 
 
 def _checked_size(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
-    path, last = segment.path, segment.end_offset - 1
+    path = segment.path
     if path.rpartition("/")[2] not in names:
-        raise segment.corrupt("the file is missing", 0, segment.base_offset, last)
+        raise _refused(segment, "the file is missing", 0)
     file = filesystem.open(path, writable=False)
     try:
         size = file.size()
     finally:
         file.close()
     if size < segment.size:
-        what = f"the file ends there, {segment.size} bytes had been forced"
-        raise segment.corrupt(what, size, segment.base_offset, last)
+        raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
     return int(size)
+
+
+def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
+    """The error that stops a start; offsets up to the end of the segment may be affected."""
+    first, last = segment.base_offset, segment.end_offset - 1
+    return CorruptSegment(
+        f"{segment.path} is damaged at byte {position}: {what}. Its offsets {first} to {last}, or a part of them, are "
+        "lost, so the start is refused; nothing was changed. Restore the file from a copy and start again",
+        segment.path,
+        position,
+        first,
+        last,
+    )
 
 
 def _truncate(filesystem: IFilesystem, segment: Segment) -> None:

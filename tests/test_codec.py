@@ -258,3 +258,8 @@ def test_a_message_in_tiny_pieces_takes_no_more_than_its_size_and_a_half():
             assert not decoder.feed(message[n : n + 2])
 
     assert peak_of(feed) < 1.5 * size
+
+
+def test_a_peer_of_another_protocol_is_told_by_its_first_bytes() -> None:
+    with pytest.raises(PeerViolation, match=r"begins with b'HTTP': is txbroker what speaks there\?"):
+        answer_decoder(MAX_DATA).feed(b"HTTP/1.1 400 Bad Request\r\n")

@@ -141,3 +141,10 @@ def test_a_pool_that_the_largest_request_does_not_fit_into_is_refused():
     with pytest.raises(InvalidSetting, match="pool_bytes is 8388608, it must be at least twice max_request"):
         config.merged({"data": "d", "pool_bytes": 8 * MIB})
     assert config.merged({"data": "d", "pool_bytes": 8 * MIB, "max_request": 4 * MIB, "max_frame": MIB})
+
+
+def test_a_choice_that_there_is_not_is_refused_with_those_there_are():
+    with pytest.raises(
+        InvalidSetting, match="orphan_action is 'foo', it must be one of alert, rollback, commit"
+    ):
+        config.merged({"data": "d", "orphan_action": "foo"})

@@ -131,8 +131,10 @@ class Decoder(Generic[MessageType]):
         return head, view[head_end + 4 : after]
 
     def _wrong_total(self, total: int) -> PeerViolation:
+        start = total.to_bytes(4, "big")
+        text = f" (it begins with {start!r}: is txbroker what speaks there?)" if start.isalnum() else ""
         return self._violation(
-            f"a message says it has {total} bytes; {OVERHEAD + 1} to {self._max_total} are allowed"
+            f"a message says it has {total} bytes{text}; {OVERHEAD + 1} to {self._max_total} are allowed"
         )
 
     def _violation(self, reason: str) -> PeerViolation:

@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
@@ -197,9 +198,13 @@ def _part(part: type[_Part], values: Mapping[str, Any]) -> _Part:
 
 
 def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any:
+    wanted = get_type_hints(part)[field]
     try:
-        return msgspec.convert(value, get_type_hints(part)[field])
+        return msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
+        if isinstance(wanted, type) and issubclass(wanted, Enum):
+            choices = ", ".join(str(choice.value) for choice in wanted)
+            raise InvalidSetting(f"setting {name} is {value!r}, it must be one of {choices}") from error
         raise InvalidSetting(f"setting {name} is {value!r}: {str(error).lower()}") from error
 
 

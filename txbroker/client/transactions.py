@@ -298,7 +298,7 @@ class Transaction:
     def _unknown(self, reason: str) -> errors.OutcomeUnknown:
         return errors.OutcomeUnknown(
             f"whether transaction {self.number} was decided is not known: {reason}; "
-            f"ask outcome({str(self.number)!r}) later, or call the same method again"
+            f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing twice"
         )
 
     def _end(self, stage: Stage) -> None:

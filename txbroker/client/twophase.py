@@ -16,9 +16,11 @@ from txbroker.client.transactions import Serials, Stage, Transaction
 class Exceptions:
     """PEP 249's exceptions as attributes of a connection, each the branch of our tree that it means.
 
-    ``OutcomeUnknown`` is a DatabaseError and none of its kinds: PEP 249 has no name for it.
+    ``OutcomeUnknown`` is a DatabaseError and none of its kinds: PEP 249 has no name for it. A ``Warning`` is never
+    raised.
     """
 
+    Warning = UserWarning
     Error = errors.TxBrokerError
     DatabaseError = errors.TxBrokerError
     InterfaceError = errors.Misuse
