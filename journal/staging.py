@@ -19,7 +19,7 @@ from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import CorruptJournal, InvalidFrame, MemoryExhausted, MessageTooLarge
 from journal.filesystem import write_fully
 from journal.frame import check_run
-from journal.interfaces import IFilesystem
+from journal.interfaces import IFile, IFilesystem
 from journal.journal import Journal
 from journal.transaction import TransactionNumber
 
@@ -113,7 +113,7 @@ class Staging:
 
     def _load_staged(self, number: TransactionNumber, entry: Entry) -> bytes:
         path = filenames.staged_file(number.session, number.serial)
-        file = self._filesystem.open(path, writable=False)
+        file = self._open(path)
         try:
             data: bytes = file.read(entry.position, entry.size)
         finally:
@@ -133,7 +133,7 @@ class Staging:
                 self._load_staged(number, entry)
             return
         path = filenames.staged_file(number.session, number.serial)
-        file = self._filesystem.open(path, writable=False)
+        file = self._open(path)
         found = 0
         try:
             for position in range(0, staged.bytes, GROUP_BYTES):
@@ -142,6 +142,13 @@ class Staging:
             file.close()
         if found != checksum:
             raise _damaged(path, f"the {staged.bytes} bytes", "the messages that were staged")
+
+    def _open(self, path: str) -> IFile:
+        try:
+            file: IFile = self._filesystem.open(path, writable=False)
+        except FileNotFoundError:
+            raise _damaged(path, "the staged frames", "there: the file is missing") from None
+        return file
 
     def load_journaled(self, entry: Entry) -> memoryview:
         """The frames of an entry from the journal; keeps the last group read, as neighbours share one."""

@@ -71,7 +71,7 @@ class TransactionTable:
         """Decided transactions that have staged files; the checkpoint takes them."""
         self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
-        self._totals = [0, 0, 0]
+        self._totals = [0, 0, 0, 0]  # messages, bytes, group positions, requests
         self._engine: Accepting
 
     def bind(self, engine: Accepting) -> None:
@@ -164,6 +164,7 @@ class TransactionTable:
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
                 self._totals[2] += len(record.offsets)
+                self._totals[3] += 1
             case TransactionRolledBack():
                 self._rolled_back(record)
             case Started():
@@ -208,6 +209,7 @@ class TransactionTable:
         transaction.checksum = crc32c(frames, transaction.checksum)
         self._totals[0] += count
         self._totals[1] += len(frames)
+        self._totals[3] += 1
 
     def _prepared(self, record: TransactionPrepared) -> None:
         transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
@@ -331,14 +333,19 @@ class TransactionTable:
             self._partitions[partition] -= 1
             if not self._partitions[partition]:
                 del self._partitions[partition]
-        self._totals[0] -= transaction.messages
-        self._totals[1] -= transaction.bytes
-        self._totals[2] -= len(transaction.offsets)
+        self._count(transaction, -1)
         if transaction.staged.file_entries:
             self.ended_files.append(number)
         if not keep_frames:
             self.staging.release(transaction.staged)
         return transaction
+
+    def _count(self, transaction: Transaction, sign: int) -> None:
+        totals = self._totals
+        totals[0] += sign * transaction.messages
+        totals[1] += sign * transaction.bytes
+        totals[2] += sign * len(transaction.offsets)
+        totals[3] += sign * transaction.requests
 
     def _prune(self, session: int, seen: int) -> None:
         if seen:
@@ -370,9 +377,7 @@ class TransactionTable:
                     self._pending_offsets[group, offset.partition] = transaction.number
             for partition in transaction.partitions:
                 self._partitions[partition] = self._partitions.get(partition, 0) + 1
-            self._totals[0] += transaction.messages
-            self._totals[1] += transaction.bytes
-            self._totals[2] += len(transaction.offsets)
+            self._count(transaction, 1)
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:

@@ -173,7 +173,7 @@ def test_what_was_active_is_rolled_back_by_a_restart(state, checkpoint):
     STATES[state](place)
     place.restart(checkpoint)
     assert place.transactions.live == {}
-    assert place.transactions._totals == [0, 0, 0]
+    assert place.transactions._totals == [0, 0, 0, 0]
     outcome = place.transactions.outcome(NUMBER)
     assert (outcome.state, outcome.cause) == (State.ROLLED_BACK, Cause.RESTART)
     assert place.values(1) == place.values(2) == []
@@ -244,9 +244,11 @@ def limited(**limits):
     ("limits", "others"),
     [
         ({"messages": 4}, False),
+        ({"requests": 2}, False),
         ({"bytes": 2 * len(ONE)}, False),
         ({"total_messages": 4}, True),
         ({"total_bytes": 2 * len(ONE)}, True),
+        ({"total_requests": 2}, True),
     ],
     ids=str,
 )

@@ -93,9 +93,11 @@ class Config(NamedTuple):
 _TRANSACTION_LIMITS: Final = {
     "max_transactions": "transactions",
     "max_transaction_messages": "messages",
+    "max_transaction_requests": "requests",
     "max_transaction_bytes": "bytes",
     "max_transaction_partitions": "partitions",
     "max_total_transaction_messages": "total_messages",
+    "max_total_transaction_requests": "total_requests",
     "max_total_transaction_bytes": "total_bytes",
     "max_total_transaction_offsets": "total_offsets",
     "max_outcomes": "outcomes",
