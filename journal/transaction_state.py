@@ -40,6 +40,23 @@ class Transaction:
         return Totals(self.messages, self.requests, self.checksum)
 
 
+@dataclass(slots=True)
+class Amounts:
+    """What all undecided transactions have together; bounded by :class:`TransactionLimits`."""
+
+    messages: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    requests: int = 0
+
+    def count(self, transaction: Transaction, sign: int) -> None:
+        """Add what a transaction has (``sign`` 1), or take it away (-1)."""
+        self.messages += sign * transaction.messages
+        self.bytes += sign * transaction.bytes
+        self.offsets += sign * len(transaction.offsets)
+        self.requests += sign * transaction.requests
+
+
 class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     """A transaction in a checkpoint. Frames are in the staged file, the other entries' in the journal."""
 

@@ -156,23 +156,23 @@ class JournalTransactionStore(TransactionTable):
         messages, held, requests = 0, 0, 0
         if transaction is not None:
             messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
-        total_messages, total_bytes, _, total_requests = self._totals
+        totals = self._totals
         if (  # 0.5 µs less than going through the table below; 60,000 times a second
             messages + count <= limits.messages
             and requests < limits.requests
             and held + size <= limits.bytes
-            and total_messages + count <= limits.total_messages
-            and total_requests < limits.total_requests
-            and total_bytes + size <= limits.total_bytes
+            and totals.messages + count <= limits.total_messages
+            and totals.requests < limits.total_requests
+            and totals.bytes + size <= limits.total_bytes
         ):
             return
         for what, value, limit in (
             ("messages in one transaction", messages + count, limits.messages),
             ("adds in one transaction", requests + 1, limits.requests),
             ("bytes in one transaction", held + size, limits.bytes),
-            ("messages in all undecided transactions", total_messages + count, limits.total_messages),
-            ("adds in all undecided transactions", total_requests + 1, limits.total_requests),
-            ("bytes in all undecided transactions", total_bytes + size, limits.total_bytes),
+            ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
+            ("adds in all undecided transactions", totals.requests + 1, limits.total_requests),
+            ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
         ):
             if value > limit:
                 raise LimitExceeded(
@@ -194,7 +194,7 @@ class JournalTransactionStore(TransactionTable):
             ("group positions in one transaction", own, self.limits.partitions),
             (
                 "group positions in all undecided transactions",
-                self._totals[2] + count,
+                self._totals.offsets + count,
                 self.limits.total_offsets,
             ),
         ):

@@ -33,7 +33,7 @@ from journal.record import (
 )
 from journal.staging import Staging, StagingPlan
 from journal.transaction import Cause, State, TransactionNumber, Xid
-from journal.transaction_state import Transaction, TransactionRow
+from journal.transaction_state import Amounts, Transaction, TransactionRow
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
 _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
@@ -71,7 +71,7 @@ class TransactionTable:
         """Decided transactions that have staged files; the checkpoint takes them."""
         self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
-        self._totals = [0, 0, 0, 0]  # messages, bytes, group positions, requests
+        self._totals = Amounts()
         self._engine: Accepting
 
     def bind(self, engine: Accepting) -> None:
@@ -163,8 +163,8 @@ class TransactionTable:
                 self._prune(record.session, record.seen)
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
-                self._totals[2] += len(record.offsets)
-                self._totals[3] += 1
+                self._totals.offsets += len(record.offsets)
+                self._totals.requests += 1
             case TransactionRolledBack():
                 self._rolled_back(record)
             case Started():
@@ -207,9 +207,10 @@ class TransactionTable:
         transaction.requests += 1
         transaction.messages += count
         transaction.checksum = crc32c(frames, transaction.checksum)
-        self._totals[0] += count
-        self._totals[1] += len(frames)
-        self._totals[3] += 1
+        totals = self._totals
+        totals.messages += count
+        totals.bytes += len(frames)
+        totals.requests += 1
 
     def _prepared(self, record: TransactionPrepared) -> None:
         transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
@@ -333,19 +334,12 @@ class TransactionTable:
             self._partitions[partition] -= 1
             if not self._partitions[partition]:
                 del self._partitions[partition]
-        self._count(transaction, -1)
+        self._totals.count(transaction, -1)
         if transaction.staged.file_entries:
             self.ended_files.append(number)
         if not keep_frames:
             self.staging.release(transaction.staged)
         return transaction
-
-    def _count(self, transaction: Transaction, sign: int) -> None:
-        totals = self._totals
-        totals[0] += sign * transaction.messages
-        totals[1] += sign * transaction.bytes
-        totals[2] += sign * len(transaction.offsets)
-        totals[3] += sign * transaction.requests
 
     def _prune(self, session: int, seen: int) -> None:
         if seen:
@@ -377,7 +371,7 @@ class TransactionTable:
                     self._pending_offsets[group, offset.partition] = transaction.number
             for partition in transaction.partitions:
                 self._partitions[partition] = self._partitions.get(partition, 0) + 1
-            self._count(transaction, 1)
+            self._totals.count(transaction, 1)
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:

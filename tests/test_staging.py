@@ -162,14 +162,6 @@ def test_a_staged_file_that_is_not_what_was_written_is_corrupt_and_named(change)
 @pytest.mark.parametrize("restart", [False, True], ids=["held in part", "not held"])
 @pytest.mark.parametrize("at", [20_000, 10 * 40_000, 19 * 40_000], ids=["first", "middle", "last"])
 @pytest.mark.parametrize("small_bytes", [1 << 30, 1], ids=["small", "large"])
-def test_a_missing_staged_file_is_corrupt_and_named():
-    place = place_with(checkpoints=2, restart=True)
-    place.filesystem.unlink(filenames.staged_file(*PREPARED))
-    with pytest.raises(CorruptJournal, match="are not there: the file is missing") as caught:
-        place.transactions.commit(PREPARED, Cause.CLIENT)
-    assert caught.value.path == filenames.staged_file(*PREPARED)
-
-
 def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise(
     monkeypatch, small_bytes, at, restart
 ):
@@ -183,3 +175,11 @@ def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be
     place.transactions.rollback(PREPARED, Cause.CLIENT)
     place.engine.sync()
     assert place.values(1) + place.values(2) == []
+
+
+def test_a_missing_staged_file_is_corrupt_and_named():
+    place = place_with(checkpoints=2, restart=True)
+    place.filesystem.unlink(filenames.staged_file(*PREPARED))
+    with pytest.raises(CorruptJournal, match="are not there: the file is missing") as caught:
+        place.transactions.commit(PREPARED, Cause.CLIENT)
+    assert caught.value.path == filenames.staged_file(*PREPARED)

@@ -4,6 +4,8 @@ Seen to fail: with `_step` left out of `add` a prepared transaction grows, with 
 lookup what is forgotten is answered "rolled back", with the check of totals left out half a transaction commits.
 """
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -23,6 +25,7 @@ from journal.journal_settings import JournalSettings
 from journal.record import PartitionOffset
 from journal.transaction import Cause, State, Totals, Xid
 from journal.transaction_limits import TransactionLimits
+from journal.transaction_state import Amounts
 from tests.builders import OTHER_SESSION, Place, frames, number, totals, xid
 
 ONE, TWO = frames(b"a1", b"a2"), frames(b"b1")
@@ -118,7 +121,7 @@ def state_of(place):
         dict(store.live_xids),
         dict(store._pending_offsets),
         dict(store._partitions),
-        list(store._totals),
+        replace(store._totals),
     )
 
 
@@ -173,7 +176,7 @@ def test_what_was_active_is_rolled_back_by_a_restart(state, checkpoint):
     STATES[state](place)
     place.restart(checkpoint)
     assert place.transactions.live == {}
-    assert place.transactions._totals == [0, 0, 0, 0]
+    assert place.transactions._totals == Amounts()
     outcome = place.transactions.outcome(NUMBER)
     assert (outcome.state, outcome.cause) == (State.ROLLED_BACK, Cause.RESTART)
     assert place.values(1) == place.values(2) == []
