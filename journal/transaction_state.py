@@ -107,3 +107,8 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.offsets,
             {entry.partition for entry in self.entries},
         )
+
+
+def row_of(each: Transaction | TransactionRow) -> TransactionRow:
+    """The row of a transaction, or the row itself if it has been made."""
+    return TransactionRow.of(each) if isinstance(each, Transaction) else each

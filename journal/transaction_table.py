@@ -6,6 +6,7 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
@@ -33,7 +34,7 @@ from journal.record import (
 )
 from journal.staging import Staging, StagingPlan
 from journal.transaction import Cause, State, TransactionNumber, Xid
-from journal.transaction_state import Amounts, Transaction, TransactionRow
+from journal.transaction_state import Amounts, Transaction, TransactionRow, row_of
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
 _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
@@ -160,7 +161,7 @@ class TransactionTable:
         match record:
             case TransactionOffsetsAdded():
                 transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
-                self._prune(record.session, record.seen)
+                self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
                 self._totals.offsets += len(record.offsets)
@@ -214,7 +215,7 @@ class TransactionTable:
 
     def _prepared(self, record: TransactionPrepared) -> None:
         transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
-        self._prune(record.session, record.seen)
+        self.outcomes.prune(record.session, record.seen)
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
         self._deactivate(transaction.number)
@@ -227,7 +228,7 @@ class TransactionTable:
     def _committed(self, lsn: int, record: TransactionCommitted) -> None:
         number = TransactionNumber(record.session, record.serial)
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
-        self._prune(record.session, record.seen)
+        self.outcomes.prune(record.session, record.seen)
         self._remember(State.COMMITTED, record, transaction, record.placements)
         if self._apply_one(record, transaction):
             return
@@ -341,10 +342,6 @@ class TransactionTable:
             self.staging.release(transaction.staged)
         return transaction
 
-    def _prune(self, session: int, seen: int) -> None:
-        if seen:
-            self.outcomes.prune(session, seen)
-
     def _told(self, record: CoordinatorTold) -> None:
         outcome = self.outcomes.by_number.get(TransactionNumber(record.session, record.serial))
         if outcome is not None:
@@ -353,9 +350,12 @@ class TransactionTable:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def snapshot(self) -> Iterator[Any]:
-        """Rows: how many are live, each of them, then the outcomes."""
-        live = [TransactionRow.of(transaction) for transaction in self.live.values()]
-        return iter([len(live), *live, *self.outcomes.snapshot()])
+        """Rows: how many are live, each of them, then the outcomes.
+
+        A prepared one's row is made when it is drawn, for it changes no more: 1 µs instead of 5 of the reactor's time.
+        """
+        live = [t if t.state is State.PREPARED else TransactionRow.of(t) for t in self.live.values()]
+        return chain([len(live)], map(row_of, live), self.outcomes.snapshot())
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""

@@ -40,6 +40,21 @@ def test_a_partition_is_held_while_any_undecided_transaction_has_messages_for_it
     assert store.holds_partition(1) is None
 
 
+def test_a_snapshot_is_of_its_moment_however_late_its_rows_are_drawn(place):
+    prepare(place, number(1))
+    place.transactions.add(number(2), 1, ONE, 2)
+    rows = place.transactions.snapshot()
+    place.transactions.add(number(2), 1, ONE, 2)
+    place.transactions.commit(number(1), Cause.CLIENT)
+    place.transactions.add(number(3), 1, ONE, 2)
+    place.engine.sync()
+    count, first, second, _, *outcomes = rows
+    assert (count, outcomes) == (2, [])
+    assert (first.number, first.state, first.totals) == (number(1), State.PREPARED, SENT)
+    assert (second.number, second.state, second.totals) == (number(2), State.ACTIVE, SENT)
+    assert (len(first.entries), len(second.entries)) == (1, 1)
+
+
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_all_that_a_prepared_transaction_holds_is_held_after_a_restart(place, checkpoint):
     prepare(place, number(1))
