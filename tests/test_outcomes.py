@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from journal.errors import OutcomeForgotten
-from journal.outcomes import Outcome, OutcomeTable
+from journal.outcomes import PLACEMENTS_PER_OUTCOME, Outcome, OutcomeTable
 from journal.record import Placement, TransactionsForgotten
 from journal.transaction import Cause, State, TransactionNumber
 from tests.builders import xid
@@ -235,3 +235,22 @@ def test_forgetting_the_last_of_a_session_leaves_no_trace_but_the_mark(serial):
     table.forget(TransactionsForgotten([(1, 3 - serial)], 0, 0))
     assert (table.by_number, table.by_xid, table._serials) == ({}, {}, {})
     assert table.forgotten_through == {1: 2}
+
+
+def test_outcomes_of_many_partitions_are_evicted_earlier():
+    wide = [Placement(partition, 0, 1) for partition in range(4 * PLACEMENTS_PER_OUTCOME)]
+    outcomes = [msgspec.structs.replace(ended(1, serial), placements=wide) for serial in range(1, 21)]
+    table = filled(*outcomes)
+    assert trim(table, 80) is None
+    assert trim(table, 40) is not None
+    assert table.placements <= 40 * PLACEMENTS_PER_OUTCOME
+    assert is_forgotten(table, 1, 1)
+    assert table.find(TransactionNumber(1, 20)) == outcomes[-1]
+    table.prune(1, 20)
+    assert table.placements == 0
+
+
+def test_a_later_word_does_not_count_the_placements_again():
+    placed = msgspec.structs.replace(ended(1, 1), placements=[Placement(1, 0, 1)])
+    table = filled(placed, msgspec.structs.replace(placed, coordinator_told=True))
+    assert table.placements == 1

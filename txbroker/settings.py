@@ -91,7 +91,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     producer_idle: int = 900 * SECOND
     max_groups: int = 5_000
     max_group_positions: int = 100_000
-    max_offset_metadata: int = 4 * KIB
+    max_offset_metadata: int = 256
     max_fetch: int = 16 * MIB
     max_fetch_positions: int = 10_000
     max_fetch_wait: int = 60 * SECOND
