@@ -122,7 +122,7 @@ class JournalScan:
             raise CorruptJournal(
                 f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
                 "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Keep the "
-                "directory as it is, and restore this file from a copy if there is one",
+                "directory as it is; 'txbroker verify' on it says what else is damaged. Restore this file from a copy",
                 path,
                 scan.stop,
             )
