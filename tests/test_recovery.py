@@ -109,7 +109,7 @@ class TestProof:
         damage(inner, path, position_of_send(number) + offset)
         error = refusal(inner)
         assert (error.path, error.position) == (path, position_of_send(number))
-        assert "restore this file from a copy" in str(error)
+        assert "Restore this file from a copy" in str(error)
 
     def test_a_mark_proves_the_group_before_it(self):
         room = one_file(mark=True)
