@@ -220,8 +220,6 @@ class Engine:
         self.housekeeping.want_flush()
         self.on_flush_wanted()
 
-    request_flush = want_flush
-
     # -- files ---------------------------------------------------------------------------------------------
 
     def jobs(self, now: int) -> list[Any]:

@@ -131,10 +131,6 @@ class DirectoryLocked(StorageUnavailable):
     """Another process has the data directory open."""
 
 
-class ShuttingDown(StorageUnavailable):
-    """The broker is stopping and takes no new work."""
-
-
 # -- corrupt ---------------------------------------------------------------------------------------
 
 

@@ -242,22 +242,13 @@ class Journal:
         finally:
             file.close()
 
-    @property
-    def live_bytes(self) -> int:
-        """About how many bytes the kept files take."""
-        return len(self._files) * self._file_bytes
-
     # -- reading back --------------------------------------------------------------------------------
 
-    def read_group(self, lsn: int) -> list[record.Unpacked]:
-        """The records of the group that holds ``lsn``, from its first one on (index ``lsn - first``).
-
-        Only for written groups; raises :class:`CorruptJournal` if the bytes are no longer what was written.
-        """
-        return self.group_records(lsn)[1]
-
     def group_records(self, lsn: int) -> tuple[int, list[record.Unpacked]]:
-        """(first LSN, records) of the group that holds ``lsn``."""
+        """(first LSN, records) of the group that holds ``lsn``; only for what has been written.
+
+        Raises :class:`CorruptJournal` if the bytes are no longer what was written.
+        """
         written = self._files[bisect_right(self._files, lsn, key=_first_lsn) - 1]
         number = bisect_right(written.lsns, lsn) - 1
         first, position = written.lsns[number], written.positions[number]

@@ -38,7 +38,6 @@ class Serving:
 
     def __init__(self, engine: Engine, config: Config, reactor: Any, on_failure: OnFailure) -> None:
         self.engine = engine
-        self._config = config
         self._reactor = reactor
         self._on_failure = on_failure
         in_reactor = reactor.callFromThread

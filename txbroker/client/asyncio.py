@@ -10,14 +10,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, Xid
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.waking import LoopConnection, LoopConsumer
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
@@ -97,7 +97,7 @@ class Connection(LoopConnection):
         self._timer = None if self.core.fatal else self._loop.call_later(seconds, self._woken)
 
     def _run(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
-        """Run an operation of the core; a asyncio.Future for its end."""
+        """Run an operation of the core; an asyncio.Future for its end."""
         if self.is_forked:
             operation.close()
             self._check_process()
@@ -277,27 +277,12 @@ class Consumer(LoopConsumer):
         return message
 
 
-class Transaction:
+class Transaction(TransactionFacts):
     """All or nothing over topics and partitions; see the blocking client's."""
 
     def __init__(self, connection: Connection, core: TransactionCore) -> None:
         self._connection = connection
         self._core = core
-
-    @property
-    def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
-        return self._core.number
-
-    @property
-    def stage(self) -> Stage:
-        """How far it is."""
-        return self._core.stage
-
-    @property
-    def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
-        return self._core.runs
 
     def send(
         self,

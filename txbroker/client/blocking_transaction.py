@@ -9,11 +9,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from journal.record import PartitionOffset
-from journal.transaction import TransactionNumber
 from txbroker import errors
 from txbroker.client.promise import Promise
 from txbroker.client.results import Receipt
-from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 
 log = logging.getLogger("txbroker.client")
@@ -32,7 +31,7 @@ class Consumed(Protocol):
         """Its positions."""
 
 
-class Transaction:
+class Transaction(TransactionFacts):
     """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
 
     For one thread at a time. Several may be open on a connection. It is gone when the connection dies before
@@ -42,21 +41,6 @@ class Transaction:
     def __init__(self, run: Callable[[Coroutine[Promise[Any], None, T]], T], core: TransactionCore) -> None:
         self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = run
         self._core = core
-
-    @property
-    def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
-        return self._core.number
-
-    @property
-    def stage(self) -> Stage:
-        """How far it is."""
-        return self._core.stage
-
-    @property
-    def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
-        return self._core.runs
 
     def send(
         self,

@@ -336,6 +336,27 @@ class Transaction:
         self._dead = error
 
 
+class TransactionFacts:
+    """What every face tells of a transaction, whoever drives it."""
+
+    _core: Transaction
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once something was sent."""
+        return self._core.number
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is."""
+        return self._core.stage
+
+    @property
+    def runs(self) -> list[Run]:
+        """After the commit: where the messages of each partition begin."""
+        return self._core.runs
+
+
 class _Watch(Call[Done]):
     """Stands for the adds, which are answered only if refused; a lost connection ends it, too."""
 

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
@@ -22,7 +22,7 @@ from txbroker.client.operations import Which
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Run, Stage
+from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.waking import LoopConnection, LoopConsumer
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
@@ -271,27 +271,12 @@ class Consumer(LoopConsumer):
         return message
 
 
-class Transaction:
+class Transaction(TransactionFacts):
     """All or nothing over topics and partitions; see the blocking client's."""
 
     def __init__(self, connection: Connection, core: TransactionCore) -> None:
         self._connection = connection
         self._core = core
-
-    @property
-    def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
-        return self._core.number
-
-    @property
-    def stage(self) -> Stage:
-        """How far it is."""
-        return self._core.stage
-
-    @property
-    def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
-        return self._core.runs
 
     def send(
         self,
