@@ -50,7 +50,7 @@ venv: .venv/.ready  ## set up .venv with the pinned packages
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for (ARGS=--upgrade for the newest)
 	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
-	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra test \
+	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra test \
 		--output-file requirements/test.txt pyproject.toml
 
 .PHONY: clean
