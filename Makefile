@@ -20,12 +20,19 @@ help:  ## list the targets
 demo: .venv/.ready  ## run the main job on a year of flights, with kills on the way (ARGS=... for options)
 	$(RUN) demo.flights $(ARGS)
 
+# Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
+DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc
+
+.PHONY: debian
+debian:
+	@.ci/need-debian $(DEBIAN)
+
 .PHONY: check
-check: lint  ## lint, types, layers and the fast tests, within a minute
+check: debian lint  ## lint, types, layers and the fast tests, within a minute
 	$(RUN) pytest -n 2 -m "not slow" $(ARGS)
 
 .PHONY: test
-test: lint  ## everything: lint, types, layers and all tests
+test: debian lint  ## everything: lint, types, layers and all tests
 	$(RUN) pytest -n 2 $(ARGS)
 
 .PHONY: lint

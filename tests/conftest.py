@@ -1,4 +1,4 @@
-"""What all tests share: a bound on memory, and the profiles of Hypothesis.
+"""What all tests share: a bound on memory, real databases, and the profiles of Hypothesis.
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `dev` looks
 for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
@@ -7,6 +7,8 @@ for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
 import resource
 
 from hypothesis import HealthCheck, settings
+
+pytest_plugins = ["tests.databases.fixtures"]
 
 # A test that runs away ends with a MemoryError of its own, not with the machine's.
 _GIGABYTE = 1 << 30
