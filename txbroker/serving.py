@@ -32,18 +32,28 @@ RETENTION_INTERVAL: Final = 10.0
 
 
 class Serving:
-    """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process."""
+    """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
+
+    ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand.
+    """
 
     log = Logger()
 
-    def __init__(self, engine: Engine, config: Config, reactor: Any, on_failure: OnFailure) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        config: Config,
+        reactor: Any,
+        on_failure: OnFailure,
+        make_lane: Callable[..., Lane] = Lane,
+    ) -> None:
         self.engine = engine
         self._reactor = reactor
         self._on_failure = on_failure
         in_reactor = reactor.callFromThread
-        self._writing = Lane("writer", in_reactor)
-        self._flushing = Lane("flusher", in_reactor)
-        self._reading = Lane("reader", in_reactor, config.service.reader_threads)
+        self._writing = make_lane("writer", in_reactor)
+        self._flushing = make_lane("flusher", in_reactor)
+        self._reading = make_lane("reader", in_reactor, config.service.reader_threads)
         self.broker = Broker(
             engine, config.broker, run_blocking=self._reading.submit, call_later=reactor.callLater
         )
