@@ -16,22 +16,25 @@ from crc32c import crc32c
 from journal import filenames
 from journal.buffers import BudgetAllocator
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
-from journal.errors import CorruptJournal, InvalidFrame, MemoryExhausted, MessageTooLarge
+from journal.errors import CorruptJournal, MemoryExhausted
 from journal.filesystem import write_fully
-from journal.frame import check_run
 from journal.interfaces import IFile, IFilesystem
 from journal.journal import Journal
 from journal.transaction import TransactionNumber
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` if staged."""
+    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` if staged.
+
+    ``checksum`` is CRC-32C over the frames of all adds up to this one: another transaction's are not taken for them.
+    """
 
     partition: int
     count: int
     size: int
     lsn: int
     position: int
+    checksum: int
 
 
 @dataclass(slots=True)
@@ -80,10 +83,15 @@ class Staging:
         self._cached: tuple[int, list[Any]] = (0, [])
         self.held_bytes = 0
 
-    def hold(self, staged: Staged, partition: int, count: int, frames: bytes, lsn: int) -> None:
-        """Take in one add's frames; what the budget has no room for is read back from the journal later."""
+    def hold(
+        self, staged: Staged, partition: int, count: int, frames: bytes, lsn: int, checksum: int
+    ) -> None:
+        """Take in one add's frames; what the budget has no room for is read back from the journal later.
+
+        ``checksum`` is that of all adds so far, this one included.
+        """
         size = len(frames)
-        staged.entries.append(Entry(partition, count, size, lsn, staged.bytes))
+        staged.entries.append(Entry(partition, count, size, lsn, staged.bytes, checksum))
         staged.bytes += size
         if self.held_bytes + size > self._budget:
             return
@@ -108,40 +116,47 @@ class Staging:
             return frames
         entry = staged.entries[index]
         if index < staged.file_entries:
-            return self._load_staged(number, entry)
+            return self._load_staged(number, staged, index)
         return self.load_journaled(entry)
 
-    def _load_staged(self, number: TransactionNumber, entry: Entry) -> bytes:
+    def _load_staged(self, number: TransactionNumber, staged: Staged, index: int) -> bytes:
+        entry = staged.entries[index]
         path = filenames.staged_file(number.session, number.serial)
         file = self._open(path)
         try:
             data: bytes = file.read(entry.position, entry.size)
         finally:
             file.close()
-        _check(data, entry, path)
+        before = staged.entries[index - 1].checksum if index else 0
+        if len(data) != entry.size or crc32c(data, before) != entry.checksum:
+            what = f"the {entry.size} bytes at {entry.position}"
+            raise _damaged(path, what, f"the {entry.count} messages staged there", entry.position)
         return data
 
-    def verify(self, number: TransactionNumber, staged: Staged, checksum: int) -> None:
-        """Read the staged file; raises :class:`CorruptJournal` if it is not as staged. ``checksum``: of all adds.
+    def verify(self, number: TransactionNumber, staged: Staged) -> None:
+        """Read the staged file; raises :class:`CorruptJournal` if it is not as staged.
 
         Before the decision, for after it every start would fail where this does; so all of it, also what is in
         memory now. A gigabyte takes about a second.
         """
         on_file = staged.entries[: staged.file_entries]
-        if staged.bytes <= SLICED_COMMIT_BYTES or len(on_file) < len(staged.entries):
-            for entry in on_file:
-                self._load_staged(number, entry)
+        if staged.bytes <= SLICED_COMMIT_BYTES:
+            for index in range(len(on_file)):
+                self._load_staged(number, staged, index)
+            return
+        if not on_file:
             return
         path = filenames.staged_file(number.session, number.serial)
+        size = on_file[-1].position + on_file[-1].size
         file = self._open(path)
         found = 0
         try:
-            for position in range(0, staged.bytes, GROUP_BYTES):
-                found = crc32c(file.read(position, min(GROUP_BYTES, staged.bytes - position)), found)
+            for position in range(0, size, GROUP_BYTES):
+                found = crc32c(file.read(position, min(GROUP_BYTES, size - position)), found)
         finally:
             file.close()
-        if found != checksum:
-            raise _damaged(path, f"the {staged.bytes} bytes", "the messages that were staged")
+        if found != on_file[-1].checksum:
+            raise _damaged(path, f"the {size} bytes", "the messages that were staged")
 
     def _open(self, path: str) -> IFile:
         try:
@@ -188,16 +203,6 @@ class Staging:
             file.force()
         finally:
             file.close()
-
-
-def _check(data: bytes, entry: Entry, path: str) -> None:
-    try:
-        sound = len(data) == entry.size and check_run(data, max(entry.size, 1)) == entry.count
-    except (InvalidFrame, MessageTooLarge):
-        sound = False
-    if not sound:
-        what = f"the {entry.size} bytes at {entry.position}"
-        raise _damaged(path, what, f"the {entry.count} messages staged there", entry.position)
 
 
 def _damaged(path: str, what: str, wanted: str, position: int = 0) -> CorruptJournal:

@@ -279,7 +279,7 @@ class JournalTransactionStore(TransactionTable):
             for group, offset in transaction.offsets:
                 self._judge_unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
-        self.staging.verify(number, transaction.staged, transaction.checksum)
+        self.staging.verify(number, transaction.staged)
         record = CommittedRecord(
             *number, self._placements(transaction), self._engine.now(), cause, seen, by, why, totals
         )

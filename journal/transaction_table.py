@@ -201,13 +201,13 @@ class TransactionTable:
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         partition, count = record.partition, record.count
-        self.staging.hold(transaction.staged, partition, count, frames, lsn)
+        transaction.checksum = checksum = crc32c(frames, transaction.checksum)
+        self.staging.hold(transaction.staged, partition, count, frames, lsn, checksum)
         if partition not in transaction.partitions:
             transaction.partitions.add(partition)
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
         transaction.requests += 1
         transaction.messages += count
-        transaction.checksum = crc32c(frames, transaction.checksum)
         totals = self._totals
         totals.messages += count
         totals.bytes += len(frames)
