@@ -1,0 +1,123 @@
+"""What a block needs of a user's database connection, and which adapter gives it that.
+
+An adapter's methods are coroutines, so that one protocol (:mod:`txbroker.databases.deciding`) serves every face. Those of a
+blocking driver never suspend: :func:`run` runs them.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from txbroker import errors
+from txbroker.databases.dialects import Dialect
+
+T = TypeVar("T")
+
+Connector = Callable[[], Any]
+"""Opens one more DB-API connection to the same database, for a resolver."""
+
+
+class Condition(enum.Enum):
+    """Whether a connection is in a transaction."""
+
+    IDLE = "no transaction is open; the next statement begins one, or `begin` does"
+    OPEN = "a transaction is open"
+    FAILED = "the open transaction can only be rolled back"
+    AUTOCOMMIT = "no transaction is open, and each statement would be committed at once"
+
+
+class Result(NamedTuple):
+    """What a statement gave: its rows (none if it has no result) and how many rows it changed (-1: not told)."""
+
+    rows: list[Sequence[Any]]
+    count: int
+
+
+class Database(Protocol):
+    """One connection, or session, of the user.
+
+    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the driver
+    is let through as it is.
+    """
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL it speaks."""
+
+    @property
+    def handle(self) -> object:
+        """What may be in one block at a time."""
+
+    def condition(self) -> Condition:
+        """Whether it is in a transaction, as far as the client side knows; asks the database nothing."""
+
+    async def begin(self) -> None:
+        """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement inside the transaction; ``%s`` stands for a parameter."""
+
+    async def commit(self) -> None:
+        """Commit the transaction."""
+
+    async def rollback(self) -> None:
+        """Roll the transaction back; nothing if there is none."""
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """After :meth:`commit` raised ``error``: whether the transaction certainly was not and will not be committed.
+
+        False if there is any doubt: then the resolver finds out.
+        """
+
+    def connector(self) -> Connector | None:
+        """A way to open further connections to the same database; None if that cannot be known."""
+
+
+_HOMES = {
+    "psycopg": "txbroker.databases.postgresql",
+    "psycopg2": "txbroker.databases.postgresql",
+    "sqlite3": "txbroker.databases.sqlite",
+    "pymysql": "txbroker.databases.mysql",
+    "MySQLdb": "txbroker.databases.mysql",
+    "mysql": "txbroker.databases.mysql",
+    "sqlalchemy": "txbroker.databases.sqlalchemy",
+    "django": "txbroker.databases.django",
+}
+"""The adapter of a connection is ``adapt(connection)`` of the module for its class's package."""
+
+
+def adapt(database: Any) -> Database:
+    """The adapter for a connection; raises Misuse for what is none."""
+    for kind in type(database).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in _HOMES:
+            return _from(_HOMES[package], database)
+        if all(callable(getattr(database, name, None)) for name in ("cursor", "commit", "rollback")) and hasattr(
+            sys.modules.get(package), "paramstyle"
+        ):
+            return _from("txbroker.databases.dbapi", database)
+    raise errors.Misuse(
+        f"{type(database).__module__}.{type(database).__qualname__} is no database connection: neither one of PEP 249 "
+        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing was "
+        "done"
+    )
+
+
+def _from(module: str, database: Any) -> Database:
+    found: Database = import_module(module).adapt(database)
+    return found
+
+
+def run(operation: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise errors.Misuse("an asynchronous connection was given to the blocking face: use its `async with`; nothing was done")
