@@ -21,13 +21,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 import txbroker
-from demo.broker_process import BrokerFailed, BrokerProcess
 from demo.killer import Killer
 from demo.kills import draw
 from demo.producer import Producer
 from demo.report import Run, faults_of, show
 from demo.source import TOPICS, Day, SourceError, read_year
 from demo.verify import Verdict, Verifier
+from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 
 READ_STEP = 1_000
 """Rows between two moves of the progress bar while reading."""

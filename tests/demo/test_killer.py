@@ -2,9 +2,9 @@
 
 import pytest
 
-from demo.broker_process import BrokerProcess
 from demo.killer import Killer
 from demo.kills import Kill, Phase
+from txbroker.drill.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from demo.broker_process import BrokerFailed, BrokerProcess, free_port
+from txbroker.drill.broker_process import BrokerFailed, BrokerProcess, free_port
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""A broker as its users run it, ``twistd -n txbroker``: started, killed and started again by the demo."""
+"""A broker as its users run it, ``twistd -n txbroker``: started, killed and started again by the demo and by drills."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 READY_WITHIN = 60.0
@@ -22,13 +24,19 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """One broker over its whole life: same directory, same port, one process after another."""
+    """One broker over its whole life: same directory, same port, one process after another.
 
-    def __init__(self, data: Path, log: Path) -> None:
+    ``options`` are of ``twistd txbroker``. ``entry`` starts Python code that behaves as ``twistd`` does; without it,
+    that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input.
+    """
+
+    def __init__(self, data: Path, log: Path, options: Sequence[str] = (), entry: Sequence[str] = ()) -> None:
         self.port = free_port()
         self.url = f"tcp:127.0.0.1:{self.port}"
         self.log = log
         self._data = data
+        self._options = options
+        self._entry = entry
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._ended = False
@@ -37,10 +45,10 @@ class BrokerProcess:
         """Start, wait until it says that it is ready, return how many seconds it took; may raise BrokerFailed."""
         began = time.monotonic()
         starts = len(self.recoveries()) + 1
-        process = self._started()
+        self.launch()
         while len(self.recoveries()) < starts:
-            if process.poll() is not None:
-                raise BrokerFailed(f"the broker ended with {process.returncode}\n{self._end_of_log()}")
+            if (code := self.exit_code) is not None:
+                raise BrokerFailed(f"the broker ended with {code}\n{self._end_of_log()}")
             if time.monotonic() - began > READY_WITHIN:
                 self.kill()
                 raise BrokerFailed(
@@ -49,17 +57,54 @@ class BrokerProcess:
             time.sleep(0.01)
         return time.monotonic() - began
 
+    def launch(self, *first: str) -> None:
+        """Execute a new process and return at once; ``first`` are arguments for the entry alone."""
+        with self._starting, self.log.open("ab") as log:
+            if self._ended:
+                raise BrokerFailed("the broker is not wanted any more")
+            stdin = subprocess.PIPE if self._entry else subprocess.DEVNULL
+            self._close_control()
+            self._process = subprocess.Popen(self._command(*first), stdout=log, stderr=log, stdin=stdin)
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended: as ``subprocess`` says it; None while it runs. 0 before the first start."""
+        return 0 if self._process is None else self._process.poll()
+
+    def tell(self, line: str) -> None:
+        """Say a line on the entry's standard input; nothing if the process has just died."""
+        if self._process is None or self._process.stdin is None:
+            raise BrokerFailed("there is nobody to be told: the broker was started without an entry")
+        with suppress(BrokenPipeError):
+            os.write(self._process.stdin.fileno(), line.encode() + b"\n")
+
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, its connections stay."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        if self._process is not None:
+            self._process.terminate()
+
     def kill_for_good(self) -> None:
         """SIGKILL, and let no thread start it again."""
         with self._starting:
             self._ended = True
             self.kill()
+            self._close_control()
 
     def stop(self) -> None:
         """SIGTERM, and wait for the orderly end. Raises :class:`BrokerFailed` if it is not one."""
@@ -71,6 +116,7 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             raise BrokerFailed(f"the broker did not stop on SIGTERM\n{self._end_of_log()}") from None
+        self._close_control()
         if code:
             raise BrokerFailed(f"the broker stopped on SIGTERM with {code}\n{self._end_of_log()}")
 
@@ -79,22 +125,22 @@ class BrokerProcess:
         log = self.log.read_text(errors="replace") if self.log.exists() else ""
         return [float(seconds) for seconds in re.findall(r"txbroker ready .*\brecovery=([\d.]+)s", log)]
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        with self._starting, self.log.open("ab") as log:
-            if self._ended:
-                raise BrokerFailed("the demo has ended")
-            self._process = subprocess.Popen(
-                self._command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-            return self._process
+    def failed(self, what: str) -> BrokerFailed:
+        """The error that says so, with the end of the log."""
+        return BrokerFailed(f"{what}\n{self._end_of_log()}")
 
-    def _command(self) -> list[str]:
-        twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "-n", "--pidfile="]
+    def _close_control(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _command(self, *first: str) -> list[str]:
+        entry = [*self._entry, *first] or [os.fspath(Path(sys.executable).with_name("twistd"))]
         listen = f"tcp:{self.port}:interface=127.0.0.1"
-        return [*twistd, "txbroker", "--data", os.fspath(self._data), "--listen", listen]
+        data = ["--data", os.fspath(self._data), "--listen", listen]
+        return [*entry, "-n", "--pidfile=", "txbroker", *self._options, *data]
 
     def _end_of_log(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(["The end of its log:", *lines[-20:]])
 
 
