@@ -228,6 +228,13 @@ class GroupDeleted(Record, frozen=True, tag=18):
     at: int
 
 
+class Identified(Record, frozen=True, tag=19):
+    """The data's own random name, made at their first start. It never changes."""
+
+    identity: str
+    at: int
+
+
 AnyRecord = (
     Started
     | Mark
@@ -247,6 +254,7 @@ AnyRecord = (
     | OffsetsCommitted
     | PartitionsClaimed
     | GroupDeleted
+    | Identified
 )
 
 _encode_head = msgspec.msgpack.Encoder().encode

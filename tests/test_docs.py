@@ -33,7 +33,9 @@ def worked_bytes() -> dict[str, bytes]:
     header = journal_file.pack_file_header(journal_file.FileHeader(1 << 36, 1, SALT, 0, 1))
     body_crc = journal_file.body_checksum([whole])
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
-    welcome = commands.Welcome(1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216)
+    welcome = commands.Welcome(
+        1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216, "0123456789abcdef" * 2
+    )
     return {
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),

@@ -54,6 +54,7 @@ RECORDS = [
     r.OffsetsCommitted("group", OFFSETS, 1015),
     r.PartitionsClaimed("group", "member", [(1, 2)], 1016),
     r.GroupDeleted("group", 1017),
+    r.Identified("0123456789abcdef" * 2, 1018),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [1], "example"),
@@ -82,7 +83,7 @@ REQUESTS = [
     c.AskStatus(24),
 ]
 ANSWERS = [
-    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24),
+    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2),
     c.Done(2),
     c.Refused(3, "OffsetOutOfRange", "text", {"start": 3}),
     c.Sent(4, 1 << 40),

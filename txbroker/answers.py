@@ -16,13 +16,17 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Welcome(Answer, frozen=True, tag=64):
-    """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes."""
+    """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
+
+    ``identity`` is that of the broker's data: numbers and xids mean something only together with it.
+    """
 
     version: int
     session: int
     server: str
     max_frame: int
     max_request: int
+    identity: str = ""
 
 
 class Done(Answer, frozen=True, tag=65):

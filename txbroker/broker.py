@@ -13,12 +13,14 @@ and ``on_failure`` must end the process.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
 from journal.interfaces import IFold
+from journal.record import Identified
 from journal.transaction import Cause, State, TransactionNumber
 from txbroker.codec import encode
 from txbroker.commands import (
@@ -63,6 +65,7 @@ from txbroker.errors import (
     PeerViolation,
     TxBrokerError,
 )
+from txbroker.identity import IdentityFold
 from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
 from txbroker.groups import GroupsFold
 from txbroker.parking import Parking
@@ -85,7 +88,7 @@ Handler = Callable[[Session, Any, memoryview], Answer | None]
 
 def folds() -> list[IFold]:
     """The folds that a broker needs its engine to have."""
-    return [ProducersFold(), GroupsFold()]
+    return [ProducersFold(), GroupsFold(), IdentityFold()]
 
 
 class _Disconnected:
@@ -121,6 +124,10 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
+        self._identity = _fold(engine, IdentityFold)
+        self._identified_by = 0
+        if not self._identity.identity:
+            self._identified_by = engine.accept(Identified(secrets.token_hex(16), engine.now()))
         self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers)
@@ -229,9 +236,18 @@ class Broker:
         version = max(set(command.versions) & set(VERSIONS))
         settings = self.settings
         welcome = Welcome(
-            command.correlation, version, session.number, "txbroker", settings.max_frame, settings.max_request
+            command.correlation,
+            version,
+            session.number,
+            "txbroker",
+            settings.max_frame,
+            settings.max_request,
+            self._identity.identity,
         )
-        session.deliver(encode(welcome))
+        if self._identified_by <= self.engine.forced_lsn:
+            session.deliver(encode(welcome))
+        else:  # it would be another one after a crash now
+            self._when_forced(session.deliver, encode(welcome))
 
     def _supersede(self, session: Session) -> None:
         """Its client goes on elsewhere: what is not judged yet of what it sent here must not come after that."""

@@ -18,6 +18,10 @@ class VersionRefused(RequestRefused):
     """Client and broker have no protocol version in common; the message lists both."""
 
 
+class BrokerReplaced(RequestRefused):
+    """Behind the address is another broker, or the same with other data; nothing was sent to it."""
+
+
 class ConnectionUnavailable(StorageUnavailable):
     """No connection to the broker; nothing was sent. A later try may succeed."""
 

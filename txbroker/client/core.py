@@ -87,6 +87,7 @@ class Core:
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
         self.server = ""
+        self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
         self.on_open: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[], None]] = []
@@ -221,6 +222,10 @@ class Core:
 
     def welcomed(self, welcome: Welcome) -> None:
         """There is a session: send what waited, in its order."""
+        if self.identity and welcome.identity != self.identity:
+            self._replaced(welcome.identity)
+            return
+        self.identity = welcome.identity
         self.phase = Phase.OPEN
         if self._told:
             log.warning("there is a connection to the broker again")
@@ -237,6 +242,16 @@ class Core:
         for callback in self.on_open:
             callback()
         opened.resolve(self.session)
+
+    def _replaced(self, identity: str) -> None:
+        """Numbers and xids would mean other transactions there, and "unknown" would be no answer."""
+        error = errors.BrokerReplaced(
+            f"the broker behind the address has other data ({identity}) than the one this connection was made to "
+            f"({self.identity}); nothing was sent to it. Open a new connection to work with it. What is undecided at "
+            "the old one can be ended only there, when it is back"
+        )
+        self.stop(error)
+        self.abort = str(error)
 
     def received(self, data: bytes) -> None:
         """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
