@@ -68,7 +68,10 @@ def zero_fill(file: IFile, start: int, length: int, step: int = MIB) -> None:
 
 @implementer(IFile)
 class OSFile:
-    """A file descriptor. Safe to read from several threads at once; close it when none uses it any more."""
+    """A file descriptor. Safe to read from several threads at once; close it when none uses it any more.
+
+    Every ``OSError`` names the file, which the system's own do not for calls on descriptors.
+    """
 
     __slots__ = ("_descriptor", "path")
 
@@ -78,14 +81,17 @@ class OSFile:
 
     def read(self, position: int, length: int) -> bytes:
         """Return ``length`` bytes from ``position``; fewer only where the file ends."""
-        data = os.pread(self._descriptor, length, position)
-        if len(data) == length or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < length and (data := os.pread(self._descriptor, length - got, position + got)):
-            parts.append(data)
-            got += len(data)
+        try:
+            data = os.pread(self._descriptor, length, position)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < length and (data := os.pread(self._descriptor, length - got, position + got)):
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise self._named(error) from None
         return b"".join(parts)
 
     def read_now(self, position: int, length: int) -> bytes | None:
@@ -102,7 +108,7 @@ class OSFile:
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
                     return None
-                raise
+                raise self._named(error) from None
             if not count:
                 break
             got += count
@@ -111,26 +117,41 @@ class OSFile:
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` at ``position``; may be short. See :func:`write_fully`."""
         self._check(position)
-        return os.pwritev(self._descriptor, buffers[:IOV_MAX], position)
+        try:
+            return os.pwritev(self._descriptor, buffers[:IOV_MAX], position)
+        except OSError as error:
+            raise self._named(error) from None
 
     def force(self) -> None:
         """Return once every byte written through this file is on disk."""
         self._check()
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._named(error) from None
 
     def size(self) -> int:
         """The file's length in bytes."""
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise self._named(error) from None
 
     def truncate(self, length: int) -> None:
         """Cut or extend with zeros to ``length`` bytes. Unforced."""
-        os.ftruncate(self._descriptor, length)
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
         """Give the descriptor back. Any later use but another close raises EBADF."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, error.strerror, self.path)
 
     def _check(self, position: int = 0) -> None:
         # The calls with flags take -1 for "where the last one ended"; fdatasync(-1) raises ValueError.
@@ -251,5 +272,7 @@ def _force_directory(full: Path) -> None:
     descriptor = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(full)) from None
     finally:
         os.close(descriptor)

@@ -435,3 +435,30 @@ def test_the_clocks_of_the_system_count_microseconds():
     assert abs(clock.wall() - time.time() * 1e6) < 60e6
     before = time.monotonic_ns() // 1000
     assert before <= clock.monotonic() <= time.monotonic_ns() // 1000
+
+
+def test_a_call_that_fails_names_the_file_though_the_system_knows_only_a_descriptor(tmp_path, monkeypatch):
+    filesystem = OSFilesystem(tmp_path)
+    file = filesystem.open("a", create=True)
+
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    attempts = (
+        lambda: file.read(0, 1),
+        lambda: file.read_now(0, 1),
+        lambda: file.write_some(0, [b"x"]),
+        file.force,
+        file.size,
+        lambda: file.truncate(1),
+        lambda: filesystem.force_directory(""),
+    )
+    raised = []
+    with monkeypatch.context() as patch:
+        for call in ("pread", "preadv", "pwritev", "fdatasync", "fstat", "ftruncate", "fsync"):
+            patch.setattr(f"journal.filesystem.os.{call}", fails)
+        for attempt in attempts:
+            with pytest.raises(OSError, match="Input/output error") as caught:
+                attempt()
+            raised.append((caught.value.errno, caught.value.filename))
+    assert raised == [*[(errno.EIO, "a")] * 6, (errno.EIO, str(tmp_path))]
