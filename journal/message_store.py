@@ -12,7 +12,7 @@ from journal.interfaces import IBufferAllocator, IMessageStore
 from journal.open_files import OpenFiles
 from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
 from journal.retention import retained_start
-from journal.segment import Segment, SegmentState
+from journal.segment import Segment, SegmentState, checksum_of
 from journal.segment_index import SegmentIndex
 from journal.segment_list import SegmentList
 from journal.settings import TopicSettings
@@ -269,8 +269,9 @@ class MessageStore:
         start = self._tail.edge(first)
         end_offset, end = self._tail.edge(last)
         ends, positions, times = self._tail.appends(first, last)
-        after = segment.grown(end - start[1], end_offset, times[0], times[-1])
-        return Piece(segment, after, start, ends, positions, times, self._tail.views(start[1], end))
+        views = self._tail.views(start[1], end)
+        after = segment.grown(end - start[1], end_offset, times[0], times[-1], checksum_of(views[0]))
+        return Piece(segment, after, start, ends, positions, times, views)
 
     def finish_flush(self, job: FlushJob) -> None:
         """Take note that the job has run: its messages are read from segments now, its memory goes back."""

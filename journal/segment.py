@@ -21,13 +21,17 @@ _unpack_header = HEADER.unpack_from
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):
-    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs."""
+    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs.
+
+    ``head`` is the checksum that the first frame carries: a file of another segment is not taken for this one.
+    """
 
     base_offset: int
     size: int
     end_offset: int
     first_time: int
     last_time: int
+    head: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -40,6 +44,7 @@ class Segment(msgspec.Struct, frozen=True):
     end_offset: int = 0
     first_time: int = 0
     last_time: int = 0
+    head: int = 0
 
     @property
     def path(self) -> str:
@@ -63,10 +68,12 @@ class Segment(msgspec.Struct, frozen=True):
 
     def state(self) -> SegmentState:
         """What a checkpoint keeps of it."""
-        return SegmentState(self.base_offset, self.size, self.end_offset, self.first_time, self.last_time)
+        return SegmentState(
+            self.base_offset, self.size, self.end_offset, self.first_time, self.last_time, self.head
+        )
 
-    def grown(self, size: int, end_offset: int, first_time: int, last_time: int) -> Segment:
-        """The segment after ``size`` bytes were appended; ``first_time`` counts if they are the first."""
+    def grown(self, size: int, end_offset: int, first_time: int, last_time: int, head: int = 0) -> Segment:
+        """The segment after ``size`` bytes were appended; ``first_time`` and ``head`` count if they are the first."""
         return Segment(
             self.number,
             self.directory,
@@ -75,6 +82,7 @@ class Segment(msgspec.Struct, frozen=True):
             end_offset,
             self.first_time if self.size else first_time,
             last_time,
+            self.head if self.size else head,
         )
 
     def corrupt(self, what: str, position: int, first_offset: int, last_offset: int) -> CorruptSegment:
@@ -142,6 +150,22 @@ def is_frame_of(read: Read, segment: Segment, offset: int, position: int) -> boo
         return False
     length, _, found, _, count, _, _ = _unpack_header(data)
     return _continues(segment, position, offset, length, found, count)
+
+
+def checksum_of(frame: bytes | memoryview) -> int:
+    """The checksum that a frame carries."""
+    return int(_unpack_header(frame)[1])
+
+
+def is_of_another(read: Read, segment: Segment) -> bool:
+    """Whether the file begins with a sound frame that is not the segment's first. Damage alone does not make one."""
+    data = read(0, HEADER_BYTES)
+    if len(data) < HEADER_BYTES:
+        return False
+    length, crc, *_ = _unpack_header(data)
+    if crc == segment.head or not HEADER_BYTES <= length <= segment.size:
+        return False
+    return is_sound(memoryview(read(0, length)))
 
 
 def read_run(read: Read, segment: Segment, offset: int, position: int, max_bytes: int) -> tuple[bytes, int]:

@@ -9,7 +9,7 @@ from operator import attrgetter
 from journal.errors import CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
-from journal.segment import Segment, SegmentState
+from journal.segment import Segment, SegmentState, is_of_another
 
 _base_offset = attrgetter("base_offset")
 _end_offset = attrgetter("end_offset")
@@ -25,7 +25,7 @@ class SegmentList:
         self.number = number
         self.directory = directory
         self.segments = [
-            Segment(number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time)
+            Segment(number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time, s.head)
             for s in states
         ]
         self.total_bytes = sum(segment.size for segment in self.segments)
@@ -89,7 +89,7 @@ class SegmentList:
         The newest segment is truncated to the size it had then and files of later segments are unlinked:
         replay makes them again. Returns the files of earlier segments, which were dropped but not yet
         unlinked. Raises :class:`journal.errors.CorruptSegment`, before anything is changed, for a file that
-        is missing or shorter than it was: its bytes had been forced.
+        is missing, shorter than it was (its bytes had been forced) or another segment's.
         """
         try:
             names = filesystem.list_directory(self.directory)
@@ -123,12 +123,14 @@ def _checked_size(filesystem: IFilesystem, segment: Segment, names: set[str]) ->
         raise _refused(segment, "the file is missing", 0)
     file = filesystem.open(path, writable=False)
     try:
-        size = file.size()
+        size = int(file.size())
+        if size < segment.size:
+            raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
+        if segment.head and is_of_another(file.read, segment):
+            raise _refused(segment, "it begins with a message of another segment", 0)
     finally:
         file.close()
-    if size < segment.size:
-        raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
-    return int(size)
+    return size
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
