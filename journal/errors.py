@@ -134,6 +134,13 @@ class DirectoryLocked(StorageUnavailable):
 # -- corrupt ---------------------------------------------------------------------------------------
 
 
+NEXT_STEP = (
+    "Keep the directory as it is: 'txbroker verify DIR' says what else is damaged, 'txbroker repair DIR --dry-run' "
+    "what could be kept"
+)
+"""What a refused start advises beside restoring a copy: the end of its message."""
+
+
 class CorruptData(TxBrokerError):
     """Bytes on disk are not what was written there, and that cannot be the trace of a crash.
 

@@ -4,6 +4,7 @@
 
     lock                                            held while the directory is open
     ballast                                         space given up so that recovery can finish on a full disk
+    witness                                         how far the journal was forced, said outside of it
     journal/<first LSN>.journal
     journal/spare.next                              zero-filled and forced, ready to become a journal file
     journal/spare.filling                           a spare that is still being filled
@@ -29,6 +30,7 @@ from journal.errors import InvalidName
 
 LOCK = "lock"
 BALLAST = "ballast"
+WITNESS = "witness"
 JOURNAL_DIRECTORY = "journal"
 CHECKPOINT_DIRECTORY = "checkpoints"
 STAGED_DIRECTORY = "staged"

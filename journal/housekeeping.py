@@ -16,9 +16,20 @@ from journal import filenames
 from journal.checkpoint import CheckpointHeader
 from journal.engine import Engine
 from journal.force_policy import ForcePolicy
-from journal.jobs import CollectGarbage, FillBallast, FillSpare, FlushStore, Job, StageFrames, WriteCheckpoint
+from journal.jobs import (
+    CollectGarbage,
+    FillBallast,
+    FillSpare,
+    FlushStore,
+    Job,
+    StageFrames,
+    WriteCheckpoint,
+    WriteWitness,
+    ballast_bytes,
+)
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
+from journal.witness import NOTHING, WITNESS_INTERVAL, Witness
 
 NO_ROOM_PAUSE = 10_000_000
 """After a spare found no room on the disk it is tried again only after this long (µs)."""
@@ -58,6 +69,8 @@ class Housekeeping:
         self._filling = False
         self._ballast_tried = False
         self._collecting: CollectGarbage | None = None
+        self._witness = NOTHING
+        self._witnessed_at = 0
         self._gone: list[MessageStore] = []
         self._discarding: set[MessageStore] = set()
 
@@ -83,12 +96,14 @@ class Housekeeping:
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
+        if self._witness_due(now):
+            found.append(self.testify(self._engine.forced_lsn))
         if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():
             self._filling = True
             found.append(FillSpare(self._engine))
         if not self._ballast_tried and not self._engine.full:
             self._ballast_tried = True
-            if not self._engine.filesystem.exists(filenames.BALLAST):
+            if ballast_bytes(self._engine.filesystem) < self._settings.file_bytes:
                 found.append(FillBallast(self._engine, self._settings.file_bytes))
         return found
 
@@ -119,6 +134,17 @@ class Housekeeping:
     def want_flush(self) -> None:
         """Flush all that is published at the next call of :meth:`jobs`."""
         self._flush_wanted = True
+
+    def _witness_due(self, now: int) -> bool:
+        if self._witness.checkpoint != self.checkpoint_lsn:
+            return True
+        return self._witness.forced < self._engine.forced_lsn and now - self._witnessed_at >= WITNESS_INTERVAL
+
+    def testify(self, forced: int, durably: bool = False) -> Job:
+        """A job that says outside of the journal that it is forced up to that LSN."""
+        self._witness = Witness(self._engine.journal.newest_lsn, forced, self.checkpoint_lsn)
+        self._witnessed_at = self._engine.now()
+        return WriteWitness(self._engine.filesystem, self._witness, durably)
 
     def _flushes(self, now: int) -> list[Job]:
         found: list[Job] = []

@@ -19,6 +19,7 @@ from journal.interfaces import IFilesystem
 from journal.journal import RECYCLED_FILES
 from journal.message_store import MessageStore, StoreState
 from journal.staging import StagingPlan
+from journal.witness import Witness, write_witness
 
 
 class Job(ABC):
@@ -116,6 +117,34 @@ class FillSpare(Job):
                 raise
             self.no_room = True
             self._engine.journal.drop_unfilled()
+
+
+class WriteWitness(Job):
+    """What is known of the journal's end, outside of it."""
+
+    def __init__(self, filesystem: IFilesystem, witness: Witness, durably: bool) -> None:
+        self._filesystem = filesystem
+        self._witness = witness
+        self._durably = durably
+
+    def run(self) -> None:
+        """Write it. On a full disk the one before stays: no promise depends on it."""
+        try:
+            write_witness(self._filesystem, self._witness, self._durably)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+
+def ballast_bytes(filesystem: IFilesystem) -> int:
+    """How much ballast there is; less than there should be after a power cut amid its filling."""
+    if not filesystem.exists(filenames.BALLAST):
+        return 0
+    file = filesystem.open(filenames.BALLAST, writable=False)
+    try:
+        return int(file.size())
+    finally:
+        file.close()
 
 
 class FillBallast(Job):

@@ -100,12 +100,13 @@ class Journal:
         filesystem = self._filesystem
         self.force()
         previous_first = self._files[-1].header.first_lsn if self._files else 0
-        header = FileHeader(first_lsn, self.start, self.salt, previous_first, previous_end)
         path = filenames.journal_file(first_lsn)
         if self.spare_exists():
             # Out of the flusher's way, which may rename another spare to that name at any moment.
             filesystem.rename(filenames.SPARE_NEXT, filenames.SPARE_ROLLING)
         spare = filesystem.open(filenames.SPARE_ROLLING, create=True)
+        size = max(spare.size(), FIRST_GROUP)
+        header = FileHeader(first_lsn, self.start, self.salt, previous_first, previous_end, size)
         write_fully(spare, 0, [pack_file_header(header)])
         spare.force()
         filesystem.rename(filenames.SPARE_ROLLING, path)
@@ -209,6 +210,11 @@ class Journal:
         """Give back what a spare that could not be filled has taken of a full disk."""
         if self._filesystem.exists(filenames.SPARE_FILLING):
             self._filesystem.unlink(filenames.SPARE_FILLING)
+
+    @property
+    def newest_lsn(self) -> int:
+        """The first LSN of the newest file. Any thread."""
+        return self._files[-1].header.first_lsn
 
     def take_dead(self, below: int) -> list[str]:
         """Forget the files that hold only records below that LSN; return their paths. (Reactor.)"""

@@ -22,7 +22,7 @@ HEADER_COPIES = 2
 FIRST_GROUP = HEADER_COPIES * BLOCK
 """Where the first group of a file begins."""
 
-_FILE = Struct(">8sIQQIQQ")
+_FILE = Struct(">8sIQQIQQQ")
 _GROUP = Struct(">IIIIQQII")
 GROUP_HEADER_BYTES = _GROUP.size
 _GROUP_CRC_END = 8
@@ -35,6 +35,7 @@ class FileHeader(NamedTuple):
     """What a journal file says of itself. ``previous_end`` is the LSN after the last valid one before it.
 
     ``previous_first`` 0 marks the first file of all. ``salt`` seeds every checksum of the start that wrote it.
+    ``size`` is that of the file when its header was forced, in bytes; it is never shorter again.
     """
 
     first_lsn: int
@@ -42,6 +43,7 @@ class FileHeader(NamedTuple):
     salt: int
     previous_first: int
     previous_end: int
+    size: int = FIRST_GROUP
 
 
 class GroupHeader(NamedTuple):
@@ -56,12 +58,21 @@ class GroupHeader(NamedTuple):
 
 def pack_file_header(header: FileHeader) -> bytes:
     """Return the blocks at the start of a file: the header, twice."""
-    packed = _FILE.pack(
-        FILE_MAGIC, 0, header.first_lsn, header.start, header.salt, header.previous_first, header.previous_end
-    )
+    packed = _FILE.pack(FILE_MAGIC, 0, *header)
     crc = crc32c(packed[12:], crc32c(packed[:8]))
     packed = packed[:8] + _CRC.pack(crc) + packed[12:]
     return packed.ljust(BLOCK, b"\0") * HEADER_COPIES
+
+
+def header_copies(data: bytes) -> list[FileHeader | None]:
+    """The copies of the header at the start of a file's bytes; None for each that is damaged."""
+    copies: list[FileHeader | None] = []
+    for copy in range(HEADER_COPIES):
+        packed = bytes(data[copy * BLOCK : copy * BLOCK + _FILE.size])
+        fields = _FILE.unpack(packed) if len(packed) == _FILE.size else (b"", 0)
+        sound = fields[0] == FILE_MAGIC and fields[1] == crc32c(packed[12:], crc32c(packed[:8]))
+        copies.append(FileHeader(*fields[2:]) if sound else None)
+    return copies
 
 
 def unpack_file_header(data: bytes, path: str) -> FileHeader:
@@ -69,13 +80,9 @@ def unpack_file_header(data: bytes, path: str) -> FileHeader:
 
     Raises :class:`CorruptJournal` if neither is: a file gets its name only after its header has been forced.
     """
-    for copy in range(HEADER_COPIES):
-        packed = bytes(data[copy * BLOCK : copy * BLOCK + _FILE.size])
-        if len(packed) < _FILE.size or packed[:8] != FILE_MAGIC:
-            continue
-        _, crc, *fields = _FILE.unpack(packed)
-        if crc == crc32c(packed[12:], crc32c(packed[:8])):
-            return FileHeader(*fields)
+    for header in header_copies(data):
+        if header is not None:
+            return header
     raise CorruptJournal(
         f"{path}: both copies of its header are damaged, so its records cannot be checked. Nothing was changed. "
         "Restore the file from a copy if there is one",
@@ -140,7 +147,9 @@ class FileScan:
 
     ``next_lsn`` is the LSN after the last sound record, ``proven`` the highest LSN known to have been forced,
     ``stop`` the position at which the sound part ends. ``partial`` is the number of sound records at the start of
-    the group at ``stop`` if its header is sound but its body is not (their LSNs are below ``next_lsn``).
+    the group at ``stop`` if its header is sound but its body is not, which ``is_torn`` says (their LSNs are below
+    ``next_lsn``). ``header_is_damaged`` if a group began there whose header is not what was written: no crash leaves
+    such a one, for it lies in one sector.
     """
 
     def __init__(self, data: bytes, path: str, header: FileHeader, end_lsn: int | None = None) -> None:
@@ -151,6 +160,8 @@ class FileScan:
         self.proven = header.previous_end - 1
         self.partial = 0
         self.problem = ""
+        self.is_torn = False
+        self.header_is_damaged = False
         self.end_lsn = end_lsn
         self._torn: Group | None = None
         self._view = memoryview(data)
@@ -172,16 +183,29 @@ class FileScan:
             header = unpack_group_header(self._view, position, self.header.salt)
             if header is None or header.first_lsn != self.next_lsn:
                 self.problem = f"no sound group of LSN {self.next_lsn} at {position}"
+                self.header_is_damaged = header is None and self._resembles_group(position)
                 break
             group = Group(position, header)
             self.proven = max(self.proven, header.forced_lsn)
             if not self._is_sound(group):
+                self.is_torn = True
                 self._take_partial(group)
                 break
             self.groups.append(group)
             self.next_lsn = group.next_lsn
             position = group.end
         self.stop = position
+
+    def _resembles_group(self, position: int) -> bool:
+        """Whether two of the three fields that tell the next group from other bytes are its own.
+
+        Groups left by an earlier use of the file have only the magic: what they say was forced is below this file.
+        """
+        if len(self._view) - position < GROUP_HEADER_BYTES:
+            return False
+        magic, _, _, _, first_lsn, forced_lsn, _, _ = _GROUP.unpack_from(self._view, position)
+        in_file = self.header.previous_end - 1 <= forced_lsn < self.next_lsn
+        return bool(sum((magic == GROUP_MAGIC, first_lsn == self.next_lsn, in_file)) >= 2)
 
     def _is_sound(self, group: Group) -> bool:
         start = group.position + GROUP_HEADER_BYTES

@@ -9,22 +9,33 @@ from collections.abc import Callable
 
 from journal import filenames
 from journal.checkpoint import Checkpoint
-from journal.errors import CorruptJournal
+from journal.constants import BLOCK
+from journal.errors import NEXT_STEP, CorruptJournal
 from journal.interfaces import IFilesystem
 from journal.journal import Journal
-from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, unpack_file_header
+from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, header_copies, unpack_file_header
+from journal.witness import Witness
 
 Progress = Callable[[str], object]
 
 
 class JournalScan:
-    """Pass 1 of a start. ``journal`` is told which groups there are, ``notes`` get what people should know."""
+    """Pass 1 of a start. ``journal`` is told which groups there are, ``notes`` get what people should know.
+
+    ``witness`` is what was said outside of the journal about its end.
+    """
 
     def __init__(
-        self, filesystem: IFilesystem, journal: Journal, notes: list[str], progress: Progress
+        self,
+        filesystem: IFilesystem,
+        journal: Journal,
+        witness: Witness,
+        notes: list[str],
+        progress: Progress,
     ) -> None:
         self._filesystem = filesystem
         self._journal = journal
+        self._witness = witness
         self.notes = notes
         self._progress = progress
         self.dead: list[str] = []
@@ -37,6 +48,7 @@ class JournalScan:
         """
         names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
         lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+        self._check_newest(lsns)
         headers = self._needed_headers(lsns, checkpoint)
         scans: list[FileScan] = []
         for number, header in enumerate(headers):
@@ -48,11 +60,24 @@ class JournalScan:
             path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
             raise CorruptJournal(
                 f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
-                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Restore them from a copy",
+                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Restore them from a copy. "
+                f"{NEXT_STEP}",
                 path,
                 scans[-1].stop if scans else 0,
             )
         return scans
+
+    def _check_newest(self, lsns: list[int]) -> None:
+        """Nothing in the journal would tell that its newest file had ever been there."""
+        newest = self._witness.newest
+        if lsns and newest > lsns[-1]:
+            path = filenames.journal_file(newest)
+            raise CorruptJournal(
+                f"{path} is missing, though {filenames.WITNESS} says that it was there and that all up to LSN "
+                f"{self._witness.forced} had been forced: acknowledged messages and decisions from LSN {newest} on "
+                f"would be lost. Nothing was changed. Restore the file from a copy. {NEXT_STEP}",
+                path,
+            )
 
     def _read_header(self, lsn: int) -> FileHeader:
         path = filenames.journal_file(lsn)
@@ -64,10 +89,16 @@ class JournalScan:
         header = unpack_file_header(data, path)
         if header.first_lsn != lsn:
             raise CorruptJournal(
-                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name. Nothing "
-                "was changed",
+                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name, and the "
+                f"records from LSN {lsn} on are not in it. Nothing was changed. Give the files their names back, or "
+                f"restore them from a copy. {NEXT_STEP}",
                 path,
             )
+        for number, copy in enumerate(header_copies(data)):
+            if copy != header:
+                self.notes.append(
+                    f"{path}: copy {number} of its header, at {number * BLOCK}, is damaged; the other one is used"
+                )
         return header
 
     def _needed_headers(self, lsns: list[int], checkpoint: Checkpoint | None) -> list[FileHeader]:
@@ -76,11 +107,13 @@ class JournalScan:
         Files before them may be there or not, in any order: a power cut may have undone some of their removals.
         """
         if not lsns and (
-            checkpoint is not None or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY)
+            checkpoint is not None
+            or self._witness.newest
+            or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY)
         ):
             raise CorruptJournal(
-                f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are partitions or "
-                "checkpoints: the journal is missing. Nothing was changed. Restore its files from a copy",
+                f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are a witness, partitions or "
+                f"checkpoints: the journal is missing. Nothing was changed. Restore its files from a copy. {NEXT_STEP}",
                 filenames.JOURNAL_DIRECTORY,
             )
         needed = 1 if checkpoint is None else checkpoint.header.needed_from
@@ -95,7 +128,8 @@ class JournalScan:
             first = headers[0]
             raise CorruptJournal(
                 f"the journal begins at LSN {first.first_lsn}, the one before it (up to {first.previous_end}) is "
-                f"missing, and records from {needed} on are needed. Nothing was changed",
+                f"missing, and records from {needed} on are needed. Nothing was changed. Restore it from a copy. "
+                f"{NEXT_STEP}",
                 filenames.journal_file(first.first_lsn),
             )
         return []
@@ -105,31 +139,51 @@ class JournalScan:
         if following is not None and following.previous_first != header.first_lsn:
             raise CorruptJournal(
                 f"a journal file is missing between {path} and {filenames.journal_file(following.first_lsn)}, which "
-                f"follows the one of LSN {following.previous_first}. Nothing was changed",
+                f"follows the one of LSN {following.previous_first}: records from LSN {header.first_lsn} on are "
+                f"missing. Nothing was changed. Restore it from a copy. {NEXT_STEP}",
                 path,
             )
         end = None if following is None else following.previous_end
-        scan = FileScan(self.read(path), path, header, end)
+        data = self.read(path)
+        scan, size = FileScan(data, path, header, end), len(data)
         self._journal.adopt(
             header, path, [(group.header.first_lsn, group.position) for group in scan.located]
         )
-        proof = None
-        if end is not None and scan.next_lsn < end:
-            proof = f"the next file says that it goes on to LSN {end - 1}"
-        elif end is None and (position := scan.proof_beyond()) is not None:
-            proof = f"a later group at {position} proves that it had been forced"
+        proof = self._proof_of_damage(scan, size)
         if proof is not None:
             raise CorruptJournal(
                 f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
-                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Keep the "
-                "directory as it is; 'txbroker verify' on it says what else is damaged. Restore this file from a copy",
+                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Restore this "
+                f"file from a copy. {NEXT_STEP}",
                 path,
                 scan.stop,
             )
-        if end is None and scan.partial:
+        if scan.is_torn and end is None:
             self.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
+        elif size < header.size:
+            self.notes.append(
+                f"{path} has {size} bytes, {header.size} when it was begun; all its records are there"
+            )
         scan.forget_data()
         return scan
+
+    def _proof_of_damage(self, scan: FileScan, size: int) -> str | None:
+        """What shows that the scan has not ended where the file's records did; None if nothing does."""
+        if scan.end_lsn is not None:
+            return (
+                f"the next file says that it goes on to LSN {scan.end_lsn - 1}"
+                if scan.next_lsn < scan.end_lsn
+                else None
+            )
+        if (position := scan.proof_beyond()) is not None:
+            return f"a later group at {position} proves that it had been forced"
+        if scan.next_lsn <= self._witness.forced:
+            return f"{filenames.WITNESS} says that all up to LSN {self._witness.forced} had been forced"
+        if size < scan.header.size:
+            return f"the file has {size} bytes of the {scan.header.size} with which it was begun"
+        if scan.header_is_damaged:
+            return "no crash damages a group's header, which lies in one sector"
+        return None
 
     def read(self, path: str) -> bytes:
         """All bytes of a file."""

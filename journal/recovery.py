@@ -17,7 +17,7 @@ from journal.catalog import Catalog
 from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
 from journal.constants import START_STRIDE
 from journal.engine import Engine
-from journal.errors import CorruptJournal, InvalidSetting
+from journal.errors import NEXT_STEP, CorruptJournal, InvalidSetting
 from journal.filesystem import write_fully
 from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
@@ -32,6 +32,7 @@ from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.transaction import State
 from journal.transaction_store import JournalTransactionStore
+from journal.witness import NOTHING, WITNESS_LOST, read_witness
 
 
 @dataclass(slots=True)
@@ -103,7 +104,8 @@ class _Recovery:
         self._files = OpenFiles(filesystem, settings.open_files)
         self._allocator = BudgetAllocator(settings.pool_bytes)
         self._journal = Journal(filesystem, settings.file_bytes)
-        self._scan = JournalScan(filesystem, self._journal, self._report.notes, progress)
+        self._witness = read_witness(filesystem) or NOTHING
+        self._scan = JournalScan(filesystem, self._journal, self._witness, self._report.notes, progress)
         self._catalog = Catalog(self._make_store, self._restore_store)
         self._catalog.max_partitions = settings.max_partitions
         self._catalog.make_room = self._flush_everything
@@ -129,6 +131,8 @@ class _Recovery:
         scans = self._scan.scan(checkpoint)
         if scans:
             self._rewrite_unproven(scans[-1])
+            if self._witness is NOTHING and scans[-1].next_lsn > scans[0].header.first_lsn:
+                self._report.notes.append(f"{WITNESS_LOST}; it is written anew")
         engine = self._engine
         engine.housekeeping = housekeeping = Housekeeping(engine, self._settings, kept)
         at = self._pass_two(checkpoint, scans)
@@ -137,7 +141,7 @@ class _Recovery:
         )
         engine.set_time(at)
         housekeeping.begin()
-        self._begin(scans, checkpoint)
+        self._begin(scans, checkpoint, housekeeping)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
         engine.on_flush_wanted = _nothing
         self._catalog.make_room = _nothing
@@ -173,15 +177,22 @@ class _Recovery:
                 checkpoint = read_checkpoint(self._filesystem, lsn)
             except CorruptJournal as error:
                 damage = damage or str(error)
-                self._report.notes.append(f"{error}. The checkpoint before it is used")
+                used = f"the one at LSN {found.header.lsn}" if found else "the checkpoint before it"
+                self._report.notes.append(f"{error}; {used} is used")
                 continue
             found = found or checkpoint
             kept.insert(0, checkpoint.header)
             if len(kept) == 2:
                 break
+        if self._witness.checkpoint > max(lsns, default=0):
+            self._report.notes.append(
+                f"{filenames.checkpoint_file(self._witness.checkpoint)} is missing; what it held is taken from "
+                "the checkpoint before it and the journal"
+            )
         if lsns and found is None:
             raise CorruptJournal(
-                f"none of the {len(lsns)} checkpoints can be read: {damage}. Restore one of them from a copy",
+                f"none of the {len(lsns)} checkpoints can be read: {damage}. The journal alone may not hold all that "
+                f"there was, so the start is refused. Restore one of them from a copy. {NEXT_STEP}",
                 filenames.checkpoint_file(lsns[-1]),
             )
         return found, kept
@@ -264,7 +275,9 @@ class _Recovery:
 
     # -- the new start -----------------------------------------------------------------------------
 
-    def _begin(self, scans: list[FileScan], checkpoint: Checkpoint | None) -> None:
+    def _begin(
+        self, scans: list[FileScan], checkpoint: Checkpoint | None, housekeeping: Housekeeping
+    ) -> None:
         """A new file above everything there ever was; then the record that rolls active transactions back."""
         end = scans[-1].next_lsn if scans else 1
         highest = scans[-1].header.first_lsn if scans else 0
@@ -273,6 +286,7 @@ class _Recovery:
         if not self._journal.spare_exists():
             self._journal.fill_spare()
         self._journal.open_first(started + 1, secrets.randbits(32), first_lsn, end)
+        housekeeping.testify(first_lsn - 1, durably=True).run()
         self._engine.started(started + 1, first_lsn)
         self._engine.sync()
 

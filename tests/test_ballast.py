@@ -45,3 +45,13 @@ def test_a_disk_that_fills_up_meanwhile_costs_only_the_ballast() -> None:
     engine.housekeeping.run_inline()
     assert not filesystem.exists(filenames.BALLAST)
     assert not engine.failed
+
+
+def test_ballast_that_a_power_cut_or_a_person_left_short_is_filled_up_at_the_next_start() -> None:
+    filesystem = MemoryFilesystem()
+    recover(filesystem, ManualClock(), SETTINGS).housekeeping.run_inline()
+    for size in (0, 100, SETTINGS.file_bytes - 1):
+        short = filesystem.kill_clone()
+        short.open(filenames.BALLAST).truncate(size)
+        recover(short, ManualClock(), SETTINGS).housekeeping.run_inline()
+        assert short.open(filenames.BALLAST).size() == SETTINGS.file_bytes

@@ -30,7 +30,7 @@ def worked_bytes() -> dict[str, bytes]:
     frame.stamp(memoryview(stamped), 7)
     packed = record.pack(Messages(1, 7, 1, 1000, 3, 0, 7), bytes(stamped), record.seed(SALT, LSN))
     whole = packed + bytes(stamped)
-    header = journal_file.pack_file_header(journal_file.FileHeader(1 << 36, 1, SALT, 0, 1))
+    header = journal_file.pack_file_header(journal_file.FileHeader(1 << 36, 1, SALT, 0, 1, 64 << 20))
     body_crc = journal_file.body_checksum([whole])
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
@@ -40,7 +40,7 @@ def worked_bytes() -> dict[str, bytes]:
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
         "record": whole,
-        "file-header": header[:48],
+        "file-header": header[:56],
         "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
         "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),
         "welcome": codec.encode(welcome),

@@ -10,7 +10,14 @@ import pytest
 from journal import record
 from journal.constants import BLOCK, KIB, START_STRIDE
 from journal.errors import CorruptJournal, CorruptSegment, DirectoryLocked, OutcomeForgotten
-from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, body_checksum, pack_group_header
+from journal.journal_file import (
+    FIRST_GROUP,
+    GROUP_HEADER_BYTES,
+    FileHeader,
+    FileScan,
+    body_checksum,
+    pack_group_header,
+)
 from journal.record import Mark, TopicDeleted, TransactionsForgotten
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.transaction import State, TransactionNumber
@@ -87,6 +94,7 @@ class TestProof:
         damage(inner, journal_path(room.journals()[0]), position_of_send(2) + 60)
         after = Room(inner)
         assert after.values() == [b"0", b"1"]
+        assert f"was torn at {position_of_send(2)}" in after.engine.report.notes[0]
         assert after.send(b"2 again") == 2
         assert after.crashed(1).values() == [b"0", b"1", b"2 again"]
 
@@ -121,6 +129,7 @@ class TestProof:
         room = one_file()
         room.checkpoint()
         inner = room.inner.crash_clone(0)
+        inner.unlink("witness")
         damage(inner, journal_path(room.journals()[0]), position_of_send(2) + 60)
         assert "checkpoint" in str(refusal(inner))
 
@@ -151,7 +160,7 @@ class TestProof:
         path = journal_path(one.journals()[0])
         inner = one.inner.crash_clone(0)
         damage(inner, path, position_of_send(2), other.inner.open(path).read(position_of_send(2), BLOCK))
-        assert Room(inner).values() == [b"0", b"1"]
+        assert "no crash damages a group's header" in str(refusal(inner))
 
     def test_a_record_left_at_the_right_place_by_an_older_group_is_not_taken_for_one_of_the_torn_group(self):
         salt, old, new = 5, 50, 100
@@ -180,11 +189,14 @@ class TestFiles:
         assert Room(inner).values() == room.values()
 
     @pytest.mark.parametrize("copy", [0, 1])
-    def test_one_copy_of_a_files_header_is_enough(self, copy):
+    def test_one_copy_of_a_files_header_is_enough_and_the_other_is_named(self, copy):
         room = one_file()
         inner = room.inner.crash_clone(0)
         damage(inner, journal_path(room.journals()[0]), copy * BLOCK + 20)
-        assert Room(inner).values() == [b"0", b"1", b"2"]
+        after = Room(inner)
+        assert after.values() == [b"0", b"1", b"2"]
+        [note] = after.engine.report.notes
+        assert f"copy {copy} of its header, at {copy * BLOCK}, is damaged" in note
 
     @pytest.mark.parametrize("size", [0, 100, FIRST_GROUP])
     def test_an_empty_or_zero_filled_journal_file_is_refused(self, size):
@@ -215,7 +227,52 @@ class TestFiles:
         room.checkpoint()
         inner = room.inner.crash_clone(0)
         inner.unlink(journal_path(room.journals()[-1]))
+        inner.unlink("witness")
         assert "records are missing" in str(refusal(inner))
+
+    @pytest.mark.parametrize("size", [FIRST_GROUP, FIRST_GROUP + 10, FIRST_GROUP + 3 * BLOCK, 60 * KIB])
+    def test_a_newest_file_that_is_shorter_than_it_was_begun_is_refused(self, size):
+        room = one_file()
+        inner = room.inner.crash_clone(0)
+        path = journal_path(room.journals()[0])
+        inner.open(path).truncate(size)
+        error = refusal(inner)
+        assert error.path == path
+        assert f"the file has {size} bytes of the {64 * KIB} with which it was begun" in str(error)
+
+    def test_an_older_file_that_was_cut_behind_its_records_is_told(self):
+        room = one_file().stopped()
+        inner = room.inner.crash_clone(0)
+        inner.open(journal_path(room.journals()[0])).truncate(60 * KIB)
+        after = Room(inner)
+        assert after.values() == [b"0", b"1", b"2"]
+        assert "all its records are there" in after.engine.report.notes[0]
+
+    @pytest.mark.parametrize("bit", range(8 * GROUP_HEADER_BYTES))
+    def test_a_turned_bit_in_the_last_groups_header_is_not_taken_for_a_tear(self, bit):
+        room = one_file()
+        inner = room.inner.crash_clone(0)
+        path = journal_path(room.journals()[0])
+        position = position_of_send(2)
+        [old] = inner.open(path).read(position + bit // 8, 1)
+        damage(inner, path, position + bit // 8, bytes([old ^ 1 << bit % 8]))
+        error = refusal(inner)
+        assert (error.path, error.position) == (path, position)
+
+    def test_groups_that_an_earlier_use_of_the_file_left_are_not_taken_for_damaged_ones(self):
+        room = Room()
+        room.topic()
+        while not any("recycled" in name for name in room.inner.list_directory("journal")):
+            room.send(BIG)
+            room.send(b"small")
+            room.checkpoint()
+        for _ in range(8):
+            room.send(b"small")
+            after = room.killed()
+            assert after.values() == room.values()
+            assert after.engine.report.notes == []
+            room.send(BIG)
+            room.checkpoint()
 
     def test_swapped_journal_files_are_refused(self):
         room = rolled()
@@ -234,6 +291,23 @@ class TestFiles:
         assert inner.exists(dead), "one checkpoint alone removes nothing"
         inner.open(dead).truncate(0)
         assert Room(inner).values() == room.values()
+
+    def test_swapped_segments_are_refused_though_both_are_sound(self):
+        room = one_file()
+        room.send(b"0 of the other", number=2)
+        room.send(b"0", number=1)
+        room.checkpoint()
+        logs = [path for path in contents(room.inner) if path.endswith(".log")]
+        inner = room.inner.crash_clone(0)
+        sizes = {inner.open(path).size() for path in logs}
+        for path in logs:  # as long as each other, so that only what is in them can tell
+            inner.open(path).truncate(max(sizes))
+        inner.rename(logs[0], "x")
+        inner.rename(logs[1], logs[0])
+        inner.rename("x", logs[1])
+        error = refusal(inner, CorruptSegment)
+        assert (error.path, error.position, error.first_offset) == (logs[0], 0, 0)
+        assert "a message of another segment" in str(error)
 
     def test_a_segment_that_is_shorter_than_was_forced_is_refused(self):
         room = one_file()
@@ -309,6 +383,25 @@ class TestCheckpoints:
         decide(after, "q", commit=True)
         decide(after, "p", commit=False)
         assert after.values()[-1] == b"b"
+
+    def test_swapped_staged_files_stop_only_the_commits_of_their_transactions(self):
+        room = one_file()
+        room.begin((1, b"a"), (2, b"b")).prepare("p").sync()
+        room.begin((1, b"c"), (2, b"d")).prepare("q").sync()
+        for _ in range(3):
+            room.checkpoint()
+            room.send(BIG)
+        inner = room.inner.crash_clone(0)
+        one, other = [path for path in contents(inner) if path.startswith("staged/")]
+        inner.rename(one, "x")
+        inner.rename(other, one)
+        inner.rename("x", other)
+        after = Room(inner)
+        for name in ("p", "q"):
+            with pytest.raises(CorruptJournal, match="are not the 1 messages staged there"):
+                decide(after, name, commit=True)
+            decide(after, name, commit=False)
+        assert after.values(2) == []
 
 
 class TestWhatGoesOn:

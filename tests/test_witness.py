@@ -1,0 +1,179 @@
+"""What is said outside of the journal about its end: the end cannot vanish in silence, and no crash makes it a lie.
+
+Seen to fail: with the witness not asked, a removed newest file and an end of zeros pass for what never was; with it
+written before the force that it tells of, a power cut is refused; with its checksum not compared, a turned bit.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from journal import filenames
+from journal.errors import CorruptJournal
+from journal.journal_file import FIRST_GROUP
+from journal.testing import Fault, MemoryFilesystem, Operation
+from journal.witness import (
+    WITNESS_INTERVAL,
+    Witness,
+    pack_witness,
+    read_witness,
+    unpack_witness,
+    write_witness,
+)
+from tests.engine_room import Room, checkpoint_path, damage, journal_path
+
+NUMBERS = st.integers(0, (1 << 64) - 1)
+
+
+@given(st.builds(Witness, NUMBERS, NUMBERS, NUMBERS))
+def test_what_was_packed_is_unpacked(witness):
+    assert unpack_witness(pack_witness(witness)) == witness
+
+
+def test_no_turned_bit_and_no_missing_byte_passes():
+    packed = pack_witness(Witness(1 << 36, (1 << 36) + 5, 7))
+    for bit in range(8 * len(packed)):
+        turned = bytearray(packed)
+        turned[bit // 8] ^= 1 << bit % 8
+        assert unpack_witness(bytes(turned)) is None
+    for length in range(len(packed)):
+        assert unpack_witness(packed[:length]) is None
+    assert unpack_witness(bytes(len(packed))) is None
+
+
+def test_it_lies_in_one_sector_so_no_crash_leaves_a_mixture():
+    assert len(pack_witness(Witness(1, 1, 1))) < 512
+
+
+def test_it_is_durable_when_it_was_asked_to_be():
+    disk = MemoryFilesystem()
+    write_witness(disk, Witness(1, 2, 3), durably=True)
+    assert read_witness(disk.crash_clone(0, survive=0)) == Witness(1, 2, 3)
+
+
+# -- in an engine ---------------------------------------------------------------------------------------------------
+
+
+def worked():
+    """An engine that has had the time to say how far it is."""
+    room = Room()
+    room.topic()
+    room.send(b"0")
+    room.send(b"1")
+    passed(room)
+    return room
+
+
+def passed(room, microseconds=WITNESS_INTERVAL):
+    room.clock.advance(microseconds)
+    room.engine.housekeeping.run_inline()
+
+
+def refused(disk, text):
+    with pytest.raises(CorruptJournal, match=text) as caught:
+        Room(disk)
+    return caught.value
+
+
+def test_a_newest_file_that_somebody_removed_is_missed_though_nothing_in_the_journal_tells_of_it():
+    room = worked().stopped()
+    room.send(b"2")
+    disk = room.inner.crash_clone(0)
+    path = journal_path(room.journals()[-1])
+    disk.unlink(path)
+    error = refused(disk, "is missing, though witness says that it was there")
+    assert error.path == path
+
+
+def test_a_journal_that_somebody_removed_is_missed_though_nothing_else_is_there_yet():
+    room = worked()
+    disk = room.inner.crash_clone(0)
+    disk.unlink(journal_path(room.journals()[0]))
+    refused(disk, "there is no journal file")
+
+
+@pytest.mark.parametrize("kept", range(3))
+def test_an_end_of_zeros_is_not_taken_for_a_tear(kept):
+    room = worked()
+    disk = room.inner.crash_clone(0)
+    path = journal_path(room.journals()[0])
+    position = FIRST_GROUP + (1 + kept) * 4096
+    damage(disk, path, position, bytes(32 * 1024))
+    error = refused(disk, "witness says that all up to LSN")
+    assert (error.path, error.position) == (path, position)
+
+
+def test_a_checkpoint_that_somebody_removed_is_made_up_for_and_told():
+    room = worked()
+    room.checkpoint()
+    room.send(b"2")
+    room.checkpoint()
+    disk = room.inner.crash_clone(0)
+    lost = checkpoint_path(room.checkpoints()[-1])
+    disk.unlink(lost)
+    after = Room(disk)
+    assert after.values() == [b"0", b"1", b"2"]
+    assert any(f"{lost} is missing" in note for note in after.engine.report.notes)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "a bit turned"])
+def test_without_it_the_start_goes_on_and_tells(how):
+    disk = worked().inner.crash_clone(0)
+    if how == "missing":
+        disk.unlink(filenames.WITNESS)
+    elif how == "empty":
+        disk.open(filenames.WITNESS).truncate(0)
+    else:
+        damage(disk, filenames.WITNESS, 20)
+    after = Room(disk)
+    assert after.values() == [b"0", b"1"]
+    assert "witness is missing or damaged" in after.engine.report.notes[0]
+    assert Room(after.inner.crash_clone(0)).engine.report.notes == []
+
+
+def test_it_is_written_after_a_checkpoint_and_else_at_most_once_an_interval():
+    room = worked()
+    before = room.plan.counts[Operation.WRITE]
+    for _ in range(5):
+        room.accept(b"x")
+        room.engine.sync()
+        passed(room, WITNESS_INTERVAL // 10)
+    assert room.plan.counts[Operation.WRITE] == before + 5, "the groups alone"
+    assert read_witness(room.inner).forced < room.engine.forced_lsn
+    room.checkpoint()
+    assert read_witness(room.inner).checkpoint == room.checkpoints()[-1]
+    room.send(b"y")
+    passed(room)
+    assert read_witness(room.inner).forced == room.engine.forced_lsn
+    writes = room.plan.counts[Operation.WRITE]
+    passed(room)
+    assert room.plan.counts[Operation.WRITE] == writes, "nothing new, nothing to say"
+
+
+def test_it_never_says_more_than_is_on_the_disk():
+    room = worked()
+    for seed in range(30):
+        room.accept(b"x" * (100 * seed))
+        group = room.engine.take()
+        passed(room)
+        room.engine.journal.write(group)
+        passed(room)
+        after = room.crashed(seed, survive=[0.0, 0.5, 1.0][seed % 3])
+        assert len(after.values()) >= len(room.values())
+        room.engine.journal.force()
+        room.engine.publish(group)
+        passed(room)
+        assert room.crashed(seed).values() == room.values()
+
+
+def test_on_a_full_disk_there_is_none_and_that_is_no_failure():
+    room = worked()
+    room.plan.faults.append(Fault(Operation.WRITE, path=filenames.WITNESS, error=errno.ENOSPC, times=100))
+    room.send(b"x")
+    passed(room)
+    assert not room.engine.failed
+    room.send(b"goes on")
