@@ -12,6 +12,11 @@ Every message says what happened, to what, what state things are in now, and wha
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from journal.transaction import Xid
+
 
 class TxBrokerError(Exception):
     """The root: everything that this project raises on purpose."""
@@ -78,6 +83,37 @@ class TransactionRolledBack(RequestRefused):
 
 class TransactionCommitted(RequestRefused):
     """The transaction has been committed, so it cannot be rolled back or changed."""
+
+
+class HeuristicOutcome(RequestRefused):
+    """The prepared transaction was ended by a person or the orphan policy, without its coordinator.
+
+    ``by`` whom, ``why``, and when (``wall``: µs since 1970 UTC, 0 if it is not known).
+    """
+
+    by: str = ""
+    why: str = ""
+    wall: int = 0
+
+    def __init__(self, message: str, by: str = "", why: str = "", wall: int = 0) -> None:
+        super().__init__(message)
+        self.by = by
+        self.why = why
+        self.wall = wall
+
+
+class HeuristicallyRolledBack(HeuristicOutcome, TransactionRolledBack):
+    """A person or the orphan policy rolled the prepared transaction back, without its coordinator.
+
+    XA's ``XA_HEURRB``. A coordinator that decided to commit must make the other participants agree, by hand.
+    """
+
+
+class HeuristicallyCommitted(HeuristicOutcome, TransactionCommitted):
+    """A person or the orphan policy committed the prepared transaction, without its coordinator.
+
+    XA's ``XA_HEURCOM``. A coordinator that decided to roll back must make the other participants agree, by hand.
+    """
 
 
 class OutcomeForgotten(RequestRefused):
@@ -170,7 +206,14 @@ class CorruptSegment(CorruptData):
 
 
 class OutcomeUnknown(TxBrokerError):
-    """The change may or may not be durable. Recovery, or asking again, decides; never assume either."""
+    """The change may or may not be durable. Recovery, or asking again, decides; never assume either.
+
+    ``xid`` is that of the transaction, if it has one: ``wait_outcome(xid)`` tells how it ended.
+    """
+
+    def __init__(self, message: str = "", xid: Xid | None = None) -> None:
+        super().__init__(message)
+        self.xid = xid
 
 
 class JournalPoisoned(OutcomeUnknown):

@@ -7,6 +7,7 @@ Scale and Low Latency", 2015).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -19,8 +20,20 @@ PLACEMENTS_PER_OUTCOME = 8
 """How many placements count as one outcome. Measured: an outcome of 200 partitions takes 25 KB."""
 
 
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """What a coordinator decided after the outcome had been forced, when (wall clock), and from where."""
+
+    decided: State
+    wall: int
+    by: str
+
+
 class Outcome(msgspec.Struct, array_like=True, frozen=True):
-    """How a transaction ended. ``at`` is journal time; ``heuristic`` says that a person or policy forced it."""
+    """How a transaction ended. ``heuristic`` says that a person or policy forced it after it was prepared.
+
+    ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
+    clock, for people.
+    """
 
     number: TransactionNumber
     state: State
@@ -31,17 +44,39 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     why: str = ""
     placements: list[Placement] = []
     heuristic: bool = False
-    coordinator_told: bool = False
+    told: Told | None = None
     owner: str = ""
     messages: int = 0
     bytes: int = 0
+    wall: int = 0
+    began: int = 0
+    prepared: int = 0
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether its coordinator decided otherwise than was forced: damage, until somebody has seen to it."""
+        return self.told is not None and self.told.decided is not self.state
 
     def describe(self) -> str:
-        """One clause for error messages: what happened, by whom and why."""
-        verb = "committed" if self.state is State.COMMITTED else "rolled back"
+        """One clause for error messages: what happened, by whom, when and why."""
         by = f" by {self.by}" if self.by else ""
+        when = f" at {wall_text(self.wall)}" if self.wall else ""
         why = f": {self.why}" if self.why else ""
-        return f"{verb}{by} ({self.cause.name.lower().replace('_', ' ')}){why}"
+        return f"{verb(self.state)}{by}{when} ({self.cause.name.lower().replace('_', ' ')}){why}"
+
+
+def verb(state: State) -> str:
+    """What has been done to a decided transaction."""
+    return "committed" if state is State.COMMITTED else "rolled back"
+
+
+def wall_text(wall: int) -> str:
+    """µs since 1970 for people: UTC, to the second."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
+    except OverflowError:
+        return f"{wall} µs"
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class _Mark(msgspec.Struct, array_like=True, frozen=True):
@@ -64,6 +99,10 @@ class OutcomeTable:
         self.forgotten_through: dict[int, int] = {}
         self.session_mark = 0
         self.placements = 0
+        self.forced: dict[TransactionNumber, None] = {}
+        """Those that a person or policy forced, until they are forgotten."""
+        self.contradicted: set[TransactionNumber] = set()
+        """Those of them whose coordinators decided otherwise."""
         self._serials: dict[int, list[int]] = {}
 
     def remember(self, outcome: Outcome) -> None:
@@ -72,6 +111,10 @@ class OutcomeTable:
             self.placements += len(outcome.placements)
             self._serials.setdefault(outcome.number.session, []).append(outcome.number.serial)
         self.by_number[outcome.number] = outcome
+        if outcome.heuristic:
+            self.forced[outcome.number] = None
+            if outcome.contradicted:
+                self.contradicted.add(outcome.number)
         if outcome.xid is not None:
             self.by_xid[outcome.xid] = outcome.number
 
@@ -111,9 +154,18 @@ class OutcomeTable:
         else:
             del self._serials[session]
 
+    def tell(self, number: TransactionNumber, told: Told) -> None:
+        """Note what a coordinator decided about a forced outcome. That it contradicted is never taken back."""
+        outcome = self.by_number.get(number)
+        if outcome is not None and not outcome.contradicted:
+            self.remember(msgspec.structs.replace(outcome, told=told))
+
     def _drop(self, number: TransactionNumber) -> None:
         outcome = self.by_number.pop(number)
         self.placements -= len(outcome.placements)
+        if outcome.heuristic:
+            del self.forced[number]
+            self.contradicted.discard(number)
         if outcome.xid is not None and self.by_xid.get(outcome.xid) == number:
             del self.by_xid[outcome.xid]
 

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from journal.errors import CorruptJournal
 from journal.settings import TopicSettings
-from journal.transaction import Cause, Totals, Xid
+from journal.transaction import Cause, State, Totals, Xid
 
 HEADER = Struct(">III")
 HEADER_BYTES = HEADER.size
@@ -193,14 +193,20 @@ class TransactionsForgotten(Record, frozen=True, tag=14):
     session_mark: int
     at: int
     by: str = ""
+    why: str = ""
 
 
 class CoordinatorTold(Record, frozen=True, tag=15):
-    """The coordinator of a transaction with a forced (heuristic) outcome has been told of it."""
+    """The coordinator of a transaction with a forced (heuristic) outcome decided too, and is told with the answer.
+
+    ``decided`` is its decision: if it is not the outcome, what took part in the transaction disagrees for good.
+    """
 
     session: int
     serial: int
     at: int
+    decided: State
+    by: str
 
 
 class OffsetsCommitted(Record, frozen=True, tag=16):

@@ -28,6 +28,8 @@ class Transaction:
     staged: Staged = field(default_factory=Staged)
     offsets: list[tuple[str, PartitionOffset]] = field(default_factory=list)
     partitions: set[int] = field(default_factory=set)
+    wall_offset: int = 0
+    """What makes times of the wall clock of its journal times, for people."""
 
     @property
     def bytes(self) -> int:
@@ -70,6 +72,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     entries: list[Entry]
     file_entries: int
     offsets: list[tuple[str, PartitionOffset]]
+    wall_offset: int
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
@@ -85,6 +88,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             list(transaction.staged.entries),
             transaction.staged.file_entries,
             list(transaction.offsets),
+            transaction.wall_offset,
         )
 
     @classmethod
@@ -106,6 +110,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             staged,
             self.offsets,
             {entry.partition for entry in self.entries},
+            self.wall_offset,
         )
 
 

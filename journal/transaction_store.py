@@ -13,6 +13,8 @@ from zope.interface import implementer
 from journal.catalog import Catalog
 from journal.errors import (
     ContentMismatch,
+    HeuristicallyCommitted,
+    HeuristicallyRolledBack,
     LimitExceeded,
     OffsetPending,
     TransactionCommitted,
@@ -124,7 +126,8 @@ class JournalTransactionStore(TransactionTable):
                 return
             if len(self.live) >= self.limits.transactions:
                 return  # prepare and commit will see that not all has arrived
-            transaction = self._enlist(Transaction(number, self._engine.now()))
+            transaction = Transaction(number, self._engine.now(), wall_offset=self._catalog.wall_offset)
+            self._enlist(transaction)
         transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
 
     def _judge_begin(self, number: TransactionNumber, xid: Xid | None) -> None:
@@ -320,8 +323,19 @@ class JournalTransactionStore(TransactionTable):
         return action
 
     def _refuse_ended(self, outcome: Outcome) -> NoReturn:
-        error = TransactionCommitted if outcome.state is State.COMMITTED else TransactionRolledBack
-        raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
+        committed = outcome.state is State.COMMITTED
+        if not outcome.heuristic:
+            error = TransactionCommitted if committed else TransactionRolledBack
+            raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
+        forced = HeuristicallyCommitted if committed else HeuristicallyRolledBack
+        raise forced(
+            f"transaction {outcome.number} was {outcome.describe()}. That was decided here while it was in "
+            "doubt, not by its coordinator; nothing was changed. If the coordinator has decided otherwise, what else "
+            "took part disagrees with this broker and must be made to agree by hand",
+            outcome.by or "the orphan policy",
+            outcome.why,
+            outcome.wall,
+        )
 
     def disconnect(self, session: int) -> None:
         """The session is gone: what it had active is rolled back, what it had prepared stays."""
@@ -341,7 +355,7 @@ class JournalTransactionStore(TransactionTable):
         if record is not None:
             self._engine.accept(record)
 
-    def forget(self, number: TransactionNumber, by: str = "") -> None:
+    def forget(self, number: TransactionNumber, by: str = "", why: str = "") -> None:
         """Forget how a decided transaction ended, a forced outcome too."""
         if number in self.live:
             raise TransactionConflict(f"transaction {number} is undecided; commit or roll it back first")
@@ -349,11 +363,15 @@ class JournalTransactionStore(TransactionTable):
             raise UnknownTransaction(f"transaction {number} is not remembered; nothing was changed")
         self._engine.accept(
             TransactionsForgotten(
-                [(number.session, number.serial)], self.outcomes.session_mark, self._engine.now(), by
+                [(number.session, number.serial)], self.outcomes.session_mark, self._engine.now(), by, why
             )
         )
 
-    def tell(self, number: TransactionNumber) -> None:
-        """The coordinator has been told of a forced outcome."""
-        if not self.outcomes.by_number[number].coordinator_told:
-            self._engine.accept(CoordinatorTold(*number, self._engine.now()))
+    def tell(self, number: TransactionNumber, decided: State, by: str = "") -> bool:
+        """The coordinator of a forced outcome ``decided`` too, and will be told; return whether that is news."""
+        outcome = self.outcomes.by_number[number]
+        contradicts = decided is not outcome.state
+        if outcome.contradicted or (outcome.told is not None and not contradicts):
+            return False
+        self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
+        return True

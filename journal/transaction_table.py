@@ -5,11 +5,10 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, cast
 
-import msgspec
 from crc32c import crc32c
 from zope.interface import implementer
 
@@ -19,7 +18,7 @@ from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.interfaces import IFold
-from journal.outcomes import Outcome, OutcomeTable
+from journal.outcomes import Outcome, OutcomeTable, Told
 from journal.record import (
     AnyRecord,
     CoordinatorTold,
@@ -37,7 +36,6 @@ from journal.transaction import Cause, State, TransactionNumber, Xid
 from journal.transaction_state import Amounts, Transaction, TransactionRow, row_of
 
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
-_UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
 
 
 @implementer(IFold)
@@ -62,6 +60,8 @@ class TransactionTable:
         self.live: dict[TransactionNumber, Transaction] = {}
         self.active: dict[int, dict[TransactionNumber, Transaction]] = {}
         """The live ones that are not prepared, by session: what a disconnect, a time-out or a restart ends."""
+        self.prepared: dict[TransactionNumber, Transaction] = {}
+        """The live ones that are, oldest first."""
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.applying: SlicedApply | None = None
@@ -109,16 +109,6 @@ class TransactionTable:
             return None
         return next(number for number, t in self.live.items() if partition in t.partitions)
 
-    def listing(
-        self, states: Sequence[State], after: tuple[int, int], limit: int
-    ) -> tuple[list[Transaction | Outcome], bool]:
-        """Transactions in these states (none: the undecided ones) beyond ``after``, by number; and whether more are."""
-        wanted = states or _UNDECIDED
-        everything: list[Transaction | Outcome] = [*self.live.values(), *self.outcomes.by_number.values()]
-        found = [t for t in everything if t.state in wanted and t.number > after]
-        found.sort(key=lambda t: t.number)
-        return found[:limit], len(found) > limit
-
     def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
         """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached.
 
@@ -139,7 +129,7 @@ class TransactionTable:
     @property
     def in_doubt(self) -> int:
         """How many transactions are prepared."""
-        return len(self.live) - sum(map(len, self.active.values()))
+        return len(self.prepared)
 
     # -- the fold ----------------------------------------------------------------------------------
 
@@ -180,7 +170,7 @@ class TransactionTable:
         number = TransactionNumber(session, serial)
         transaction = self.live.get(number)
         if transaction is None:
-            transaction = self._enlist(Transaction(number, at, owner))
+            transaction = self._enlist(Transaction(number, at, owner, wall_offset=self._catalog.wall_offset))
             if xid is not None:
                 transaction.xid = xid
                 self.live_xids[xid] = number
@@ -219,6 +209,7 @@ class TransactionTable:
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
         self._deactivate(transaction.number)
+        self.prepared[transaction.number] = transaction
         if transaction.xid is None:
             transaction.xid = record.xid
             self.live_xids[record.xid] = transaction.number
@@ -303,6 +294,7 @@ class TransactionTable:
         transaction: Transaction,
         placements: list[Placement],
     ) -> None:
+        prepared = transaction.state is State.PREPARED
         self.outcomes.remember(
             Outcome(
                 number=transaction.number,
@@ -313,10 +305,13 @@ class TransactionTable:
                 by=record.by,
                 why=record.why,
                 placements=placements,
-                heuristic=transaction.state is State.PREPARED and record.cause in _FORCED_BY_HAND,
+                heuristic=prepared and record.cause in _FORCED_BY_HAND,
                 owner=transaction.owner,
                 messages=transaction.messages,
                 bytes=transaction.bytes,
+                wall=record.at + self._catalog.wall_offset,
+                began=transaction.began + transaction.wall_offset,
+                prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
             )
         )
 
@@ -326,6 +321,7 @@ class TransactionTable:
         if transaction is None:
             return None
         self._deactivate(number)
+        self.prepared.pop(number, None)
         if transaction.xid is not None:
             self.live_xids.pop(transaction.xid, None)
         for group, offset in transaction.offsets:
@@ -343,9 +339,8 @@ class TransactionTable:
         return transaction
 
     def _told(self, record: CoordinatorTold) -> None:
-        outcome = self.outcomes.by_number.get(TransactionNumber(record.session, record.serial))
-        if outcome is not None:
-            self.outcomes.remember(msgspec.structs.replace(outcome, coordinator_told=True))
+        told = Told(record.decided, record.at + self._catalog.wall_offset, record.by)
+        self.outcomes.tell(TransactionNumber(record.session, record.serial), told)
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -367,11 +362,13 @@ class TransactionTable:
                 self.live_xids[transaction.xid] = transaction.number
             if transaction.state is State.PREPARED:
                 self._deactivate(transaction.number)
+                self.prepared[transaction.number] = transaction
                 for group, offset in transaction.offsets:
                     self._pending_offsets[group, offset.partition] = transaction.number
             for partition in transaction.partitions:
                 self._partitions[partition] = self._partitions.get(partition, 0) + 1
             self._totals.count(transaction, 1)
+        self.prepared = dict(sorted(self.prepared.items(), key=lambda item: item[1].prepared_at))
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:

@@ -257,6 +257,12 @@ class TestTime:
             room.broker.expire_transactions(room.engine.now())
         [left] = room.engine.transactions.live.values()
         assert left.xid == Xid(1, b"damaged", b"")
+        [info] = room.peer().ask(commands.ListTransactions, [State.PREPARED]).transactions
+        assert (info.policy.action, info.policy.done) == ("commit", True)
+        assert path in info.policy.obstacle
+        shown = room.peer().ask(commands.ShowTransaction, xid=left.xid)
+        assert (shown.parts, shown.contents) == ([], [(partition, 1, len(frames(b"damaged")))])
+        assert path in shown.obstacle
 
     def test_idle_producers_are_forgotten_in_time(self):
         room = Room(producer_age=1_000_000)

@@ -143,7 +143,8 @@ class TestTransactions:
         room.clock.advance(5)
         [info] = room.peer().ask(commands.ListTransactions).transactions
         assert TransactionNumber(info.session, info.serial) == (peer.session.number, 1)
-        assert (info.state, info.owner, info.age) == (State.ACTIVE, "tester@10.0.0.1:5", 5)
+        assert (info.state, info.age) == (State.ACTIVE, 5)
+        assert (info.owner, info.address) == ("tester", "10.0.0.1:5")
         assert (info.messages, info.bytes) == (2, len(frames(b"a", b"b")))
         assert (info.topics, info.groups) == (["orders"], ["g"])
 

@@ -32,8 +32,10 @@ OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096)
 INFO = c.TransactionInfo(
-    SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True, True
-)
+    SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True,
+    c.CoordinatorWord(State.COMMITTED, TIME, "me@host:1"), "host:1", 4, TIME, TIME + 1, TIME + 2,
+    c.Policy("rollback", 1 << 33, True, "damaged"),
+)  # fmt: skip
 
 RECORDS = [
     r.Started(2, 1000, TIME),
@@ -49,8 +51,8 @@ RECORDS = [
     r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, "me"),
     r.TransactionCommitted(SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, "ann", "why", TOTALS),
     r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, "ann", "why"),
-    r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, "ann"),
-    r.CoordinatorTold(SESSION, 7, 1014),
+    r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, "ann", "why"),
+    r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, "me@host:1"),
     r.OffsetsCommitted("group", OFFSETS, 1015),
     r.PartitionsClaimed("group", "member", [(1, 2)], 1016),
     r.GroupDeleted("group", 1017),
@@ -72,9 +74,9 @@ REQUESTS = [
     c.Commit(13, SESSION, 7, XID, TOTALS, 6, True, "ann", "why"),
     c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
     c.AskOutcome(15, SESSION, 7, XID),
-    c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10),
+    c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True),
     c.ShowTransaction(17, SESSION, 7, XID, 1 << 16),
-    c.Forget(18, SESSION, 7, XID, "ann"),
+    c.Forget(18, SESSION, 7, XID, "ann", "why"),
     c.CommitOffsets(19, "group", OFFSETS),
     c.FetchOffsets(20, "group", [1, 2]),
     c.ClaimPartitions(21, "group", "member", [1, 2]),
@@ -85,16 +87,16 @@ REQUESTS = [
 ANSWERS = [
     c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2),
     c.Done(2),
-    c.Refused(3, "OffsetOutOfRange", "text", {"start": 3}),
+    c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
     c.Sent(4, 1 << 40),
     c.ProducerOpened(5, 3, 4, [(1, 5)]),
     c.Topics(6, [c.TopicInfo("orders", [c.PartitionInfo(0, 1, 2, 3, 4, 5)], SETTINGS)]),
     c.Fetched(7, [c.FetchedPartition(1, 0, 2, 3, "UnknownPartition", "text")]),
     c.Offsets(8, [(1, 1 << 40)]),
     c.Committed(9, PLACED, True),
-    c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True),
+    c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True, TIME),
     c.Transactions(11, [INFO], True),
-    c.TransactionShown(12, INFO, [(1, 57)], [("group", OFFSETS[0])]),
+    c.TransactionShown(12, INFO, [(1, 57)], [("group", OFFSETS[0])], [(1, 3, 300)], PLACED, "damaged"),
     c.GroupOffsets(13, [c.GroupOffset(1, None, 2, "note", "4294967297-7 1:x:y")]),
     c.Claimed(14, [(1, 2)]),
     c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)])]),

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from journal.errors import OutcomeForgotten
-from journal.outcomes import PLACEMENTS_PER_OUTCOME, Outcome, OutcomeTable
+from journal.outcomes import PLACEMENTS_PER_OUTCOME, Outcome, OutcomeTable, Told
 from journal.record import Placement, TransactionsForgotten
 from journal.transaction import Cause, State, TransactionNumber
 from tests.builders import xid
@@ -54,7 +54,7 @@ def test_what_is_remembered_is_found_by_number_and_xid():
 
 def test_a_later_word_on_the_same_transaction_replaces_the_first():
     table = filled(ended(1, 1))
-    told = msgspec.structs.replace(ended(1, 1), coordinator_told=True)
+    told = msgspec.structs.replace(ended(1, 1), told=Told(State.COMMITTED, 0, ""))
     table.remember(told)
     table.prune(1, 1)
     assert table.by_number == {}
@@ -252,5 +252,5 @@ def test_outcomes_of_many_partitions_are_evicted_earlier():
 
 def test_a_later_word_does_not_count_the_placements_again():
     placed = msgspec.structs.replace(ended(1, 1), placements=[Placement(1, 0, 1)])
-    table = filled(placed, msgspec.structs.replace(placed, coordinator_told=True))
+    table = filled(placed, msgspec.structs.replace(placed, told=Told(State.COMMITTED, 0, "")))
     assert table.placements == 1

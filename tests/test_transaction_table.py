@@ -110,9 +110,11 @@ def test_a_forced_outcome_survives_with_who_and_why_until_it_is_forgotten(place,
     store = place.transactions
     outcome = store.outcome(store.find(xid("x")))
     assert (outcome.state, outcome.by, outcome.why) == (State.ROLLED_BACK, "ann", "coordinator gone")
-    assert (outcome.heuristic, outcome.coordinator_told, outcome.owner) == (True, False, "me")
+    assert (outcome.heuristic, outcome.told, outcome.owner) == (True, None, "me")
     assert (outcome.messages, outcome.bytes) == (2, len(ONE))
-    with pytest.raises(TransactionRolledBack, match=r"rolled back by ann \(operator\): coordinator gone"):
+    with pytest.raises(
+        TransactionRolledBack, match=r"rolled back by ann at \S+Z \(operator\): coordinator gone"
+    ):
         store.commit(number(1), Cause.CLIENT)
 
 
@@ -122,18 +124,62 @@ def test_that_the_coordinator_was_told_is_journaled_once_and_remembered(place, c
     store = place.transactions
     store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
     place.journaled()
-    store.tell(number(1))
-    store.tell(number(1))
+    assert store.tell(number(1), State.COMMITTED, "me@host:1")
+    assert not store.tell(number(1), State.COMMITTED, "me@host:2")
     assert [type(each).__name__ for each in place.journaled()] == ["CoordinatorTold"]
     place.restart(checkpoint)
-    assert place.transactions.outcome(number(1)).coordinator_told
+    outcome = place.transactions.outcome(number(1))
+    assert (outcome.told.decided, outcome.told.by, outcome.contradicted) == (
+        State.COMMITTED,
+        "me@host:1",
+        False,
+    )
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_that_a_coordinator_contradicted_is_never_taken_back_by_what_it_says_before_or_after(
+    place, checkpoint
+):
+    prepare(place, number(1))
+    store = place.transactions
+    store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
+    said = [store.tell(number(1), state) for state in (State.COMMITTED, State.ROLLED_BACK, State.COMMITTED)]
+    assert said == [True, True, False]
+    assert store.outcomes.contradicted == {number(1)}
+    told = place.journaled()[-2]
+    place.engine.accept(told)  # as a later version might journal it
+    place.restart(checkpoint)
+    outcomes = place.transactions.outcomes
+    assert (outcomes.contradicted, list(outcomes.forced)) == ({number(1)}, [number(1)])
+    assert outcomes.by_number[number(1)].told.decided is State.ROLLED_BACK
+    place.transactions.forget(number(1), "ann", "mended")
+    assert (outcomes.contradicted, outcomes.forced) == (set(), {})
+    assert (place.journaled()[-1].by, place.journaled()) == ("ann", [])
+
+
+def test_people_are_told_the_times_of_the_wall_clock_of_the_start_in_which_it_happened(place):
+    place.clock.set_wall(1_000_000_000)
+    place.restart()
+    prepare(place, number(1))
+    began = place.engine.now() + place.engine.wall_offset
+    place.engine.sync()
+    place.clock.set_wall(9_000_000_000)
+    place.restart(checkpoint=True)
+    live = place.transactions.live[number(1)]
+    assert live.began + live.wall_offset == began
+    place.transactions.rollback(number(1), Cause.OPERATOR, "ann", "w")
+    place.transactions.tell(number(1), State.COMMITTED)
+    ended = place.engine.now() + place.engine.wall_offset
+    outcome = place.transactions.outcome(number(1))
+    assert (outcome.began, outcome.prepared, outcome.wall, outcome.told.wall) == (began, began, ended, ended)
+    assert ended - began > 7_000_000_000
 
 
 def test_being_told_of_a_forgotten_outcome_changes_nothing(place):
     prepare(place, number(1))
     store = place.transactions
     store.commit(number(1), Cause.OPERATOR, by="ann", why="w")
-    store.tell(number(1))
+    store.tell(number(1), State.COMMITTED)
     told = place.journaled()[-1]
     store.forget(number(1))
     place.engine.accept(told)
@@ -187,26 +233,7 @@ def test_the_age_of_what_is_prepared_does_not_grow_while_the_engine_is_stopped(p
     assert place.engine.now() == stopped
 
 
-# -- lists ------------------------------------------------------------------------------------------
-
-
-def test_a_list_goes_by_number_in_pages_and_by_state(place):
-    store = place.transactions
-    for serial in (3, 1):
-        prepare(place, number(serial), f"x{serial}")
-    store.add(number(2, OTHER_SESSION), 1, ONE, 2)
-    store.doom(number(2))
-    prepare(place, number(4), "x4")
-    store.commit(number(4), Cause.CLIENT)
-    everything, more = store.listing([], (0, 0), 10)
-    assert [t.number for t in everything] == [number(1), number(2), number(3), number(2, OTHER_SESSION)]
-    assert not more
-    page, more = store.listing([], (0, 0), 2)
-    assert ([t.number for t in page], more) == ([number(1), number(2)], True)
-    page, more = store.listing([], page[-1].number, 2)
-    assert ([t.number for t in page], more) == ([number(3), number(2, OTHER_SESSION)], False)
-    assert [t.number for t in store.listing([State.COMMITTED], (0, 0), 9)[0]] == [number(4)]
-    assert [t.number for t in store.listing([State.ROLLBACK_ONLY], (0, 0), 9)[0]] == [number(2)]
+# -- a look inside ----------------------------------------------------------------------------------
 
 
 def test_a_preview_gives_whole_adds_up_to_a_size_and_at_least_one(place):

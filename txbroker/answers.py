@@ -34,11 +34,12 @@ class Done(Answer, frozen=True, tag=65):
 
 
 class Refused(Answer, frozen=True, tag=66):
-    """It was not done. ``error`` is the name of a class in ``txbroker.errors``; ``numbers`` are its extras."""
+    """It was not done. ``error`` is the name of a class in ``txbroker.errors``; ``numbers``, ``texts``: its extras."""
 
     error: str
     message: str
     numbers: dict[str, int] = {}
+    texts: dict[str, str] = {}
 
 
 class Sent(Answer, frozen=True, tag=67):
@@ -114,7 +115,10 @@ class Committed(Answer, frozen=True, tag=72):
 
 
 class Outcome(Answer, frozen=True, tag=73):
-    """A transaction's state and, if it is decided, why. ``heuristic``: a person forced it."""
+    """A transaction's state and, if it is decided, why and when. ``heuristic``: a person or policy forced it.
+
+    ``wall`` is 0 if it is not known.
+    """
 
     session: int
     serial: int
@@ -124,10 +128,38 @@ class Outcome(Answer, frozen=True, tag=73):
     why: str = ""
     placements: list[Placement] = []
     heuristic: bool = False
+    wall: int = 0
+
+
+class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the coordinator decided of a transaction whose outcome had been forced, when, and from where."""
+
+    decided: State
+    wall: int
+    by: str
+
+
+class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the orphan policy does with a prepared transaction (``alert``, ``rollback``, ``commit``).
+
+    It does so ``due_in`` µs from now. ``done``: the alert has been given, or ``obstacle`` says why nothing else can be
+    done.
+    """
+
+    action: str
+    due_in: int
+    done: bool = False
+    obstacle: str = ""
 
 
 class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A transaction as operators see it. ``age`` is since it began, or ended if it has."""
+    """A transaction as operators see it. ``owner`` is the client's name, ``address`` where it connected from.
+
+    ``age`` is since it began, or ended if it has, ``prepared_age`` since it was prepared (None: it is not): both count
+    only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for what has not
+    happened. ``told`` is what its coordinator said to a forced outcome, ``policy`` (None: there is none) what happens
+    next by itself.
+    """
 
     session: int
     serial: int
@@ -143,7 +175,18 @@ class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     by: str = ""
     why: str = ""
     heuristic: bool = False
-    coordinator_told: bool = False
+    told: CoordinatorWord | None = None
+    address: str = ""
+    prepared_age: int | None = None
+    began: int = 0
+    prepared: int = 0
+    ended: int = 0
+    policy: Policy | None = None
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether it was forced one way and its coordinator decided the other: what took part in it disagrees."""
+        return self.told is not None and self.told.decided is not self.state
 
 
 class Transactions(Answer, frozen=True, tag=74):
@@ -154,11 +197,18 @@ class Transactions(Answer, frozen=True, tag=74):
 
 
 class TransactionShown(Answer, frozen=True, tag=75):
-    """Answers :class:`ShowTransaction`. ``parts`` are [(partition, bytes of the data)], in order of adding."""
+    """Answers :class:`ShowTransaction`. ``parts`` are [(partition, bytes of the data)], in order of adding.
+
+    ``contents`` are all that an undecided one has, [(partition, messages, bytes)], ``placements`` where those of a
+    committed one are. ``obstacle`` says why its messages cannot be read, "" if they can.
+    """
 
     transaction: TransactionInfo
     parts: list[tuple[int, int]]
     offsets: list[tuple[str, PartitionOffset]] = []
+    contents: list[tuple[int, int, int]] = []
+    placements: list[Placement] = []
+    obstacle: str = ""
 
 
 class GroupOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):

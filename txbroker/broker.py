@@ -21,7 +21,6 @@ from twisted.logger import Logger
 
 from journal.interfaces import IFold
 from journal.record import Identified
-from journal.transaction import Cause, State, TransactionNumber
 from txbroker.codec import encode
 from txbroker.commands import (
     MAX_ANSWER_HEAD,
@@ -58,31 +57,36 @@ from txbroker.commands import (
 from txbroker.consuming import Consuming
 from txbroker.describing import Describing
 from txbroker.errors import (
-    CorruptData,
     JournalPoisoned,
     LimitExceeded,
     MemoryExhausted,
     PeerViolation,
     TxBrokerError,
 )
-from txbroker.identity import IdentityFold
 from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
 from txbroker.groups import GroupsFold
+from txbroker.identity import IdentityFold
+from txbroker.orphans import Orphans
 from txbroker.parking import Parking
 from txbroker.producers import ProducersFold
 from txbroker.refusals import encode_bounded, refusal
 from txbroker.sending import Sending
-from txbroker.session import Session, SessionAction, SessionInput, SessionState, input_of, judge_hello
-from txbroker.settings import BrokerSettings, OrphanAction
+from txbroker.session import (
+    Session,
+    SessionAction,
+    SessionInput,
+    SessionState,
+    input_of,
+    judge_hello,
+    owner_text,
+)
+from txbroker.settings import BrokerSettings
 from txbroker.transacting import Transacting
 
 if TYPE_CHECKING:
     from journal.engine import Engine
 
 _NO_DATA: Final = memoryview(b"")
-ORPHANS_AT_ONCE: Final = 100
-"""Most prepared transactions that the orphan policy ends in one go."""
-
 Handler = Callable[[Session, Any, memoryview], Answer | None]
 
 
@@ -119,7 +123,6 @@ class Broker:
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
-        self._alerted: set[Any] = set()
         self._transactions = engine.transactions
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
@@ -134,7 +137,8 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later)
         self.consuming = Consuming(engine, settings, self.groups)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
-        self.describing = Describing(engine, settings, self.transacting.number_of)
+        self.orphans = Orphans(engine, settings)
+        self.describing = Describing(engine, settings, self.transacting.number_of, self.orphans.policy)
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
         self.transacting.next_session = (engine.start_number << 32) + 1
@@ -232,7 +236,7 @@ class Broker:
         if (before := self.sessions.get(command.after)) is not None and before is not session:
             self._supersede(before)
         session.client = command.client
-        session.owner = f"{command.client}@{session.peer}" if command.client else session.peer
+        session.owner = owner_text(command.client, session.peer)
         version = max(set(command.versions) & set(VERSIONS))
         settings = self.settings
         welcome = Welcome(
@@ -328,38 +332,8 @@ class Broker:
         if self.engine.busy:
             return
         self._transactions.expire(now, self.settings.transaction_timeout)
-        if self.settings.orphan_age is not None:
-            self._treat_orphans(now - self.settings.orphan_age)
-        self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
-
-    def _treat_orphans(self, before: int) -> None:
-        action, live = self.settings.orphan_action, self._transactions.live
-        self._alerted &= live.keys()
-        orphans = [n for n, t in live.items() if t.state is State.PREPARED and t.prepared_at < before]
-        for number in [n for n in orphans if n not in self._alerted][:ORPHANS_AT_ONCE]:
-            if self.engine.busy:
-                return
-            self.log.warn(
-                "transaction {number} (xid {xid}) of {owner} has been prepared for too long: {action}",
-                number=number, xid=live[number].xid, owner=live[number].owner, action=action.value,
-            )  # fmt: skip
-            why = f"prepared for more than {self.settings.orphan_age} µs (orphan_age)"
-            if action is OrphanAction.COMMIT:
-                self._commit_orphan(number, why)
-            elif action is OrphanAction.ROLL_BACK:
-                self._transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
-            else:
-                self._alerted.add(number)
-
-    def _commit_orphan(self, number: TransactionNumber, why: str) -> None:
-        """One whose frames are damaged is left to people, and holds nothing else up."""
-        try:
-            self._transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
-        except CorruptData as error:
-            if self.engine.failed:
-                raise
-            self._alerted.add(number)
-            self.log.error("transaction {number} cannot be committed: {error}", number=number, error=error)
+        if self.orphans.treat(now):
+            self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
 
     def expire_producers(self, now: int) -> None:
         """Forget producers that have long been silent."""
@@ -381,6 +355,7 @@ class Broker:
         sending, fetching = self.sending, self.fetching
         return {
             **self.describing.gauges(),
+            **self.orphans.gauges(self.engine.now()),
             "uptime": self.engine.now() - self._started_at,
             "sessions": len(self.sessions),
             "producers": len(self.producers.producers),

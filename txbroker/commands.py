@@ -5,8 +5,8 @@ default; their order and meaning never change. Requests may be pipelined without
 request's correlation number, and answers may come in another order than their requests. Frames travel in the
 data part, as they will lie on disk.
 
-Times are µs: ``at`` and ``age`` journal time, ``wall`` since 1970 UTC. Offsets ``end`` and ``high_watermark``
-are exclusive.
+Times are µs: ``at`` and ``age`` journal time, ``wall`` and what is said to be of the wall clock since
+1970 UTC. Offsets ``end`` and ``high_watermark`` are exclusive.
 """
 
 from __future__ import annotations

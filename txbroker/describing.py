@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from journal import transaction_listing
 from journal.catalog import Topic
 from journal.outcomes import Outcome
 from journal.record import TopicDeleted
 from journal.transaction import State, TransactionNumber
+from journal.transaction_listing import Wanted
 from journal.transaction_state import Transaction
 from txbroker.codec import encode
 from txbroker.commands import (
     MAX_HEAD,
     AskStatus,
+    CoordinatorWord,
     CreateTopic,
     DeleteTopic,
     DescribeTopics,
@@ -24,6 +27,7 @@ from txbroker.commands import (
     Offsets,
     OffsetsForTime,
     PartitionInfo,
+    Policy,
     ShowTransaction,
     Status,
     TopicInfo,
@@ -32,9 +36,15 @@ from txbroker.commands import (
     Transactions,
     TransactionShown,
 )
-from txbroker.errors import InvalidSetting, LimitExceeded, TransactionConflict, UnknownTransaction
+from txbroker.errors import (
+    CorruptData,
+    InvalidSetting,
+    LimitExceeded,
+    TransactionConflict,
+    UnknownTransaction,
+)
 from txbroker.sending import disk_full, unknown_partition
-from txbroker.session import Session
+from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
 
 if TYPE_CHECKING:
@@ -43,17 +53,21 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 1000
 NumberOf = Callable[[Session, ShowTransaction], TransactionNumber]
+PolicyOf = Callable[[Transaction, int], Policy | None]
 
 
 class Describing:
     """What these commands mean. ``on_deleted`` is told the partitions of a deleted topic."""
 
-    def __init__(self, engine: Engine, settings: BrokerSettings, number_of: NumberOf) -> None:
+    def __init__(
+        self, engine: Engine, settings: BrokerSettings, number_of: NumberOf, policy: PolicyOf
+    ) -> None:
         self._engine = engine
         self._settings = settings
         self._catalog = engine.catalog
         self._stores = engine.catalog.stores
         self._number_of = number_of
+        self._policy = policy
         self.on_deleted: Callable[[list[int]], object] = len
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
@@ -127,7 +141,8 @@ class Describing:
     ) -> Transactions:
         """A page of transactions; a shorter one if it would not fit into an answer."""
         limit = max(1, min(command.limit, MAX_LISTED))
-        found, more = self._engine.transactions.listing(command.states, command.after, limit)
+        wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced)
+        found, more = transaction_listing.page(self._engine.transactions, wanted, command.after, limit)
         infos = [self._info(each) for each in found]
         size = 0
         for place, info in enumerate(infos):
@@ -145,35 +160,54 @@ class Describing:
             ended = transactions.outcomes.find(number)
             if ended is None:
                 raise UnknownTransaction(f"transaction {number} is neither undecided nor remembered")
-            answer = TransactionShown(command.correlation, self._info(ended), [])
+            placements = ended.placements[:MAX_LISTED]
+            answer = TransactionShown(command.correlation, self._info(ended), [], placements=placements)
             self._engine.when_forced(session.deliver, encode(answer))
             return
-        limit = max(0, min(command.max_bytes, self._settings.max_preview))
-        parts, size = [], 0
-        for partition, frames in transactions.preview(number, limit):
-            size += len(frames)
-            if size > self._settings.max_request:
-                break
-            parts.append((partition, frames))
+        parts, obstacle = self._preview(number, command.max_bytes)
         shown = TransactionShown(
             command.correlation,
             self._info(known),
             [(partition, len(frames)) for partition, frames in parts],
             known.offsets[:MAX_LISTED],
+            _contents(known)[:MAX_LISTED],
+            obstacle=obstacle,
         )
         self._engine.when_forced(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
 
+    def _preview(self, number: TransactionNumber, max_bytes: int) -> tuple[list[tuple[int, bytes]], str]:
+        """The first frames, or why there are none to be had: damage must not keep people from seeing the rest."""
+        limit = max(0, min(max_bytes, self._settings.max_preview))
+        parts, size = [], 0
+        try:
+            for partition, frames in self._engine.transactions.preview(number, limit):
+                size += len(frames)
+                if size > self._settings.max_request:
+                    break
+                parts.append((partition, frames))
+        except CorruptData as error:
+            return [], str(error)
+        return parts, ""
+
     def _info(self, each: Transaction | Outcome) -> TransactionInfo:
         now = self._engine.now()
-        if isinstance(each, Transaction):
+        owner, address = owner_parts(each.owner)
+        if isinstance(each, Outcome):
+            told = None if each.told is None else CoordinatorWord(*msgspec.structs.astuple(each.told))
             return TransactionInfo(
-                *each.number, each.state, each.xid, each.owner, now - each.began, each.messages, each.bytes,
-                self._topics(each.partitions), sorted({group for group, _ in each.offsets})[:MAX_LISTED],
+                *each.number, each.state, each.xid, owner, now - each.at, each.messages, each.bytes,
+                self._topics({p.partition for p in each.placements}), [], each.cause, each.by, each.why,
+                each.heuristic, told, address, None, each.began, each.prepared, each.wall,
             )  # fmt: skip
+        prepared = each.state is State.PREPARED
         return TransactionInfo(
-            *each.number, each.state, each.xid, each.owner, now - each.at, each.messages, each.bytes,
-            self._topics({p.partition for p in each.placements}), [], each.cause, each.by, each.why,
-            each.heuristic, each.coordinator_told,
+            *each.number, each.state, each.xid, owner, now - each.began, each.messages, each.bytes,
+            self._topics(each.partitions), sorted({group for group, _ in each.offsets})[:MAX_LISTED],
+            address=address,
+            prepared_age=now - each.prepared_at if prepared else None,
+            began=each.began + each.wall_offset,
+            prepared=each.prepared_at + each.wall_offset if prepared else 0,
+            policy=self._policy(each, now),
         )  # fmt: skip
 
     def _topics(self, partitions: set[int]) -> list[str]:
@@ -202,11 +236,22 @@ class Describing:
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
             "transactions_active": sum(each.state is not State.PREPARED for each in live),
             "transactions_in_doubt": engine.transactions.in_doubt,
+            "outcomes_forced": len(engine.transactions.outcomes.forced),
+            "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),
         }
 
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def _contents(transaction: Transaction) -> list[tuple[int, int, int]]:
+    """Messages and bytes for each partition, in the order in which these were first added to."""
+    held: dict[int, tuple[int, int]] = {}
+    for entry in transaction.staged.entries:
+        messages, size = held.get(entry.partition, (0, 0))
+        held[entry.partition] = (messages + entry.count, size + entry.size)
+    return [(partition, *amounts) for partition, amounts in held.items()]
 
 
 def _topic_info(topic: Topic) -> TopicInfo:

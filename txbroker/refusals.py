@@ -5,7 +5,14 @@ from __future__ import annotations
 from txbroker import errors
 from txbroker.codec import encode
 from txbroker.commands import MAX_ANSWER_HEAD, Answer, Refused
-from txbroker.errors import InvalidName, LimitExceeded, OffsetOutOfRange, TxBrokerError
+from txbroker.errors import (
+    CorruptData,
+    HeuristicOutcome,
+    InvalidName,
+    LimitExceeded,
+    OffsetOutOfRange,
+    TxBrokerError,
+)
 
 MAX_NAME = 255
 MAX_TEXT = 4096
@@ -23,9 +30,14 @@ def error_name(error: TxBrokerError) -> str:
 def refusal(correlation: int, error: TxBrokerError) -> Refused:
     """The answer that tells a client of an error."""
     numbers: dict[str, int] = getattr(error, "numbers", {})
+    texts: dict[str, str] = {}
     if isinstance(error, OffsetOutOfRange):
         numbers = {"start": error.start, "end": error.end}
-    return Refused(correlation, error_name(error), str(error), numbers)
+    elif isinstance(error, HeuristicOutcome):
+        numbers, texts = {"wall": error.wall}, {"by": error.by, "why": error.why}
+    elif isinstance(error, CorruptData):
+        numbers, texts = {"position": error.position}, {"path": error.path}
+    return Refused(correlation, error_name(error), str(error), numbers, texts)
 
 
 def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:

@@ -165,12 +165,17 @@ class AskOutcome(Request, frozen=True, tag=15):
 class ListTransactions(Request, frozen=True, tag=16):
     """Answered by :class:`Transactions`. ``states`` empty means the undecided ones (active and prepared).
 
-    ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000.
+    ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000. ``format_id`` (None: any) and
+    ``global_prefix`` choose by xid: its format, and how its global id begins; whoever has no xid then is left out.
+    ``forced`` leaves only outcomes that a person or policy forced.
     """
 
     states: list[State] = []
     after: tuple[int, int] = (0, 0)
     limit: int = 1000
+    format_id: int | None = None
+    global_prefix: bytes = b""
+    forced: bool = False
 
 
 class ShowTransaction(Request, frozen=True, tag=17):
@@ -183,12 +188,13 @@ class ShowTransaction(Request, frozen=True, tag=17):
 
 
 class Forget(Request, frozen=True, tag=18):
-    """Forget a decided transaction's outcome (of a forced one: after telling). Answered by :class:`Done`."""
+    """Forget a decided transaction's outcome. Answered by :class:`Done`. A forced one needs ``by`` and ``why``."""
 
     session: int = 0
     serial: int = 0
     xid: Xid | None = None
     by: str = ""
+    why: str = ""
 
 
 class CommitOffsets(Request, frozen=True, tag=19):

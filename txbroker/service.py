@@ -157,6 +157,8 @@ class TxBrokerService(Service):
     def _say_ready(self, engine: Engine) -> None:
         for note in getattr(engine.report, "notes", ()):
             self.log.warn("recovery: {note}", note=note)
+        if self.serving is not None:
+            self.serving.broker.transacting.say_contradicted()
         kinds = [description.partition(":")[0] for description in self.config.service.listen]
         listening = ",".join(map(address, kinds, self.ports))
         self.log.info(

@@ -114,6 +114,17 @@ class Session:
         return action
 
 
+def owner_text(client: str, peer: str) -> str:
+    """Whose a session's transactions are, as records have it: the client's name, if it gave one, and its address."""
+    return f"{client}@{peer}" if client else peer
+
+
+def owner_parts(owner: str) -> tuple[str, str]:
+    """Name and address out of :func:`owner_text`. An address never has an ``@``, a name may."""
+    client, _, peer = owner.rpartition("@")
+    return client, peer
+
+
 def input_of(command: object) -> SessionInput:
     """Which input a command is, before it has been looked at closely."""
     return SessionInput.HELLO if type(command) is Hello else SessionInput.REQUEST

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from twisted.logger import Logger
+
 from journal.frame import check_run
+from journal.outcomes import verb
 from journal.transaction import Cause, State, TransactionNumber
 from txbroker import commands
 from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Committed, Done, Forget, Prepare, Rollback
@@ -36,11 +39,17 @@ if TYPE_CHECKING:
     from journal.engine import Engine
 
 MAX_SERIAL = (1 << 63) - 1
+MAX_SAID = 20
+"""Most transactions that a start names one by one in the log."""
+
+TO_MEND = "make what else took part agree by hand, then 'txbroker transactions forget {number} --why ...'"
 _UNDECIDED_OWNED = (State.ACTIVE, State.ROLLBACK_ONLY)
 
 
 class Transacting:
     """What the commands of transactions mean. ``sessions`` are those that may still begin one, by number."""
+
+    log = Logger()
 
     def __init__(
         self, engine: Engine, settings: BrokerSettings, consuming: Consuming, sessions: dict[int, Session]
@@ -142,25 +151,29 @@ class Transacting:
             seen = command.seen if number.session == session.number else 0
             outcome = self._transactions.commit(number, cause, command.totals, seen, by, why)
         except TransactionRolledBack:
-            self._tell(command, number)
+            self._tell(session, command, number)
             raise
         heuristic = outcome.heuristic and not command.operator
         if heuristic:
-            self._tell(command, number)
+            self._tell(session, command, number)
+        elif outcome.heuristic and known is not None:
+            self._say_forced(number)
         return Committed(command.correlation, outcome.placements, heuristic)
 
     def rollback(self, session: Session, command: Rollback, data: memoryview) -> Done:  # noqa: ARG002
         """Roll back, with the same rights as :meth:`commit`."""
         number = self.number_of(session, command)
-        decided = number not in self._live
+        known = self._live.get(number)
         cause, by, why = self._authority(session, command, number)
         try:
             self._transactions.rollback(number, cause, by, why)
         except TransactionCommitted:
-            self._tell(command, number)
+            self._tell(session, command, number)
             raise
-        if decided:
-            self._tell(command, number)
+        if known is None:
+            self._tell(session, command, number)
+        elif command.operator:
+            self._say_forced(number)
         return Done(command.correlation)
 
     def _authority(
@@ -218,13 +231,41 @@ class Transacting:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
             raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
 
-    def _tell(self, command: Commit | Rollback, number: TransactionNumber) -> None:
-        """Note that the coordinator learns of a forced outcome with this answer."""
+    def _tell(self, session: Session, command: Commit | Rollback, number: TransactionNumber) -> None:
+        """Note what the coordinator decided about a forced outcome, of which it learns with this answer."""
         if command.operator or number in self._live:
             return
         outcome = self._transactions.outcome(number)
-        if outcome.heuristic and not outcome.coordinator_told:
-            self._transactions.tell(number)
+        if not outcome.heuristic:
+            return
+        decided = State.COMMITTED if isinstance(command, Commit) else State.ROLLED_BACK
+        if self._transactions.tell(number, decided, session.owner):
+            say = self.log.info if decided is outcome.state else self.log.warn
+            say(
+                "the coordinator of transaction {number} (xid {xid}), {owner}, has decided: {decided}. It had been "
+                "{forced}{damage}",
+                number=number, xid=outcome.xid, owner=session.owner, decided=verb(decided), forced=outcome.describe(),
+                damage="" if decided is outcome.state else f". DAMAGE: {TO_MEND.format(number=number)}",
+            )  # fmt: skip
+
+    def _say_forced(self, number: TransactionNumber) -> None:
+        outcome = self._transactions.outcome(number)
+        self.log.warn(
+            "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
+            number=number, xid=outcome.xid, owner=outcome.owner, forced=outcome.describe(),
+        )  # fmt: skip
+
+    def say_contradicted(self) -> None:
+        """At each start, for as long as somebody has not seen to it: which forced outcomes were contradicted."""
+        outcomes = self._transactions.outcomes
+        for number in sorted(outcomes.contradicted)[:MAX_SAID]:
+            outcome = outcomes.by_number[number]
+            self.log.warn(
+                "transaction {number} (xid {xid}) was {forced}, but its coordinator decided otherwise. DAMAGE: {mend}",
+                number=number, xid=outcome.xid, forced=outcome.describe(), mend=TO_MEND.format(number=number),
+            )  # fmt: skip
+        if (more := len(outcomes.contradicted) - MAX_SAID) > 0:
+            self.log.warn("DAMAGE: so it is with {more} more", more=more)
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -238,13 +279,29 @@ class Transacting:
         outcome = self._transactions.outcome(number)
         return commands.Outcome(
             command.correlation, number.session, number.serial, outcome.state, outcome.cause, outcome.by,
-            outcome.why, outcome.placements, outcome.heuristic,
+            outcome.why, outcome.placements, outcome.heuristic, outcome.wall,
         )  # fmt: skip
 
     def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
         """Forget an outcome."""
         check_text("by", command.by)
-        self._transactions.forget(self.number_of(session, command), command.by or session.owner)
+        check_text("why", command.why)
+        number = self.number_of(session, command)
+        outcome = self._transactions.outcomes.by_number.get(number)
+        forced = outcome is not None and outcome.heuristic
+        if forced and not (command.by.strip() and command.why.strip()):
+            raise InvalidSetting(
+                f"forgetting transaction {number}, whose outcome was forced, needs `by` and `why`: both are kept in "
+                "the journal and the log; nothing has changed"
+            )
+        by = command.by or session.owner
+        self._transactions.forget(number, by, command.why)
+        if outcome is not None and forced:
+            self.log.warn(
+                "transaction {number} (xid {xid}) was {forced}{damage}; forgotten by {by}: {why}",
+                number=number, xid=outcome.xid, forced=outcome.describe(), by=by, why=command.why,
+                damage=", and its coordinator had decided otherwise" if outcome.contradicted else "",
+            )  # fmt: skip
         return Done(command.correlation)
 
     def number_of(

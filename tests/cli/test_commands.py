@@ -202,11 +202,11 @@ def test_details_of_a_transaction_say_when_there_is_more_than_is_shown(capsys):
     from txbroker.cli.output import emit
 
     message = Message("orders", 0, 0, 0, None, b"v", {})
-    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message], [])))
+    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message], [], [], [])))
     assert "the first 1 of 2 messages" in capsys.readouterr().out
-    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message, message], [])))
+    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message, message], [], [], [])))
     assert "the first" not in capsys.readouterr().out
-    emit(False, {}, lambda: details(TransactionDetails(FORCED, [], [])))
+    emit(False, {}, lambda: details(TransactionDetails(FORCED, [], [], [], [])))
     assert "the first" not in capsys.readouterr().out, "they are in their topics, or nowhere"
 
 

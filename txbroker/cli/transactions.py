@@ -190,7 +190,7 @@ def details(shown: TransactionDetails) -> RenderableType:
     if info.cause is not None:
         known += [("cause", cause_text(info)), ("by", info.by or None), ("why", info.why or None)]
     if info.heuristic:
-        known.append(("coordinator told", info.coordinator_told))
+        known.append(("coordinator told", info.told is not None))
     parts: list[RenderableType] = [facts(known)]
     if shown.messages:
         rows = [(m.topic, m.partition, bytes_text(m.key), bytes_text(m.value)) for m in content(shown)]
@@ -200,8 +200,7 @@ def details(shown: TransactionDetails) -> RenderableType:
             f"These are the first {len(content(shown)):,} of {count_text(info.messages, 'message')}."
         )
     if shown.offsets:
-        moved = [(group, o.partition, o.offset) for group, o in shown.offsets]
-        parts += ["", table(("group", "partition number", "offset"), moved, "")]
+        parts += ["", table(("group", "topic", "partition", "offset"), shown.offsets, "")]
     return Stack(*parts)
 
 
@@ -251,7 +250,7 @@ def transaction_json(info: TransactionInfo) -> dict[str, object]:
         "by": info.by,
         "why": info.why,
         "forced": info.heuristic,
-        "coordinator_told": info.coordinator_told,
+        "coordinator_told": info.told is not None,
     }
 
 
@@ -268,7 +267,7 @@ def shown_json(shown: TransactionDetails) -> dict[str, object]:
             for m in content(shown)
         ],
         "offsets": [
-            {"group": group, "partition_number": o.partition, "offset": o.offset}
-            for group, o in shown.offsets
+            {"group": o.group, "topic": o.topic, "partition": o.partition, "offset": o.offset}
+            for o in shown.offsets
         ],
     }

@@ -69,9 +69,19 @@ class OperationCalls(ABC):
 
     # -- for operators -----------------------------------------------------------------------------
 
-    def transactions(self, states: Iterable[State] = ()) -> list[TransactionInfo]:
-        """All transactions in these states; none given: the undecided ones."""
-        return self.run(self._operations.transactions(states))
+    def transactions(
+        self,
+        states: Iterable[State] = (),
+        *,
+        format_id: int | None = None,
+        global_prefix: bytes = b"",
+        forced: bool = False,
+    ) -> list[TransactionInfo]:
+        """All transactions in these states (none given: the undecided ones), with xids of this format and prefix.
+
+        With ``forced`` only outcomes that a person or policy forced.
+        """
+        return self.run(self._operations.transactions(states, format_id, global_prefix, forced))
 
     def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> TransactionDetails:
         """A transaction, by number ("12-3") or xid, with its first messages."""
@@ -85,13 +95,21 @@ class OperationCalls(ABC):
         """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
         self.run(self._operations.rollback_transaction(which, by, why))
 
-    def forget_transaction(self, which: Which, by: str) -> None:
-        """Forget a decided transaction's outcome."""
-        self.run(self._operations.forget_transaction(which, by))
+    def forget_transaction(self, which: Which, by: str, why: str = "") -> None:
+        """Forget a decided transaction's outcome; a forced one needs a reason."""
+        self.run(self._operations.forget_transaction(which, by, why))
 
     def outcome(self, which: Which) -> Outcome:
         """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
         return self.run(self._operations.outcome(which))
+
+    def wait_outcome(self, which: Which, timeout: float = 30.0) -> State:
+        """How a transaction ended, once it has; raises OutcomeUnknown if it is undecided after so many seconds."""
+        return self.run(self._operations.wait_outcome(which, timeout))
+
+    def end_prepared(self, xid: Xid, commit: bool) -> None:
+        """Commit or roll back what another session has prepared, as its coordinator decided."""
+        self.run(self._operations.end_prepared(xid, commit))
 
     def status(self) -> dict[str, int | float | str]:
         """The broker's counters and gauges by name."""

@@ -405,8 +405,8 @@ def error_of(refusal: Refused) -> errors.TxBrokerError:
     kind = errors.by_name(refusal.error)
     error = kind.__new__(kind, refusal.message)
     Exception.__init__(error, refusal.message)
-    for name, number in refusal.numbers.items():
-        setattr(error, name, number)
+    for name, value in (refusal.numbers | refusal.texts).items():
+        setattr(error, name, value)
     return error
 
 

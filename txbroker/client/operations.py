@@ -12,7 +12,7 @@ from journal.settings import TopicSettings, check_setting
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.core import Call, Core
-from txbroker.client.results import GroupPosition, Message, TransactionDetails
+from txbroker.client.results import GroupMove, GroupPosition, Message, PartContent, Run, TransactionDetails
 from txbroker.commands import (
     Answer,
     Committed,
@@ -25,6 +25,9 @@ from txbroker.commands import (
     Topics,
     TransactionInfo,
 )
+
+MAX_LISTED = 1000
+"""How many transactions are asked for at a time."""
 
 Which = TransactionNumber | Xid | str
 """A transaction: its number (also as text, "12-3") or its xid."""
@@ -148,11 +151,15 @@ class Operations:
 
     # -- transactions, as operators see them -------------------------------------------------------
 
-    async def transactions(self, states: Iterable[State]) -> list[TransactionInfo]:
-        """All transactions in these states; none given: the undecided ones."""
-        core, found, after = self._core, list[TransactionInfo](), (0, 0)
+    async def transactions(
+        self, states: Iterable[State], format_id: int | None, global_prefix: bytes, forced: bool
+    ) -> list[TransactionInfo]:
+        """All transactions in these states, page by page; none given: the undecided ones."""
+        core, found, after, wanted = self._core, list[TransactionInfo](), (0, 0), list(states)
         while True:
-            request = commands.ListTransactions(core.correlation(), list(states), after)
+            request = commands.ListTransactions(
+                core.correlation(), wanted, after, MAX_LISTED, format_id, global_prefix, forced
+            )
             page = await core.request(request, commands.Transactions)
             found += page.transactions
             if not page.more or not page.transactions:
@@ -170,10 +177,21 @@ class Operations:
         shown = await call
         data, begin, messages = memoryview(call.data), 0, list[Message]()
         for number, length in shown.parts:
-            topic, index = places.get(number, (f"(partition {number})", 0))
+            topic, index = places.get(number, _gone(number))
             messages += _messages(topic, index, data[begin : begin + length], 0)
             begin += length
-        return TransactionDetails(shown.transaction, messages, shown.offsets)
+        contents = [PartContent(*places.get(n, _gone(n)), *held) for n, *held in shown.contents]
+        runs = [
+            Run(*places.get(at.partition, _gone(at.partition)), at.base_offset, at.count)
+            for at in shown.placements
+        ]
+        moved = [
+            GroupMove(group, *places.get(at.partition, _gone(at.partition)), at.offset)
+            for group, at in shown.offsets
+        ]
+        return TransactionDetails(
+            shown.transaction, messages, moved, sorted(contents), sorted(runs), shown.obstacle
+        )
 
     async def commit_transaction(self, which: Which, by: str, why: str) -> None:
         """Force a prepared transaction to commit; who and why are kept (a heuristic outcome)."""
@@ -188,10 +206,10 @@ class Operations:
         named = _named(which)
         await core.request(commands.Rollback(core.correlation(), *named, operator=True, by=by, why=why), Done)
 
-    async def forget_transaction(self, which: Which, by: str) -> None:
-        """Forget a decided transaction's outcome."""
+    async def forget_transaction(self, which: Which, by: str, why: str) -> None:
+        """Forget a decided transaction's outcome; who and why are journaled."""
         core = self._core
-        call = core.request(commands.Forget(core.correlation(), *_named(which), by=by), Done)
+        call = core.request(commands.Forget(core.correlation(), *_named(which), by=by, why=why), Done)
         try:
             await call
         except (errors.UnknownTransaction, errors.OutcomeForgotten):
@@ -202,6 +220,23 @@ class Operations:
         """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
         core = self._core
         return await core.request(commands.AskOutcome(core.correlation(), *_named(which)), Outcome)
+
+    async def wait_outcome(self, which: Which, timeout: float) -> State:
+        """COMMITTED or ROLLED_BACK, once it is decided; raises OutcomeUnknown after ``timeout`` seconds."""
+        core = self._core
+        deadline, pause = core.clock() + timeout, 0.01
+        while True:
+            state = (await self.outcome(which)).state
+            if state in (State.COMMITTED, State.ROLLED_BACK):
+                return state
+            if core.clock() + pause >= deadline:
+                raise errors.OutcomeUnknown(
+                    f"transaction {which} is still {state.name.lower().replace('_', ' ')} after {timeout:g} s: whoever "
+                    "decides it has not come by yet. It waits for that at the broker; ask again later",
+                    xid=which if isinstance(which, Xid) else None,
+                )
+            await core.sleep(pause)
+            pause = min(1.0, pause * 2)
 
     async def end_prepared(self, xid: Xid, commit: bool) -> None:
         """The second phase of a transaction prepared by another session, as its coordinator decides."""
@@ -238,6 +273,11 @@ def _named(which: Which) -> _Named:
         except ValueError:
             raise errors.Misuse(f"{which!r} is not a transaction's number, such as '12-3'") from None
     return _Named(*which)
+
+
+def _gone(number: int) -> tuple[str, int]:
+    """The place of a partition whose topic has been deleted."""
+    return f"(partition {number})", 0
 
 
 def _number(info: TopicInfo, index: int) -> int:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from journal.record import PartitionOffset
 from txbroker.commands import TransactionInfo
 
 
@@ -62,9 +61,43 @@ class GroupPosition(NamedTuple):
     pending_by: str
 
 
+class Run(NamedTuple):
+    """Where a committed transaction's messages of one partition are: the n-th sent is at base_offset + n."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    messages: int
+
+
+class PartContent(NamedTuple):
+    """How much an undecided transaction has for one partition."""
+
+    topic: str
+    partition: int
+    messages: int
+    bytes: int
+
+
+class GroupMove(NamedTuple):
+    """A group's position that a transaction moves when it commits: the next ``offset`` to read."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
 class TransactionDetails(NamedTuple):
-    """A transaction with the first of its messages (offsets count from 0 within each part)."""
+    """A transaction with the first of its messages (offsets count from 0 within each part).
+
+    ``contents`` are all that an undecided one has, ``runs`` where those of a committed one are. ``obstacle`` says why
+    its messages cannot be read, "" if they can.
+    """
 
     transaction: TransactionInfo
     messages: list[Message]
-    offsets: list[tuple[str, PartitionOffset]]
+    offsets: list[GroupMove]
+    contents: list[PartContent]
+    runs: list[Run]
+    obstacle: str = ""

@@ -6,7 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import cast
 
 from crc32c import crc32c
 
@@ -17,7 +17,7 @@ from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer
-from txbroker.client.results import Durability, Receipt
+from txbroker.client.results import Durability, Receipt, Run
 from txbroker.client.retry import Lost
 from txbroker.commands import Answer, Committed, Done, Outcome
 
@@ -30,15 +30,6 @@ class Stage(enum.Enum):
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     DECIDING = "ended, and how is not known yet"
-
-
-class Run(NamedTuple):
-    """Where a committed transaction's messages of one partition are: the n-th sent is at base_offset + n."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    messages: int
 
 
 class Serials:

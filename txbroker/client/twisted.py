@@ -195,9 +195,19 @@ class Connection(LoopConnection):
 
     # -- for operators -----------------------------------------------------------------------------
 
-    def transactions(self, states: Iterable[State] = ()) -> Deferred[list[TransactionInfo]]:
-        """All transactions in these states; none given: the undecided ones."""
-        return self._run(self._operations.transactions(states))
+    def transactions(
+        self,
+        states: Iterable[State] = (),
+        *,
+        format_id: int | None = None,
+        global_prefix: bytes = b"",
+        forced: bool = False,
+    ) -> Deferred[list[TransactionInfo]]:
+        """All transactions in these states (none given: the undecided ones), with xids of this format and prefix.
+
+        With ``forced`` only outcomes that a person or policy forced.
+        """
+        return self._run(self._operations.transactions(states, format_id, global_prefix, forced))
 
     def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> Deferred[TransactionDetails]:
         """A transaction, by number ("12-3") or xid, with its first messages."""
@@ -211,9 +221,9 @@ class Connection(LoopConnection):
         """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
         return self._run(self._operations.rollback_transaction(which, by, why))
 
-    def forget_transaction(self, which: Which, by: str) -> Deferred[None]:
-        """Forget a decided transaction's outcome."""
-        return self._run(self._operations.forget_transaction(which, by))
+    def forget_transaction(self, which: Which, by: str, why: str = "") -> Deferred[None]:
+        """Forget a decided transaction's outcome; a forced one needs a reason."""
+        return self._run(self._operations.forget_transaction(which, by, why))
 
     def outcome(self, which: Which) -> Deferred[Outcome]:
         """How a transaction ended, or its state."""

@@ -93,7 +93,7 @@ class TwoPhase:
 
     async def recover(self) -> list[Xid]:
         """The xids of all prepared transactions, of any session."""
-        found = await self._operations.transactions([State.PREPARED])
+        found = await self._operations.transactions([State.PREPARED], None, b"", False)
         return [info.xid for info in found if info.xid is not None]
 
     def _mine(self, xid: Xid | None, call: str) -> Transaction | None:
