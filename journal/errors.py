@@ -211,6 +211,8 @@ class OutcomeUnknown(TxBrokerError):
     ``xid`` is that of the transaction, if it has one: ``wait_outcome(xid)`` tells how it ended.
     """
 
+    xid: Xid | None = None
+
     def __init__(self, message: str = "", xid: Xid | None = None) -> None:
         super().__init__(message)
         self.xid = xid

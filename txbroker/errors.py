@@ -42,6 +42,25 @@ class Misuse(RequestRefused):
     """The client's methods were called in an order that makes no sense; nothing was sent."""
 
 
+class DeliveryPending(TxBrokerError):
+    """Row and messages are both committed; the broker could not be told in time and shows the messages later.
+
+    That happens by itself. Do not do the work again.
+    """
+
+
+class DecisionTableMissing(RequestRefused):
+    """The database has no table ``txbroker_decision``; ``txbroker.create_decision_table`` makes it."""
+
+
+class DecisionTableRefused(RequestRefused):
+    """The table ``txbroker_decision`` is of another layout, or of a copy of the database; nothing was decided."""
+
+
+class DecisionNotDurable(RequestRefused):
+    """The database is set so that it could lose a committed decision; the message says which setting."""
+
+
 class ProcessForked(Misuse):
     """A connection made before ``fork()`` is used in the child; open a new one there."""
 

@@ -27,6 +27,7 @@ from txbroker.client.fork import process_name
 from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
+from txbroker.client.receiving import Receivers
 from txbroker.client.results import Receipt
 from txbroker.client.retry import Options
 from txbroker.client.sending import SendFuture
@@ -85,6 +86,8 @@ class Connection(Exceptions, OperationCalls):
         self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
         self._two_phase_thread = 0
         self._consumers: list[Consumer] = []
+        self._receivers = Receivers(self.core)
+        self.address = address
 
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
         """Run one operation of the core and wait for its end."""
@@ -97,6 +100,17 @@ class Connection(Exceptions, OperationCalls):
             if not promise.done and driver.is_driven:
                 driver.kick()
         return driver.wait(promise, timeout)
+
+    def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+        """Begin an operation and have its requests sent; its answers are taken in when somebody next waits."""
+        driver = self._driver
+        if driver.is_forked:
+            operation.close()
+            driver.check_process()
+        with driver.lock:
+            promise = start(operation)
+            driver.push()
+        return promise
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -209,10 +223,14 @@ class Connection(Exceptions, OperationCalls):
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transaction(self) -> Transaction:
-        """A one-phase transaction as a context manager: commits at its end, rolls back on an exception."""
+    def transaction(self, xid: Xid | None = None) -> Transaction:
+        """A one-phase transaction as a context manager: commits at its end, rolls back on an exception.
+
+        With an ``xid`` it can be prepared.
+        """
         self._driver.look()  # what begins on a dead connection could only be rolled back
-        return Transaction(self.run, TransactionCore(self.core, self._producer, self._serials))
+        core = TransactionCore(self.core, self._producer, self._serials, xid)
+        return Transaction(self.run, core, self._receivers)
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
         """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
@@ -309,6 +327,9 @@ class Connection(Exceptions, OperationCalls):
         if self._driver.is_forked or self.core.fatal is not None:
             self._driver.close(self._closed())
             return
+        resolver, self.resolver = self.resolver, None
+        if resolver is not None:
+            resolver.stop(self.core.options.timeout if timeout is None else timeout)
         try:
             self.flush(self.core.options.timeout if timeout is None else timeout)
         except TimeoutError:
@@ -316,6 +337,8 @@ class Connection(Exceptions, OperationCalls):
         finally:
             for consumer in self._consumers:
                 consumer.close()
+            with self._driver.lock:
+                self._receivers.close()
             self._driver.close(self._closed())
 
     def _closed(self) -> errors.ConnectionClosed:

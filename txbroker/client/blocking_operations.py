@@ -7,7 +7,8 @@ from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from journal.transaction import State
+from journal.transaction import State, Xid
+from txbroker.client.companion import Companion
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
 from txbroker.client.promise import Promise
@@ -21,7 +22,14 @@ class OperationCalls(ABC):
     """A part of :class:`txbroker.client.blocking.Connection`."""
 
     core: Core
+    resolver: Companion | None = None
+    """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
     _operations: Operations
+
+    @property
+    def identity(self) -> str:
+        """The name of the broker's data: xids and numbers mean something only together with it."""
+        return self.core.identity
 
     @abstractmethod
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.promise import Promise
-from txbroker.client.results import Receipt
+from txbroker.client.receiving import Receivers
+from txbroker.client.results import Message, Receipt
 from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 
@@ -38,9 +39,15 @@ class Transaction(TransactionFacts):
     the commit was sent; the next call says so (:class:`TransactionRolledBack`).
     """
 
-    def __init__(self, run: Callable[[Coroutine[Promise[Any], None, T]], T], core: TransactionCore) -> None:
+    def __init__(
+        self,
+        run: Callable[[Coroutine[Promise[Any], None, T]], T],
+        core: TransactionCore,
+        receivers: Receivers,
+    ) -> None:
         self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = run
         self._core = core
+        self._receivers = receivers
 
     def send(
         self,
@@ -56,12 +63,28 @@ class Transaction(TransactionFacts):
         found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
         return found
 
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Message | None:
+        """Receive the group's next message; its position moves with this transaction, or not at all.
+
+        None if ``timeout`` seconds pass without one. Rolled back, the same message comes again. What is read ahead
+        stays with the connection; ``choices`` (fields of :class:`ConsumerOptions`) count at the first call.
+        """
+        receiver = self._receivers.of(self._core, topics, group, choices)
+        found: Message | None = self._run(self._core.receive(receiver, timeout))
+        return found
+
     def commit_offsets(self, consumer: Consumed) -> None:
         """Add the positions after what ``consumer`` has handed out so far."""
         self._run(self._core.add_offsets(consumer.group, consumer.offsets()))
 
+    def prepare(self) -> None:
+        """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
+        self._run(self._core.prepare())
+
     def commit(self) -> None:
-        """Commit in one phase; returns once forced and visible.
+        """Commit in one phase (or the second, after :meth:`prepare`); returns once forced and visible.
 
         Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
         that could not be found out: calling it again asks again.

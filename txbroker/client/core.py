@@ -14,18 +14,20 @@ import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar, cast
+from typing import cast
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
+from txbroker.client.call import AnswerLost as AnswerLost
+from txbroker.client.call import AnswerType, name_of
+from txbroker.client.call import Call as Call
+from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
-from txbroker.client.retry import RULES, Backoff, Lost, Options
+from txbroker.client.retry import Backoff, Lost, Options
 from txbroker.codec import Decoder, answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
-
-AnswerType = TypeVar("AnswerType", bound=Answer)
 
 
 class Phase(enum.Enum):
@@ -36,43 +38,6 @@ class Phase(enum.Enum):
     GREETING = "hello has been sent"
     OPEN = "there is a session"
     CLOSED = "for good"
-
-
-class AnswerLost(errors.OutcomeUnknown):
-    """The connection died before the answer came, and the request must not simply be sent again."""
-
-
-class Call(Promise[AnswerType], Generic[AnswerType]):
-    """A request and its answer to come. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
-
-    __slots__ = ("attempts", "data", "deadline", "expected", "request", "rule")
-
-    def __init__(self, request: Request, expected: type[AnswerType], data: bytes, deadline: float) -> None:
-        super().__init__()
-        self.request = request
-        self.expected = expected
-        self.data: bytes | memoryview = data
-        self.deadline = deadline
-        self.rule = RULES[type(request)]
-        self.attempts = 0
-
-    def answered(self, head: Answer, data: memoryview) -> None:
-        """Take the right kind of answer."""
-        self.data = data
-        self.resolve(cast(AnswerType, head))
-
-    def refused(self, error: errors.TxBrokerError) -> None:
-        """Take a refusal."""
-        self.fail(error)
-
-    def abandoned(self, error: errors.TxBrokerError) -> None:
-        """The client is closed before the answer came."""
-        self.fail(error)
-
-    def expired(self, error: errors.TxBrokerError) -> bool:
-        """Fail for lack of time; return whether the answer is not waited for any longer."""
-        self.fail(error)
-        return True
 
 
 class Core:
@@ -288,7 +253,9 @@ class Core:
         self._waiting = again | self._waiting
         for call in pending.values():
             if call.rule is Lost.ASK:
-                call.refused(AnswerLost(f"the connection died ({reason}) before {_name(call)} was answered"))
+                call.refused(
+                    AnswerLost(f"the connection died ({reason}) before {name_of(call)} was answered")
+                )
         for callback in self.on_lost:
             callback()
         if self.fatal is None and not self.options.reconnect:
@@ -349,10 +316,10 @@ class Core:
         calls = [*self._pending.values(), *self._waiting.values()]
         for call in [call for call in calls if call.deadline <= now]:
             error: errors.TxBrokerError = errors.ConnectionUnavailable(
-                f"no connection to the broker in time ({self.reason}); {_name(call)} was not sent"
+                f"no connection to the broker in time ({self.reason}); {name_of(call)} was not sent"
             )
             if call.attempts:
-                error = self._in_doubt(call, f"no answer to {_name(call)} in {self.options.timeout} s")
+                error = self._in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
                 if type(call) is _Greeting or now - self._heard >= self.options.timeout:
                     self.abort = f"the broker has not answered for {self.options.timeout} s"
             if call.expired(error):
@@ -370,7 +337,7 @@ class Core:
         if call.rule is Lost.READ:
             return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
         return errors.RequestTimedOut(
-            f"{reason}; {_name(call)} was sent and may or may not have happened: look before repeating it"
+            f"{reason}; {name_of(call)} was sent and may or may not have happened: look before repeating it"
         )
 
     async def ping(self) -> None:
@@ -398,17 +365,3 @@ class _Greeting(Call[Welcome]):
             self._core.abort = str(error)
         elif not isinstance(error, AnswerLost):
             self._core.abort = f"the broker refused the session: {error}"
-
-
-def error_of(refusal: Refused) -> errors.TxBrokerError:
-    """The error that a refusal names, with its extras as attributes."""
-    kind = errors.by_name(refusal.error)
-    error = kind.__new__(kind, refusal.message)
-    Exception.__init__(error, refusal.message)
-    for name, value in (refusal.numbers | refusal.texts).items():
-        setattr(error, name, value)
-    return error
-
-
-def _name(call: Call[Answer]) -> str:
-    return type(call.request).__name__

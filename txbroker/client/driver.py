@@ -139,6 +139,13 @@ class Driver:
         if not self._driving and self._unattended():
             self.attend()
 
+    def push(self) -> None:
+        """See to it that output gets out though nobody will wait for its answers. Call it under the lock."""
+        if self._driving:
+            self.wake()
+        else:
+            self._write()
+
     def wake(self) -> None:
         """Have the driver, if it sleeps, look again."""
         if self._asleep and self._wake >= 0:

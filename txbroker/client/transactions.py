@@ -17,9 +17,13 @@ from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer
-from txbroker.client.results import Durability, Receipt, Run
+from txbroker.client.receiving import Received, Receiver
+from txbroker.client.results import Durability, Message, Receipt, Run
 from txbroker.client.retry import Lost
 from txbroker.commands import Answer, Committed, Done, Outcome
+
+_FENCED = (errors.GenerationFenced, errors.OffsetPending)
+"""Somebody else reads on in these partitions, or holds them."""
 
 
 class Stage(enum.Enum):
@@ -76,6 +80,7 @@ class Transaction:
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
         self.heuristic = False
+        self.received = Received()
         self._core = core
         self._producer = producer
         self._serials = serials
@@ -166,10 +171,26 @@ class Transaction:
         request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
         self._core.post(request)
 
+    async def receive(self, receiver: Receiver, timeout: float | None) -> Message | None:
+        """The next message of a group, whose position moves with the transaction; None if there is none in time."""
+        self._check_stage()
+        return await self.received.take(receiver, timeout)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing: neither messages nor positions."""
+        return not (self._batches or self._requests or self.received.offsets())
+
     def flush_first(self) -> None:
         """Send what there is, if nothing has been sent yet."""
         if not self._requests:
             self._flush()
+
+    async def _flush_all(self) -> Totals:
+        self._check_stage()
+        for group, offsets in self.received.offsets():
+            await self.add_offsets(group, offsets)
+        return self._flush()
 
     def _flush(self) -> Totals:
         for lane, batch in list(self._batches.values()):
@@ -183,12 +204,11 @@ class Transaction:
         if self.stage is Stage.DECIDING:
             await self._find_out()
             return
-        self._check_stage()
+        totals = await self._flush_all()
         if self.number is None or self.xid is None:
             raise errors.Misuse(
                 "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
             )
-        totals = self._flush()
         core = self._core
         request = commands.Prepare(
             core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
@@ -207,11 +227,10 @@ class Transaction:
             return
         if self.stage is Stage.COMMITTED:
             return
-        self._check_stage()
+        totals = await self._flush_all()
         if self.number is None:
-            self.stage = Stage.COMMITTED
+            self._end(Stage.COMMITTED)
             return
-        totals = self._flush()
         session, serial = self.number
         request = commands.Commit(core.correlation(), session, serial, None, totals, self._serials.seen)
         await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
@@ -250,11 +269,13 @@ class Transaction:
             if self.stage is Stage.OPEN:
                 self.stage = Stage.DECIDING
             raise self._unknown(str(error)) from error
-        except (errors.TransactionRolledBack, errors.ContentMismatch) as error:
+        except (errors.TransactionRolledBack, errors.ContentMismatch, *_FENCED) as error:
+            if isinstance(error, _FENCED):
+                self.received.discard()
             self._end(Stage.ROLLED_BACK)
             if self._dead is not None and isinstance(error, errors.ContentMismatch):
                 raise self._dead from error  # why not all has arrived
-            raise
+            raise error from self._dead
         else:
             if isinstance(answer, Committed):
                 self._placed(answer.placements)
@@ -287,6 +308,7 @@ class Transaction:
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
 
     def _unknown(self, reason: str) -> errors.OutcomeUnknown:
+        self.received.discard()
         return errors.OutcomeUnknown(
             f"whether transaction {self.number} was decided is not known: {reason}; "
             f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing twice"
@@ -295,6 +317,8 @@ class Transaction:
     def _end(self, stage: Stage) -> None:
         self.stage = stage
         self._batches.clear()
+        if stage is not Stage.PREPARED:
+            self.received.settle(stage is Stage.COMMITTED)
         if self._correlation:
             self._core.unwatch(self._correlation)
         if self.number is not None and stage is not Stage.PREPARED:
@@ -324,6 +348,8 @@ class Transaction:
             )
         else:
             error.add_note(f"transaction {self.number} can only be rolled back now")
+            if isinstance(error, _FENCED):
+                self.received.discard()
         self._dead = error
 
 

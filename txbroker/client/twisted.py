@@ -24,7 +24,7 @@ from txbroker.client.results import GroupPosition, Message, Receipt, Transaction
 from txbroker.client.retry import Options
 from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.waking import LoopConnection, LoopConsumer
+from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -123,9 +123,9 @@ class Connection(LoopConnection):
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transaction(self) -> Transaction:
+    def transaction(self, xid: Xid | None = None) -> Transaction:
         """A one-phase transaction; ``async with`` commits at its end, rolls back on an exception."""
-        return Transaction(self, self._transaction())
+        return Transaction(self, self._transaction(xid))
 
     def tpc_prepare(self) -> Deferred[None]:
         """PEP 249: the first phase."""
@@ -281,8 +281,10 @@ class Consumer(LoopConsumer):
         return message
 
 
-class Transaction(TransactionFacts):
+class Transaction(LoopTransaction, TransactionFacts):
     """All or nothing over topics and partitions; see the blocking client's."""
+
+    _connection: Connection
 
     def __init__(self, connection: Connection, core: TransactionCore) -> None:
         self._connection = connection

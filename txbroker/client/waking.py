@@ -6,18 +6,20 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from journal.record import PartitionOffset
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client import fork
+from txbroker.client.companion import Companion
 from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
 from txbroker.client.core import Core
-from txbroker.client.operations import Operations
+from txbroker.client.operations import Operations, Which
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
+from txbroker.client.receiving import Receivers
 from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
 from txbroker.client.transactions import Serials, Transaction
@@ -27,6 +29,9 @@ from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 class LoopConnection(Exceptions, ABC):
     """A core on an event loop. A face connects, writes, sets alarms and tells of bytes and losses."""
 
+    resolver: Companion | None = None
+    """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
+
     def __init__(self, options: Options) -> None:
         named = options._replace(client=options.client or fork.process_name())
         self.core = Core(named, time.monotonic, random.random)
@@ -35,6 +40,7 @@ class LoopConnection(Exceptions, ABC):
         self._operations = Operations(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
         self._newest: ConsumerCore | None = None
+        self._receivers = Receivers(self.core)
         self._alarm_at = math.inf
         self._connected = False
         self._may_write = True
@@ -59,6 +65,10 @@ class LoopConnection(Exceptions, ABC):
     @abstractmethod
     def _set_alarm(self, seconds: float) -> None:
         """Call :meth:`_woken` after so many seconds, instead of at any earlier alarm."""
+
+    @abstractmethod
+    def _run(self, operation: Coroutine[Promise[Any], None, Any]) -> Any:
+        """Run an operation of the core; something to await for its end."""
 
     def forked(self) -> None:
         """In a child: the connection belongs to the parent."""
@@ -161,6 +171,9 @@ class LoopConnection(Exceptions, ABC):
     async def _end(self, timeout: float | None) -> None:
         """Flush, for so long at most, then stop."""
         seconds = self.core.options.timeout if timeout is None else timeout
+        resolver, self.resolver = self.resolver, None
+        if resolver is not None:
+            resolver.stop(0.0)  # the loop's thread must not wait for it
         try:
             if self.core.fatal is None:
                 self._producer.failed.clear()  # what has failed has been told: on a loop each send has its future
@@ -184,8 +197,21 @@ class LoopConnection(Exceptions, ABC):
         self._newest = ConsumerCore(self.core, options, self.core.options.client)
         return self._newest
 
-    def _transaction(self) -> Transaction:
-        return Transaction(self.core, self._producer, self._serials)
+    def _transaction(self, xid: Xid | None) -> Transaction:
+        return Transaction(self.core, self._producer, self._serials, xid)
+
+    @property
+    def identity(self) -> str:
+        """The name of the broker's data: xids and numbers mean something only together with it."""
+        return self.core.identity
+
+    def wait_outcome(self, which: Which, timeout: float = 30.0) -> Any:
+        """How a transaction ended, once it has; fails with OutcomeUnknown if it is undecided after so many seconds."""
+        return self._run(self._operations.wait_outcome(which, timeout))
+
+    def end_prepared(self, xid: Xid, commit: bool) -> Any:
+        """Commit or roll back what another session has prepared, as its coordinator decided."""
+        return self._run(self._operations.end_prepared(xid, commit))
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
         """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
@@ -195,6 +221,24 @@ class LoopConnection(Exceptions, ABC):
         """PEP 249: all sends and offset commits of this connection belong to ``xid`` from now on."""
         self._check_process()
         self._two_phase.begin(xid)
+
+
+class LoopTransaction:
+    """The part of a transaction that does not depend on the loop."""
+
+    _connection: LoopConnection
+    _core: Transaction
+
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Any:
+        """Receive the group's next message; see the blocking client's."""
+        receiver = self._connection._receivers.of(self._core, topics, group, choices)
+        return self._connection._run(self._core.receive(receiver, timeout))
+
+    def prepare(self) -> Any:
+        """The first phase, if it was begun with an xid."""
+        return self._connection._run(self._core.prepare())
 
 
 class LoopConsumer:

@@ -1,0 +1,64 @@
+"""A request and its answer to come, and how a refusal becomes an error."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, cast
+
+from txbroker import errors
+from txbroker.client.promise import Promise
+from txbroker.client.retry import RULES
+from txbroker.commands import Answer, Refused, Request
+
+AnswerType = TypeVar("AnswerType", bound=Answer)
+
+
+class AnswerLost(errors.OutcomeUnknown):
+    """The connection died before the answer came, and the request must not simply be sent again."""
+
+
+class Call(Promise[AnswerType], Generic[AnswerType]):
+    """A request and its answer to come. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
+
+    __slots__ = ("attempts", "data", "deadline", "expected", "request", "rule")
+
+    def __init__(self, request: Request, expected: type[AnswerType], data: bytes, deadline: float) -> None:
+        super().__init__()
+        self.request = request
+        self.expected = expected
+        self.data: bytes | memoryview = data
+        self.deadline = deadline
+        self.rule = RULES[type(request)]
+        self.attempts = 0
+
+    def answered(self, head: Answer, data: memoryview) -> None:
+        """Take the right kind of answer."""
+        self.data = data
+        self.resolve(cast(AnswerType, head))
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """Take a refusal."""
+        self.fail(error)
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        """The client is closed before the answer came."""
+        self.fail(error)
+
+    def expired(self, error: errors.TxBrokerError) -> bool:
+        """Fail for lack of time; return whether the answer is not waited for any longer."""
+        self.fail(error)
+        return True
+
+
+def error_of(refusal: Refused) -> errors.TxBrokerError:
+    """The error that a refusal names, with its extras as attributes."""
+    kind = errors.by_name(refusal.error)
+    error = kind.__new__(kind, refusal.message)
+    Exception.__init__(error, refusal.message)
+    for name, value in (refusal.numbers | refusal.texts).items():
+        setattr(error, name, value)
+    return error
+
+
+def name_of(call: Call[Answer]) -> str:
+    """What was asked, for messages."""
+    return type(call.request).__name__
