@@ -151,6 +151,18 @@ def sound_entries(offsets: bytes, times: bytes, salt: int, end_offset: int, size
     return min(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size)
 
 
+def sound_times(times: bytes, salt: int, above: int, end_offset: int) -> list[tuple[int, int]]:
+    """The (offset, time) of all entries that are sound by themselves, beyond ``above``, as long as they ascend."""
+    found: list[tuple[int, int]] = []
+    for number in range(len(times) // TIME_ENTRY.size):
+        time, offset, crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
+        if above < offset < end_offset and crc32c(_time_key(time, offset), salt) == crc:
+            if found and (offset, time) < found[-1]:
+                break
+            found.append((offset, time))
+    return found
+
+
 def _count_until(data: bytes, layout: Struct, key: int) -> int:
     """How many entries have a first field of at most ``key``, by bisection over unproven entries.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import MutableMapping
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from journal.indexes import (
     floor_offset,
     salt_of,
     sound_entries,
+    sound_times,
 )
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
@@ -154,10 +156,13 @@ class SegmentIndex:
             self._files.release(file)
 
     def _on_disk(self) -> tuple[bytes, bytes]:
+        return self._or_nothing(self._segment.index_path, 0), self._or_nothing(self._segment.time_path, 1)
+
+    def _or_nothing(self, path: str, number: int) -> bytes:
         try:
-            return self._bytes(self._segment.index_path, 0), self._bytes(self._segment.time_path, 1)
+            return self._bytes(path, number)
         except DamagedIndex:
-            return b"", b""
+            return b""
 
     def _write(self, made: tuple[bytes, bytes]) -> None:
         """Replace the files; a failure costs the next reader a scan, not this one its read."""
@@ -188,19 +193,21 @@ def read_all(file: IFile, now: bool = False) -> bytes:
 def completed(old: tuple[bytes, bytes], segment: Segment, salt: int, read: Read) -> tuple[bytes, bytes]:
     """Both indexes of a segment: the sound entries of the ``old`` ones, and what a scan behind them finds.
 
-    Append times are not in the frames: a scan takes the clients' timestamps, clamped into what is known of
-    the segment and made to ascend. A damaged frame ends the scan.
+    Append times are not in the frames, and the clients' clocks may be behind. So an entry whose time is lost gets that
+    of the next one that is sound, or the segment's last: who looks for a time may start early, but misses nothing.
+    A damaged frame ends the scan.
     """
     count = sound_entries(*old, salt, segment.end_offset, segment.size)
-    offset, position, time = segment.base_offset, 0, segment.first_time
+    offset, position = segment.base_offset, 0
     if count:
         offset, position, _ = OFFSET_ENTRY.unpack_from(old[0], (count - 1) * OFFSET_ENTRY.size)
-        time, _, _ = TIME_ENTRY.unpack_from(old[1], (count - 1) * TIME_ENTRY.size)
     entries = IndexEntries(salt, position)
+    known = deque(sound_times(old[1], salt, offset, segment.end_offset))
     try:
         for place in walk_headers(read, segment, offset, position):
-            time = max(time, min(place.timestamp, segment.last_time))
-            entries.add(place.offset, place.position, time)
+            while known and known[0][0] < place.offset:
+                known.popleft()
+            entries.add(place.offset, place.position, known[0][1] if known else segment.last_time)
     except BrokenChain as broken:
         _log.warning("%s is damaged at byte %s: %s", segment.path, broken.position, broken)
     return (
