@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from txbroker.cli.drill import drill
 from txbroker.cli.files import dump, verify
 from txbroker.cli.groups import groups
 from txbroker.cli.invocation import Group
@@ -13,7 +14,7 @@ from txbroker.cli.tail import tail
 from txbroker.cli.topics import topics
 from txbroker.cli.transactions import transactions
 
-COMMANDS: tuple[click.Command, ...] = (topics, send, tail, status, groups, transactions, verify, dump)
+COMMANDS: tuple[click.Command, ...] = (topics, send, tail, status, groups, transactions, verify, dump, drill)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

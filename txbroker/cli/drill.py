@@ -1,0 +1,225 @@
+"""``txbroker drill``: kill a broker again and again, and see whether anything that it acknowledged is lost."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from journal.errors import InvalidSetting
+from txbroker import config
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import console, emit, facts, table, visible
+from txbroker.drill.directory import NoDirectory
+from txbroker.drill.orders import ENTRY, Orders
+from txbroker.drill.page import write_page
+from txbroker.drill.points import POINTS
+from txbroker.drill.report import Report, rows_of
+from txbroker.drill.run import Drill
+from txbroker.drill.schedule import RANDOM, all_points
+from txbroker.drill.screen import Screen
+
+SHOWN = 20
+"""Violations on the terminal; the report has all."""
+
+LIST_POINTS = "help"
+
+
+def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """The points asked for, all without any; the list of them for ``--at help``."""
+    if LIST_POINTS in given:
+        rows = [(point.name, point.what) for point in POINTS.values()]
+        emit(
+            False,
+            [],
+            lambda: table(("point", "the broker dies when"), [*rows, (RANDOM, "any moment comes")], ""),
+        )
+        context.exit()
+    if unknown := sorted(set(given) - {*POINTS, RANDOM}):
+        raise click.BadParameter(
+            f"there is no point {', '.join(unknown)}; 'txbroker drill --at help' lists them"
+        )
+    return list(given) or all_points()
+
+
+@click.command(cls=Command)
+@click.option("--fresh", is_flag=True, help="Drill a broker on a new, empty directory.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Drill on a copy of this data directory, which no broker may have open. It is not written to.",
+)
+@click.option(
+    "--in-place", is_flag=True, help="Drill on DATA itself, not on a copy. The drill's topics stay in it."
+)
+@click.option("--minutes", type=click.FloatRange(0.05), help="How long there is load. Default 1.")
+@click.option("--seconds", type=click.FloatRange(3.0), help="The same in seconds.")
+@click.option(
+    "--kills", type=click.IntRange(1), default=20, show_default=True, help="How often the broker is killed."
+)
+@click.option("--seed", type=int, help="Draw schedule and load from this. Default: a new one, printed.")
+@click.option(
+    "--clients",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Writing client processes; a relay and a reader come on top.",
+)
+@click.option(
+    "--two-phase",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.5,
+    show_default=True,
+    help="Share of transactions in two phases.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.0),
+    default=300.0,
+    show_default=True,
+    help="Messages per second of one client at most; 0: no bound.",
+)
+@click.option(
+    "--at",
+    "points",
+    metavar="POINT",
+    multiple=True,
+    callback=_list_points,
+    help="Kill at this point; may be repeated. 'random' is any moment, 'help' lists all. Default: all of them.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The broker's settings (TOML), as for twistd txbroker.",
+)
+@click.option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="One of its settings; may be repeated."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A new folder for ledgers, logs and reports. Default: ./drill-TIME.",
+)
+@click.option("--keep", is_flag=True, help="Keep the broker's files also if nothing is wrong.")
+@click.option("--entry", hidden=True, default=ENTRY)
+@pass_invocation
+def drill(invocation: Invocation, /, keep: bool, **asked: Any) -> None:
+    """Kill a broker again and again under load, and look for everything that it acknowledged.
+
+    A broker of its own is started, with your settings; several clients send, run transactions, read and relay; it is
+    killed (SIGKILL) at random moments and at named points, paused (SIGSTOP) and stopped; clients are killed, too.
+    At the end all ledgers of the clients are compared with what the broker holds. Exits with 1 if anything is lost,
+    there twice, half there, changed, out of order or not as decided. 'docs/drills.md' says what that proves.
+    """
+    orders = _orders(**asked)
+    report = _carried_out(orders)
+    _tell(invocation, report, orders.out)
+    if not report.sound:
+        raise click.exceptions.Exit(int(Exit.NO))
+    if not keep and not orders.in_place:
+        shutil.rmtree(orders.out / "data")
+
+
+def _orders(
+    fresh: bool,
+    data: Path | None,
+    in_place: bool,
+    minutes: float | None,
+    seconds: float | None,
+    seed: int | None,
+    config_file: Path | None,
+    settings: tuple[str, ...],
+    out: Path | None,
+    **rest: Any,
+) -> Orders:
+    """What was asked for, checked before anything is made."""
+    if fresh == (data is not None):
+        raise click.UsageError("say either --fresh or --data DIRECTORY")
+    if in_place and data is None:
+        raise click.UsageError("--in-place needs --data DIRECTORY")
+    if minutes is not None and seconds is not None:
+        raise click.UsageError("say either --minutes or --seconds")
+    _check_settings(config_file, settings)
+    orders = Orders(
+        seed=random.randrange(1_000_000) if seed is None else seed,
+        seconds=seconds if seconds is not None else 60.0 * (minutes or 1.0),
+        out=_new_folder(out),
+        data=data,
+        in_place=in_place,
+        options=_options(config_file, settings),
+        **rest,
+    )
+    return msgspec.structs.replace(orders, command=_command(orders))
+
+
+def _check_settings(config_file: Path | None, settings: Sequence[str]) -> None:
+    """A setting that the broker would refuse is a mistake of the command line, not a violation."""
+    pairs = [setting.partition("=") for setting in settings]
+    try:
+        given = {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+        from_file = config.read_file(str(config_file)) if config_file is not None else {}
+        config.merged({**from_file, "data": "data"}, given)
+    except InvalidSetting as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _options(config_file: Path | None, settings: Sequence[str]) -> list[str]:
+    options = ["--config", str(config_file.absolute())] if config_file is not None else []
+    return [*options, *(word for setting in settings for word in ("--set", setting))]
+
+
+def _new_folder(wanted: Path | None) -> Path:
+    folder = wanted or Path(time.strftime("drill-%Y%m%d-%H%M%S"))
+    if folder.exists() and any(folder.iterdir()):
+        raise Failure(f"{folder} is not empty; nothing was changed. Give --out a new folder", Exit.USAGE)
+    return folder
+
+
+def _command(orders: Orders) -> str:
+    """What repeats the drill: the same schedule and the same load."""
+    where = ["--fresh"] if orders.data is None else ["--data", str(orders.data)]
+    words = ["txbroker", "drill", *where, "--seconds", f"{orders.seconds:g}", "--kills", str(orders.kills)]
+    words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
+    words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
+    if orders.points != all_points():
+        words += [word for point in orders.points for word in ("--at", point)]
+    return shlex.join([*words, *orders.options])
+
+
+def _carried_out(orders: Orders) -> Report:
+    shown = console(stderr=True)
+    shown.print(f"Seed {orders.seed}, everything goes to {orders.out}", soft_wrap=True)
+    try:
+        with Screen(shown) as screen:
+            return Drill(orders, screen).run()
+    except NoDirectory as error:
+        raise Failure(str(error), Exit.USAGE) from error
+
+
+def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
+    """The report in all its forms."""
+    report.write(folder)
+    written = write_page(report, folder)
+    emit(invocation.as_json, msgspec.to_builtins(report), lambda: facts(rows_of(report)))
+    for violation in report.violations[:SHOWN]:
+        click.echo(visible(str(violation).replace("\n", " | ")), err=True)
+    if (more := len(report.violations) - SHOWN) > 0:
+        click.echo(f"... and {more:,} more, all in {folder / 'report.json'}", err=True)
+    number = len(report.violations)
+    verdict = (
+        "No violation."
+        if report.sound
+        else f"{number} VIOLATION{'S' if number > 1 else ''}. All is kept in {folder}."
+    )
+    click.echo(f"{verdict} The timeline is in {written}; repeat it with: {report.command}", err=True)
+    sys.stderr.flush()

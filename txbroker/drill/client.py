@@ -1,0 +1,46 @@
+"""``python -m txbroker.drill.client FOLDER CLIENT LIFE``: one client of a drill, in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from txbroker.drill.life import Life
+from txbroker.drill.looking import look
+from txbroker.drill.plan import read_plan
+from txbroker.drill.relaying import relay
+from txbroker.drill.sending import send_on, send_plainly
+from txbroker.drill.transacting import LeftToCoordinator, transact
+from txbroker.errors import StorageUnavailable
+
+ROLES: Final[dict[str, Callable[[Life], None]]] = {
+    "transactor": transact,
+    "sender": send_on,
+    "plain": send_plainly,
+    "relay": relay,
+    "reader": look,
+}
+"""What a client does, by the first part of its name (``transactor-1``)."""
+
+
+def run(folder: str, client: str, life: str) -> None:
+    """Live until told to stop. An error that nobody expects is put down, and ends the life with a traceback."""
+    logging.getLogger("txbroker.client").setLevel(logging.ERROR)
+    living = Life(read_plan(Path(folder)), client, int(life))
+    try:
+        ROLES[client.partition("-")[0]](living)
+    except LeftToCoordinator:
+        pass
+    except StorageUnavailable:
+        if living.goes_on():
+            raise
+    except Exception as error:
+        living.surprised("living", error)
+        raise
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

@@ -1,0 +1,67 @@
+"""The data directory of a drill: a new one, or a copy of one that no broker has open."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from journal import filenames
+from journal.errors import DirectoryLocked
+
+SPARE_BYTES = 1 << 30
+"""Free space that a drill wants beside the copy."""
+
+
+class NoDirectory(Exception):
+    """The drill cannot have its directory; nothing was changed. The message says why and what to do."""
+
+
+def check_data_directory(path: Path) -> None:
+    """Raise :class:`NoDirectory` unless it is a data directory."""
+    if not (path / filenames.JOURNAL_DIRECTORY).is_dir():
+        raise NoDirectory(
+            f"{path} is not a data directory: it holds no '{filenames.JOURNAL_DIRECTORY}'. Nothing was changed"
+        )
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep every broker out of a data directory, writing nothing into it; DirectoryLocked if one is in."""
+    lock = path / filenames.LOCK
+    if not lock.exists():  # a copy without it: no broker has been in there
+        yield
+        return
+    descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise DirectoryLocked(
+                f"{path} is open in process {owner}: a drill needs a directory at rest. Nothing was read or changed. "
+                "Stop that broker, or take a snapshot of the file system and give the drill that"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def copy_data(source: Path, target: Path) -> None:
+    """Copy a data directory at rest; raises NoDirectory for want of space, DirectoryLocked if it is in use."""
+    check_data_directory(source)
+    with held(source):
+        needed = sum(file.stat().st_blocks * 512 for file in source.rglob("*") if file.is_file())
+        free = shutil.disk_usage(target.parent).free
+        if free < needed + SPARE_BYTES:
+            raise NoDirectory(
+                f"the copy of {source} takes {needed:,} bytes and the drill about {SPARE_BYTES:,} more; {free:,} are "
+                f"free in {target.parent}. Nothing was changed. Say --out with a folder on a larger disk"
+            )
+        shutil.copytree(source, target, symlinks=True)

@@ -1,0 +1,203 @@
+"""Ledgers: what a client asked for and every answer that it got, one line each, written before the next request.
+
+A line is in the kernel once it is appended, so it survives the SIGKILL of who wrote it. Times are in seconds on the
+monotonic clock of the machine, which all processes share.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line."""
+
+    at: float = 0.0
+
+
+class Began(Entry, frozen=True, kw_only=True, tag="began", tag_field="what"):
+    """An operation is about to be asked for: its message ``i`` goes to partition ``places[i]`` of the layout.
+
+    ``together``: all or none (a transaction). Operations of one ``connection`` keep their order. ``moves`` are the
+    group positions that it moves: (place, from, to).
+    """
+
+    operation: int
+    places: list[int]
+    together: bool = False
+    connection: int = 0
+    xid: str = ""
+    moves: list[tuple[int, int, int]] = []
+
+
+class Acknowledged(Entry, frozen=True, kw_only=True, tag="acknowledged", tag_field="what"):
+    """Messages of an operation are stored: (index, offset) of each."""
+
+    operation: int
+    offsets: list[tuple[int, int]]
+
+
+class Refused(Entry, frozen=True, kw_only=True, tag="refused", tag_field="what"):
+    """Messages of an operation are not stored, and never will be."""
+
+    operation: int
+    indexes: list[int]
+    error: str
+
+
+class Unknown(Entry, frozen=True, kw_only=True, tag="unknown", tag_field="what"):
+    """Messages of an operation, or all of a transaction (no indexes), may be stored or not."""
+
+    operation: int
+    error: str
+    indexes: list[int] = []
+
+
+class Prepared(Entry, frozen=True, kw_only=True, tag="prepared", tag_field="what"):
+    """The broker has promised to keep the transaction."""
+
+    operation: int
+
+
+class Decided(Entry, frozen=True, kw_only=True, tag="decided", tag_field="what"):
+    """How a prepared transaction is to end; written before that is asked for.
+
+    ``sender`` names the life whose transaction it was, where another one decides.
+    """
+
+    operation: int
+    commit: bool
+    sender: str = ""
+
+
+class Ended(Entry, frozen=True, kw_only=True, tag="ended", tag_field="what"):
+    """The broker has said how a transaction ended. ``found_out``: after the answer had been lost.
+
+    ``runs`` tell where it said that the messages are: (place, first offset, messages); none if it did not.
+    """
+
+    operation: int
+    committed: bool
+    found_out: bool = False
+    runs: list[tuple[int, int, int]] = []
+    sender: str = ""
+
+
+class Saw(Entry, frozen=True, kw_only=True, tag="saw", tag_field="what"):
+    """A reader got ``count`` messages of a place from offset ``first`` on; ``digest`` is over their checksums."""
+
+    place: int
+    first: int
+    count: int
+    digest: int
+
+
+class HalfSeen(Entry, frozen=True, kw_only=True, tag="half seen", tag_field="what"):
+    """A reader saw ``seen`` messages of a transaction, and in a later look at all partitions still not all."""
+
+    sender: str
+    operation: int
+    seen: int
+    together: int
+
+
+class WentBack(Entry, frozen=True, kw_only=True, tag="went back", tag_field="what"):
+    """A reader had read up to offset ``seen``, and then the broker said that the partition ends at ``end``."""
+
+    place: int
+    seen: int
+    end: int
+
+
+class Surprise(Entry, frozen=True, kw_only=True, tag="surprise", tag_field="what"):
+    """An answer that no kill explains."""
+
+    doing: str
+    error: str
+
+
+AnyEntry = (
+    Began
+    | Acknowledged
+    | Refused
+    | Unknown
+    | Prepared
+    | Decided
+    | Ended
+    | Saw
+    | HalfSeen
+    | WentBack
+    | Surprise
+)
+
+SUFFIX = ".jsonl"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyEntry).decode
+
+
+class Ledger:
+    """The ledger of one life of a client, appended to."""
+
+    def __init__(self, folder: Path, sender: str) -> None:
+        self.sender = sender
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._descriptor = os.open(folder / f"{sender}{SUFFIX}", flags, 0o640)
+
+    def write(self, entry: Entry) -> None:
+        """Append a line; the kernel has it when this returns."""
+        line = _encode(msgspec.structs.replace(entry, at=round(time.monotonic(), 4))) + b"\n"
+        if os.write(self._descriptor, line) != len(line):
+            raise OSError(f"the ledger of {self.sender} could not be written as a whole: is the disk full?")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class Line(NamedTuple):
+    """A line of a ledger and where it stands."""
+
+    sender: str
+    number: int
+    entry: AnyEntry
+
+    def __str__(self) -> str:
+        return f"{self.sender}{SUFFIX}:{self.number}"
+
+
+def read_ledger(path: Path) -> Iterator[Line]:
+    """The lines of one ledger. A last line without an end was being written at the kill: it was not finished."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.endswith(b"\n"):
+                yield Line(path.name.removesuffix(SUFFIX), number, _decode(line))
+
+
+def read_ledgers(folder: Path) -> Iterator[Line]:
+    """The lines of all ledgers of a folder, ledger by ledger."""
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        yield from read_ledger(path)
+
+
+class Tail:
+    """What has been appended to the ledgers of a folder since the last look."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+
+    def new(self) -> Iterator[AnyEntry]:
+        """The entries that were not there before."""
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read[path] = self._read.get(path, 0) + len(whole)
+            yield from map(_decode, whole.splitlines())

@@ -1,0 +1,86 @@
+"""What a drill shows while it runs: one block that is drawn anew on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from txbroker.drill.run import Progress
+
+SECOND_LINES = 10.0
+"""Where there is no terminal, seconds between two lines about how far it is."""
+
+BAR = 30
+
+
+class Screen:
+    """A watcher of a drill, and the context in which its block is on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+        self._said_at = 0.0
+        self._doing = ""
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def tell(self, line: str) -> None:
+        """Something has happened: a line that stays."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, progress: Progress) -> None:
+        """How far it is."""
+        if self._console.is_terminal:
+            self._live.update(block(progress))
+            return
+        now = time.monotonic()
+        waited = progress.seconds and now - self._said_at >= SECOND_LINES
+        if waited or (progress.doing != self._doing and progress.doing not in ("under load", "restarting")):
+            self._said_at, self._doing = now, progress.doing
+            self.tell(line_of(progress))
+
+
+def line_of(progress: Progress) -> str:
+    """All of it on one line."""
+    return (
+        f"{progress.doing}: {progress.seconds:.0f} of {progress.seconds_asked:.0f} s, {progress.kills} of "
+        f"{progress.kills_asked} kills, {progress.acknowledged:,} acknowledged, {progress.in_doubt} in doubt, "
+        f"broker {progress.broker}"
+    )
+
+
+def block(progress: Progress) -> Table:
+    """The same, drawn."""
+    share = min(progress.seconds / progress.seconds_asked, 1.0) if progress.seconds_asked else 1.0
+    filled = round(share * BAR)
+    style = {"up": "green", "killed": "red", "recovering": "yellow", "paused": "yellow"}.get(
+        progress.broker, ""
+    )
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        "drill",
+        Text("━" * filled, "cyan") + Text("━" * (BAR - filled), "dim"),
+        f"{progress.seconds:.0f} of {progress.seconds_asked:.0f} s, {progress.doing}",
+    )
+    grid.add_row("broker", Text(progress.broker, style), f"{progress.kills} of {progress.kills_asked} kills")
+    grid.add_row(
+        "load",
+        f"{progress.acknowledged:,} acknowledged",
+        f"{progress.per_second:,.0f} per second, {progress.in_doubt} in doubt",
+    )
+    grid.add_row("clients", f"{progress.clients} at work", f"{progress.client_deaths} killed")
+    return grid
