@@ -20,7 +20,8 @@ from journal.errors import (
     UnknownTopic,
 )
 from journal.filenames import check_topic_name
-from journal.interfaces import IFold
+from journal.interfaces import IRunFold
+from journal.message_run import MessageRun
 from journal.message_store import MessageStore, StoreState
 from journal.record import AnyRecord, LogStartMoved, Messages, Started, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
@@ -36,7 +37,7 @@ class Topic:
     created: int
 
 
-class _TopicRow(msgspec.Struct, array_like=True, frozen=True):
+class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     """A topic in a checkpoint."""
 
     name: str
@@ -46,7 +47,7 @@ class _TopicRow(msgspec.Struct, array_like=True, frozen=True):
     created: int
 
 
-class _HeadRow(msgspec.Struct, array_like=True, frozen=True):
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
     """What a checkpoint keeps beside topics and stores."""
 
     next_partition: int
@@ -57,7 +58,7 @@ MakeStore = Callable[[int, str, int, TopicSettings], MessageStore]
 RestoreStore = Callable[[StoreState], MessageStore]
 
 
-@implementer(IFold)
+@implementer(IRunFold)
 class Catalog:
     """Topics by name, stores by partition number. Numbers are given once and never again.
 
@@ -162,6 +163,27 @@ class Catalog:
         self.place(store, data, record.base_offset, record.count, record.at)
         store.publish(store.end_offset)
 
+    def apply_run(self, run: MessageRun) -> None:
+        """Put many sends into their log; see :class:`IRunFold`."""
+        store = self.stores[run.partition]
+        number = 0
+        # A log that holds some of them already is for the slower way, which looks at each.
+        at_end = len(run.bases) > 1 and run.bases[0] == store.end_offset
+        while number < len(run.bases):
+            fitted = self._place_run(store, run, number) if at_end else 0
+            if not fitted:
+                self.place(
+                    store, run.frames[number], run.bases[number], run.counts[number], run.times[number]
+                )
+            number += fitted or 1
+            store.publish(store.end_offset)  # before more room is made: what is not published is not flushed
+
+    def _place_run(self, store: MessageStore, run: MessageRun, number: int) -> int:
+        try:
+            return store.replay_run(run, number)
+        except MemoryExhausted:
+            return 0
+
     def place(self, store: MessageStore, data: bytes | memoryview, base: int, count: int, at: int) -> None:
         """Put frames of a forced record into their log, unless they are there already; make room if need be."""
         try:
@@ -172,9 +194,9 @@ class Catalog:
 
     def snapshot(self) -> Iterator[Any]:
         """The topics. The stores' states are added by the checkpoint, after it has flushed them."""
-        head = _HeadRow(self.next_partition, self.wall_offset)
+        head = HeadRow(self.next_partition, self.wall_offset)
         rows = [
-            _TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created)
+            TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created)
             for t in self.topics.values()
         ]
         return iter([head, *rows])
@@ -182,11 +204,11 @@ class Catalog:
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state. :meth:`restore_stores` must follow."""
         head, *topics = rows
-        restored = msgspec.convert(head, _HeadRow)
+        restored = msgspec.convert(head, HeadRow)
         self.next_partition, self.wall_offset = restored.next_partition, restored.wall_offset
-        self._topic_rows = [msgspec.convert(row, _TopicRow) for row in topics]
+        self._topic_rows = [msgspec.convert(row, TopicRow) for row in topics]
 
-    _topic_rows: list[_TopicRow]
+    _topic_rows: list[TopicRow]
 
     def restore_stores(self, states: Iterable[StoreState]) -> None:
         """Make the stores from their checkpointed states and put them into their topics."""

@@ -356,14 +356,6 @@ class Engine:
 
     # -- recovery ----------------------------------------------------------------------------------------------
 
-    def replay(self, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
-        """Apply a record read from the journal to every fold, in LSN order; nothing is queued."""
-        self.next_lsn = lsn + 1
-        self.forced_lsn = lsn
-        for fold in self.routes.get(type(decision), ()):
-            fold.apply(lsn, decision, data)
-        self.transactions.finish_apply(self.on_flush_wanted)
-
     def started(self, start_number: int, first_lsn: int) -> None:
         """Begin a start: its first record rolls active transactions back."""
         self.start_number = start_number

@@ -142,6 +142,13 @@ class IFold(Interface):
         """Replace the state by what :meth:`snapshot` gave."""
 
 
+class IRunFold(IFold):
+    """A fold that takes many sends to a partition at once when the journal is replayed."""
+
+    def apply_run(run: Any) -> None:
+        """What ``apply`` does with each record of a :class:`journal.message_run.MessageRun` in turn."""
+
+
 class IForcePolicy(Interface):
     """Says when a partition's tail is written to its segment and forced."""
 

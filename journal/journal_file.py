@@ -6,7 +6,7 @@ boundary: a header of 40 bytes, then its records, then whatever the block held b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from crc32c import crc32c
 from journal import record
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
+from journal.file_window import FileWindow
 
 FILE_MAGIC = b"TXBJRNL\x01"
 GROUP_MAGIC = 0x54584247
@@ -25,10 +26,13 @@ FIRST_GROUP = HEADER_COPIES * BLOCK
 _FILE = Struct(">8sIQQIQQQ")
 _GROUP = Struct(">IIIIQQII")
 GROUP_HEADER_BYTES = _GROUP.size
-_GROUP_CRC_END = 8
+GROUP_CRC_END = 8
 _CRC = Struct(">I")
 
 assert GROUP_HEADER_BYTES == 40
+
+Checksum = Callable[..., int]
+"""An implementation of CRC-32C: ``checksum(data, seed=0)``."""
 
 
 class FileHeader(NamedTuple):
@@ -64,23 +68,23 @@ def pack_file_header(header: FileHeader) -> bytes:
     return packed.ljust(BLOCK, b"\0") * HEADER_COPIES
 
 
-def header_copies(data: bytes) -> list[FileHeader | None]:
+def header_copies(data: bytes, checksum: Checksum = crc32c) -> list[FileHeader | None]:
     """The copies of the header at the start of a file's bytes; None for each that is damaged."""
     copies: list[FileHeader | None] = []
     for copy in range(HEADER_COPIES):
         packed = bytes(data[copy * BLOCK : copy * BLOCK + _FILE.size])
         fields = _FILE.unpack(packed) if len(packed) == _FILE.size else (b"", 0)
-        sound = fields[0] == FILE_MAGIC and fields[1] == crc32c(packed[12:], crc32c(packed[:8]))
+        sound = fields[0] == FILE_MAGIC and fields[1] == checksum(packed[12:], checksum(packed[:8]))
         copies.append(FileHeader(*fields[2:]) if sound else None)
     return copies
 
 
-def unpack_file_header(data: bytes, path: str) -> FileHeader:
+def unpack_file_header(data: bytes, path: str, checksum: Checksum = crc32c) -> FileHeader:
     """Read the header from the start of a file's bytes, from whichever copy is sound.
 
     Raises :class:`CorruptJournal` if neither is: a file gets its name only after its header has been forced.
     """
-    for header in header_copies(data):
+    for header in header_copies(data, checksum):
         if header is not None:
             return header
     raise CorruptJournal(
@@ -95,19 +99,21 @@ def pack_group_header(
 ) -> bytes:
     """Return the header of a group; its checksum is seeded with the start's salt and the group's first LSN."""
     body = _GROUP.pack(GROUP_MAGIC, 0, length, count, first_lsn, forced_lsn, body_crc, 0)
-    crc = crc32c(body[_GROUP_CRC_END:], record.seed(salt, first_lsn))
-    return body[:4] + _CRC.pack(crc) + body[_GROUP_CRC_END:]
+    crc = crc32c(body[GROUP_CRC_END:], record.seed(salt, first_lsn))
+    return body[:4] + _CRC.pack(crc) + body[GROUP_CRC_END:]
 
 
-def unpack_group_header(view: memoryview, position: int, salt: int) -> GroupHeader | None:
+def unpack_group_header(
+    view: memoryview, position: int, salt: int, checksum: Checksum = crc32c
+) -> GroupHeader | None:
     """Read the group header at a block boundary; None if there is no sound one of this start."""
     if len(view) - position < GROUP_HEADER_BYTES:
         return None
     magic, crc, length, count, first_lsn, forced_lsn, body_crc, reserved = _GROUP.unpack_from(view, position)
     if magic != GROUP_MAGIC or reserved or not count or not length:
         return None
-    covered = view[position + _GROUP_CRC_END : position + GROUP_HEADER_BYTES]
-    if crc32c(covered, record.seed(salt, first_lsn)) != crc:
+    covered = view[position + GROUP_CRC_END : position + GROUP_HEADER_BYTES]
+    if checksum(covered, record.seed(salt, first_lsn)) != crc:
         return None
     return GroupHeader(length, count, first_lsn, forced_lsn, body_crc)
 
@@ -152,7 +158,9 @@ class FileScan:
     such a one, for it lies in one sector.
     """
 
-    def __init__(self, data: bytes, path: str, header: FileHeader, end_lsn: int | None = None) -> None:
+    def __init__(
+        self, data: bytes | FileWindow, path: str, header: FileHeader, end_lsn: int | None = None
+    ) -> None:
         self.path = path
         self.header = header
         self.groups: list[Group] = []
@@ -164,7 +172,7 @@ class FileScan:
         self.header_is_damaged = False
         self.end_lsn = end_lsn
         self._torn: Group | None = None
-        self._view = memoryview(data)
+        self._window = window_of(data)
         self.stop = FIRST_GROUP
         self._scan(end_lsn)
 
@@ -175,12 +183,12 @@ class FileScan:
 
     def forget_data(self) -> None:
         """Let the file's bytes go; what was found stays."""
-        self._view = memoryview(b"")
+        self._window = FileWindow.of(b"")
 
     def _scan(self, end_lsn: int | None) -> None:
         position = FIRST_GROUP
         while end_lsn is None or self.next_lsn < end_lsn:
-            header = unpack_group_header(self._view, position, self.header.salt)
+            header = self._header_at(position)
             if header is None or header.first_lsn != self.next_lsn:
                 self.problem = f"no sound group of LSN {self.next_lsn} at {position}"
                 self.header_is_damaged = header is None and self._resembles_group(position)
@@ -201,21 +209,24 @@ class FileScan:
 
         Groups left by an earlier use of the file have only the magic: what they say was forced is below this file.
         """
-        if len(self._view) - position < GROUP_HEADER_BYTES:
+        found = self._window.at(position, GROUP_HEADER_BYTES)
+        if len(found) < GROUP_HEADER_BYTES:
             return False
-        magic, _, _, _, first_lsn, forced_lsn, _, _ = _GROUP.unpack_from(self._view, position)
+        magic, _, _, _, first_lsn, forced_lsn, _, _ = _GROUP.unpack_from(found)
         in_file = self.header.previous_end - 1 <= forced_lsn < self.next_lsn
         return bool(sum((magic == GROUP_MAGIC, first_lsn == self.next_lsn, in_file)) >= 2)
 
+    def _header_at(self, position: int) -> GroupHeader | None:
+        return unpack_group_header(self._window.at(position, GROUP_HEADER_BYTES), 0, self.header.salt)
+
     def _is_sound(self, group: Group) -> bool:
-        start = group.position + GROUP_HEADER_BYTES
-        body = self._view[start : start + group.header.length]
+        body = _body(self._window, group)
         return len(body) == group.header.length and crc32c(body) == group.header.body_crc
 
     def _take_partial(self, group: Group) -> None:
         """The body is not what was written: take the sound records before the first bad one."""
         try:
-            for _ in self._records(self._view, group, group.header.records):
+            for _ in self._records(self._window, group, group.header.records):
                 self.partial += 1
                 self.next_lsn += 1
         except CorruptJournal as error:
@@ -227,25 +238,42 @@ class FileScan:
         if self.partial:
             self._torn = group
 
-    def _records(self, view: memoryview, group: Group, count: int) -> Iterator[record.Unpacked]:
-        position = group.position + GROUP_HEADER_BYTES
-        body = view[: position + group.header.length]
+    def _records(self, window: FileWindow, group: Group, count: int) -> Iterator[record.Unpacked]:
+        body, position = _body(window, group), 0
+        start = group.position + GROUP_HEADER_BYTES
         for lsn in range(group.header.first_lsn, group.header.first_lsn + count):
-            unpacked = record.unpack(body, position, record.seed(self.header.salt, lsn), self.path)
+            unpacked = record.unpack(body, position, record.seed(self.header.salt, lsn), self.path, start)
             yield unpacked
             position += unpacked.length
 
-    def records(self, data: bytes, from_lsn: int = 0) -> Iterator[tuple[int, record.Unpacked]]:
+    def records(self, data: bytes | FileWindow, from_lsn: int = 0) -> Iterator[tuple[int, record.Unpacked]]:
         """Yield (LSN, record) of every sound record at ``from_lsn`` or after; ``data`` is the file, read again."""
-        view = memoryview(data)
+        window = window_of(data)
         for group in self.located:
-            count = self.partial if group is self._torn else group.header.records
-            if group.header.first_lsn + count > from_lsn:
-                for lsn, unpacked in enumerate(self._records(view, group, count), group.header.first_lsn):
-                    if self.end_lsn is not None and lsn >= self.end_lsn:
-                        return
-                    if lsn >= from_lsn:
-                        yield lsn, unpacked
+            yield from self.records_of(group, window, from_lsn)
+
+    def records_of(
+        self, group: Group, window: FileWindow, from_lsn: int
+    ) -> Iterator[tuple[int, record.Unpacked]]:
+        """Yield (LSN, record) of the sound records of one group at ``from_lsn`` or after."""
+        count = self.partial if group is self._torn else group.header.records
+        if group.header.first_lsn + count > from_lsn:
+            for lsn, unpacked in enumerate(self._records(window, group, count), group.header.first_lsn):
+                if self.end_lsn is not None and lsn >= self.end_lsn:
+                    return
+                if lsn >= from_lsn:
+                    yield lsn, unpacked
+
+    def whole(self, group: Group, window: FileWindow, from_lsn: int) -> bytes | None:
+        """The records of a group, if all of them count and its checksum covers them, in the file as read again."""
+        if (
+            group is self._torn
+            or group.header.first_lsn < from_lsn
+            or (self.end_lsn is not None and group.next_lsn > self.end_lsn)
+        ):
+            return None
+        body = _body(window, group)
+        return bytes(body) if crc32c(body) == group.header.body_crc else None
 
     def proof_beyond(self) -> int | None:
         """The position of a later group that proves that the record at ``next_lsn`` had been forced.
@@ -254,8 +282,8 @@ class FileScan:
         Only block boundaries are looked at. Groups left by an earlier use of the file have lower LSNs or another
         salt, and do not count.
         """
-        for position in range(self.stop, len(self._view) - GROUP_HEADER_BYTES, BLOCK):
-            header = unpack_group_header(self._view, position, self.header.salt)
+        for position in range(self.stop, self._window.size - GROUP_HEADER_BYTES, BLOCK):
+            header = self._header_at(position)
             if header is not None and header.first_lsn > self.next_lsn <= header.forced_lsn:
                 return position
         return None
@@ -266,3 +294,12 @@ class FileScan:
         ``size`` is that of the file.
         """
         return [(g.position, min(g.end, size)) for g in self.located if g.next_lsn - 1 > self.proven]
+
+
+def window_of(data: bytes | FileWindow) -> FileWindow:
+    """A window over bytes, or the one given."""
+    return data if isinstance(data, FileWindow) else FileWindow.of(data)
+
+
+def _body(window: FileWindow, group: Group) -> memoryview:
+    return window.at(group.position + GROUP_HEADER_BYTES, group.header.length)

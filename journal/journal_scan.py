@@ -5,12 +5,14 @@ Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from journal import filenames
 from journal.checkpoint import Checkpoint
 from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
+from journal.file_window import FileWindow
 from journal.interfaces import IFilesystem
 from journal.journal import Journal
 from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, header_copies, unpack_file_header
@@ -144,12 +146,13 @@ class JournalScan:
                 path,
             )
         end = None if following is None else following.previous_end
-        data = self.read(path)
-        scan, size = FileScan(data, path, header, end), len(data)
+        with self.window(path) as window:
+            scan = FileScan(window, path, header, end)
+            size = window.size
+            proof = self._proof_of_damage(scan, size)
         self._journal.adopt(
             header, path, [(group.header.first_lsn, group.position) for group in scan.located]
         )
-        proof = self._proof_of_damage(scan, size)
         if proof is not None:
             raise CorruptJournal(
                 f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
@@ -185,10 +188,11 @@ class JournalScan:
             return "no crash damages a group's header, which lies in one sector"
         return None
 
-    def read(self, path: str) -> bytes:
-        """All bytes of a file."""
+    @contextmanager
+    def window(self, path: str) -> Iterator[FileWindow]:
+        """A file's bytes, for as long as the context lasts."""
         file = self._filesystem.open(path, writable=False)
         try:
-            return bytes(file.read(0, file.size()))
+            yield FileWindow(file.read, file.size())
         finally:
             file.close()

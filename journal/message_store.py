@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import msgspec
 from zope.interface import implementer
 
@@ -9,6 +11,7 @@ from journal.errors import CorruptJournal, OffsetOutOfRange
 from journal.filenames import partition_directory
 from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
+from journal.message_run import MessageRun
 from journal.open_files import OpenFiles
 from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
 from journal.retention import retained_start
@@ -162,6 +165,17 @@ class MessageStore:
                 self.directory,
             )
         self._tail.append(frames, count, time)
+
+    def replay_run(self, run: MessageRun, first: int) -> int:
+        """As :meth:`replay` for sends of a run from number ``first`` on; return how many of them fitted.
+
+        0 if they are not just what follows the log's end: then :meth:`replay` says what is wrong, or nothing is. Raises
+        :class:`journal.errors.MemoryExhausted` if the first finds no room.
+        """
+        ends = list(accumulate(run.counts[first:], initial=self._tail.end_offset))
+        if ends[:-1] != run.bases[first:]:
+            return 0
+        return self._tail.append_stamped(run.frames[first:], ends[1:], run.times[first:])
 
     def publish(self, end: int) -> None:
         """Let readers and the flusher see all below ``end``: it has been forced to the journal."""

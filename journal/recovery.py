@@ -7,8 +7,10 @@ may hold what the disk does not. Pass 2 cuts the logs to the checkpoint and fold
 
 from __future__ import annotations
 
+import gc
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from journal import filenames
@@ -22,12 +24,12 @@ from journal.filesystem import write_fully
 from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal
-from journal.journal_file import FileScan
+from journal.journal_file import GROUP_HEADER_BYTES, FileScan
 from journal.journal_scan import JournalScan, Progress
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
 from journal.open_files import OpenFiles
-from journal.record import AnyRecord, Mark
+from journal.replay import Replay
 from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.transaction import State
@@ -73,10 +75,27 @@ def recover(
     filesystem.force_directory("")
     lock = filesystem.lock(filenames.LOCK)
     try:
-        return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent).run()
+        with _collector_paused():
+            return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent).run()
     except BaseException:
         lock.release()
         raise
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Look for no garbage meanwhile: all that is made here stays.
+
+    100,000 prepared transactions in the journal: 1.47 s with the collector, 1.03 s without; 3.2 million sends 5.3 and
+    4.5 s.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _silent(_: str) -> None:
@@ -234,15 +253,13 @@ class _Recovery:
             self._catalog.restore_stores(checkpoint.stores)
             for store in self._catalog.stores.values():
                 store.cut()
-        for lsn, record, data in self._records(scans, from_lsn):
-            if type(record) not in engine.routes and not isinstance(record, Mark):
-                raise InvalidSetting(
-                    f"the journal holds a {type(record).__name__} at LSN {lsn}, which this program does not keep and "
-                    "would lose. Nothing was lost; open the directory with the program that wrote it"
-                )
-            engine.replay(lsn, record, data)
-            at = max(at, record.at)
-        return at
+        replay = Replay(engine, at)
+        for number, scan in enumerate(scans):
+            if scan.next_lsn > from_lsn:
+                self._progress(f"replaying journal file {number + 1} of {len(scans)}")
+                self._replay_file(replay, scan, from_lsn)
+        self._report.records = replay.records
+        return replay.at
 
     def _check_folds(self, checkpoint: Checkpoint) -> None:
         """A fold that is not known here would be missing in the next checkpoint, and lost for good."""
@@ -253,16 +270,17 @@ class _Recovery:
                 "not know and would lose. Nothing was changed; open the directory with the program that wrote it"
             )
 
-    def _records(self, scans: list[FileScan], from_lsn: int) -> Iterator[tuple[int, AnyRecord, memoryview]]:
-        for number, scan in enumerate(scans):
-            if scan.next_lsn <= from_lsn:
-                continue
-            self._progress(f"replaying journal file {number + 1} of {len(scans)}")
-            data = self._scan.read(scan.path)
-            self._report.bytes += scan.stop
-            for lsn, unpacked in scan.records(data, from_lsn):
-                self._report.records += 1
-                yield lsn, unpacked.record, unpacked.data
+    def _replay_file(self, replay: Replay, scan: FileScan, from_lsn: int) -> None:
+        self._report.bytes += scan.stop
+        with self._scan.window(scan.path) as window:
+            for group in scan.located:
+                body = scan.whole(group, window, from_lsn)
+                if body is None:
+                    for lsn, unpacked in scan.records_of(group, window, from_lsn):
+                        replay.one(lsn, unpacked.record, unpacked.data)
+                else:
+                    header, start = group.header, group.position + GROUP_HEADER_BYTES
+                    replay.group(header.first_lsn, header.records, body, scan.path, start)
 
     def _flush_everything(self) -> None:
         for store in self._catalog.deleted:

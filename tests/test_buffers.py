@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +17,12 @@ def test_allocator_and_buffer_keep_their_contracts():
     assert verifyObject(IBuffer, allocator.allocate(1))
 
 
-def test_chunks_double_from_64_kib_to_16_mib():
-    assert [chunk_size(n) for n in (1, 64 * KIB, 64 * KIB + 1, 100_000, 16 * MIB)] == [
+def test_chunks_double_from_4_kib_to_16_mib():
+    assert [chunk_size(n) for n in (1, 4 * KIB, 4 * KIB + 1, 64 * KIB, 100_000, 16 * MIB)] == [
+        4 * KIB,
+        4 * KIB,
+        8 * KIB,
         64 * KIB,
-        64 * KIB,
-        128 * KIB,
         128 * KIB,
         16 * MIB,
     ]
@@ -44,11 +47,24 @@ def test_the_whole_chunk_counts_against_the_budget_and_comes_back():
 
 
 def test_over_the_budget_nothing_is_taken():
-    allocator = BudgetAllocator(100 * KIB)
+    allocator = BudgetAllocator(6 * KIB)
     allocator.allocate(10)
-    with pytest.raises(MemoryExhausted, match=r"65536 bytes.* 36864 of 102400 are free"):
+    with pytest.raises(MemoryExhausted, match=r"4096 bytes.* 2048 of 6144 are free"):
         allocator.allocate(10)
-    assert allocator.available() == 36 * KIB
+    assert allocator.available() == 2 * KIB
+
+
+def test_small_chunks_are_no_maps_of_which_the_kernel_allows_65530():
+    def maps():
+        return Path("/proc/self/maps").read_text().count("\n")
+
+    allocator = BudgetAllocator(64 * MIB)
+    before = maps()
+    held = [allocator.allocate(1) for _ in range(10_000)]
+    assert maps() - before < 100
+    assert allocator.available() == 64 * MIB - 10_000 * SMALLEST_CHUNK
+    for buffer in held:
+        buffer.release()
 
 
 def test_a_second_release_is_refused_and_counts_nothing():

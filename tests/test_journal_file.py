@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from journal import record
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
+from journal.file_window import FileWindow
 from journal.journal_file import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
@@ -211,3 +212,37 @@ def test_the_bytes_of_a_scanned_file_can_be_let_go():
     found = scan(WHOLE)
     found.forget_data()
     assert [lsn for lsn, _ in found.records(WHOLE)] == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
+
+
+# -- whole groups, proven by their own checksum -------------------------------------------------------
+
+
+def whole(data, number=0, from_lsn=0, end_lsn=None, read_again=None):
+    found = scan(data, end_lsn)
+    window = FileWindow.of(data if read_again is None else read_again)
+    return found.whole(found.located[number], window, from_lsn)
+
+
+def test_the_records_of_a_sound_group_are_given_in_one_piece():
+    [(blocks_of, data)] = record.proven(whole(WHOLE), 2, "f", 0)
+    assert blocks_of == [Mark(FIRST), Mark(FIRST + 1)]
+    assert data == [b"", bytes(9)]
+
+
+def test_a_group_of_which_not_all_counts_is_not_given_in_one_piece():
+    assert whole(WHOLE, 0, from_lsn=FIRST) is not None
+    assert whole(WHOLE, 0, from_lsn=FIRST + 1) is None
+    assert whole(WHOLE, 0, end_lsn=FIRST + 2) is not None
+    assert whole(WHOLE, 0, end_lsn=FIRST + 1) is None
+
+
+def test_the_sound_part_of_a_torn_group_is_not_given_in_one_piece():
+    torn = changed(file_of(group(FIRST, 10, 10, 10)), FIRST_GROUP + GROUP_HEADER_BYTES + 40)
+    assert whole(torn) is None
+
+
+def test_a_group_whose_bytes_have_changed_since_they_were_scanned_is_not_believed():
+    for position in range(FIRST_GROUP + GROUP_HEADER_BYTES, FIRST_GROUP + GROUP_HEADER_BYTES + 30):
+        assert whole(WHOLE, read_again=changed(WHOLE, position)) is None
+    with pytest.raises(CorruptJournal, match="fails its checksum"):
+        list(scan(WHOLE).records(changed(WHOLE, FIRST_GROUP + GROUP_HEADER_BYTES + 20)))

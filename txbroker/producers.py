@@ -17,7 +17,8 @@ from typing import Any
 from zope.interface import implementer
 
 from journal.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
-from journal.interfaces import IFold
+from journal.interfaces import IRunFold
+from journal.message_run import MessageRun, follows
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from txbroker.partition_ranges import PartitionRanges
 
@@ -96,7 +97,7 @@ class Producer:
         self.partitions: dict[int, Sequences] = {}
 
 
-@implementer(IFold)
+@implementer(IRunFold)
 class ProducersFold:
     """Every producer that is remembered. Ids count from 1 and are never used twice, whatever expires."""
 
@@ -172,7 +173,7 @@ class ProducersFold:
         """Take one record into the state; asserts that the record continues it."""
         if type(record) is Messages:
             if record.producer_id:
-                self._sent(record)
+                self._sent(record, record.count, record.at)
         elif type(record) is ProducerOpened:
             self._opened(record)
         elif type(record) is ProducersExpired:
@@ -183,7 +184,18 @@ class ProducersFold:
         elif type(record) is TopicDeleted:
             self._drop_partitions(self._ranges.delete(record))
 
-    def _sent(self, record: Messages) -> None:
+    def apply_run(self, run: MessageRun) -> None:
+        """Take many sends to a partition; see :class:`IRunFold`."""
+        first = run.records[0]
+        if run.follows and _is_of_one_batch(run):
+            if first.producer_id:
+                self._sent(first, sum(run.counts), run.times[-1])
+            return
+        for record in run.records:
+            if record.producer_id:
+                self._sent(record, record.count, record.at)
+
+    def _sent(self, record: Messages, count: int, at: int) -> None:
         producer = self.producers[record.producer_id]
         known = producer.partitions.get(record.partition)
         if known is None:
@@ -191,8 +203,8 @@ class ProducersFold:
             self.pairs += 1
         assert producer.epoch == record.epoch, f"epoch {producer.epoch} of {record}"
         assert known.next == record.sequence, f"sequence {known.next} before {record}"
-        known.extend(record.base_offset, record.count)
-        producer.used = record.at
+        known.extend(record.base_offset, count)
+        producer.used = at
 
     def _opened(self, record: ProducerOpened) -> None:
         producer = self.producers.get(record.producer_id)
@@ -254,3 +266,15 @@ class ProducersFold:
                 known.starts.extend(starts)
                 known.bases.extend(bases)
             self.pairs += len(producer.partitions)
+
+
+def _is_of_one_batch(run: MessageRun) -> bool:
+    """Whether one producer sent all of them, one after the other: then they extend what is known of it as one would."""
+    first = run.records[0]
+    same = len(run.records)
+    if [record.producer_id for record in run.records].count(first.producer_id) != same:
+        return False
+    return not first.producer_id or (
+        [record.epoch for record in run.records].count(first.epoch) == same
+        and follows([record.sequence for record in run.records], run.counts)
+    )

@@ -1,4 +1,4 @@
-"""The plain allocator: chunks of a power of two on anonymous memory maps, kept for reuse within a budget."""
+"""The plain allocator: chunks of a power of two, large ones on anonymous maps, kept for reuse within a budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from journal.constants import KIB, MIB
 from journal.errors import MemoryExhausted
 from journal.interfaces import IBuffer, IBufferAllocator
 
-SMALLEST_CHUNK = 64 * KIB
+SMALLEST_CHUNK = 4 * KIB
+SMALLEST_MAP = 64 * KIB
+"""Smaller chunks come from the C library: ten thousand partitions with a message each would else take 640 MB of the
+budget, and the kernel allows a process 65,530 maps."""
 LARGEST_POOLED = 16 * MIB
 """A larger request gets a map of its own, rounded up to whole smallest chunks and never kept for reuse."""
 
@@ -40,7 +43,7 @@ class Buffer:
 
 @implementer(IBufferAllocator)
 class BudgetAllocator:
-    """Chunks from 64 KiB to 16 MiB, doubling, of together at most ``budget`` bytes. Not thread-safe.
+    """Chunks from 4 KiB to 16 MiB, doubling, of together at most ``budget`` bytes. Not thread-safe.
 
     What is counted is the size of the chunk, not of the request. Freed chunks are kept while they fit into
     the budget beside what is in use and what is reserved. With ``poison`` they are filled with 0xDE when
@@ -73,7 +76,8 @@ class BudgetAllocator:
             self.kept -= rounded
             return Buffer(self, free.pop(), size)
         self._unmap_surplus()
-        return Buffer(self, memoryview(mmap.mmap(-1, rounded)), size)
+        memory = mmap.mmap(-1, rounded) if rounded >= SMALLEST_MAP else bytearray(rounded)
+        return Buffer(self, memoryview(memory), size)
 
     def take_back(self, memory: memoryview) -> None:
         """For :meth:`Buffer.release` alone: count the chunk as free and keep it for the next who asks."""

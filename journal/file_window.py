@@ -1,0 +1,40 @@
+"""A file's bytes a window at a time, for reading it from its start to its end in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from journal.constants import MIB
+
+WINDOW_BYTES = 4 * MIB
+"""How much is read at once. 512 MiB of journal: 0.40 s in reads of 64 MiB, each into fresh memory that the kernel must
+map and clear first; 0.10 s in reads of 4 MiB, whose memory the C library gives out again."""
+
+
+class FileWindow:
+    """``read(position, length)`` gives the bytes of the file, fewer only where it ends; ``size`` is its length."""
+
+    __slots__ = ("_bytes", "_read", "_start", "_view", "size")
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int, window: int = WINDOW_BYTES) -> None:
+        self.size = size
+        self._read = read
+        self._bytes = window
+        self._start = 0
+        self._view = memoryview(b"")
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """A window that shows all of some bytes."""
+        return cls(lambda position, length: data[position : position + length], len(data), len(data))
+
+    def at(self, position: int, length: int) -> memoryview:
+        """``length`` bytes from ``position`` on; fewer only where the file ends. Good for as long as it is held."""
+        start = position - self._start
+        if not 0 <= start <= start + length <= len(self._view) and position < self.size:
+            # The old window goes before the new one is read, so that its memory can be used again.
+            self._view = memoryview(b"")
+            self._view = memoryview(self._read(position, max(length, self._bytes)))
+            self._start, start = position, 0
+        return self._view[start : start + length] if start >= 0 else self._view[:0]

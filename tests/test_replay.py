@@ -1,0 +1,202 @@
+"""Replaying sends by the run gives what replaying each of them gives, and refuses what that refuses."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from journal.constants import KIB, MIB
+from journal.errors import CorruptJournal
+from journal.frame import walk
+from journal.message_run import MessageRun, follows
+from journal.record import BLOCK_RECORDS, LogStartMoved, Messages, ProducerOpened, pack, proven
+from journal.recovery import recover
+from journal.testing import ManualClock
+from tests.builders import Recorder
+from tests.engine_room import SMALL, Room, run_of
+from txbroker.producers import ProducersFold
+
+PARTITIONS = 3
+PRODUCERS = 2
+
+
+class Sender:
+    """Decisions as a broker would take them, with producers; nothing is flushed or checkpointed unless asked for."""
+
+    def __init__(self, settings=SMALL):
+        self.room = Room()
+        self.room.engine.close()
+        self.filesystem = self.room.inner
+        self.clock = ManualClock(monotonic=1_000_000)
+        self.engine = recover(self.filesystem, self.clock, settings, [ProducersFold()])
+        self.room.engine = self.engine
+        self.room.topic("t", PARTITIONS)
+        for producer in range(1, PRODUCERS + 1):
+            self.engine.accept(ProducerOpened(producer, 1, "", self.engine.now()))
+        self.sequences = {}
+
+    def send(self, partition, producer, count, size):
+        store = self.engine.catalog.stores[partition]
+        frames = run_of(*[b"v" * size] * count)
+        sequence = self.sequences.get((producer, partition), 0) if producer else 0
+        if self.engine.allocator.available() < 300 * KIB:
+            self.engine.sync()
+            self.room.flush()
+        self.engine.append(store, frames, count, producer, int(producer > 0), sequence)
+        self.sequences[producer, partition] = sequence + count
+        self.clock.advance(7)
+
+    def transact(self, partition):
+        self.room.begin((partition, b"in a transaction")).commit()
+
+    def move_start(self, partition):
+        store = self.engine.catalog.stores[partition]
+        self.engine.accept(LogStartMoved(partition, store.high_watermark, self.engine.now()))
+
+    def sync(self):
+        self.engine.sync()
+
+    def checkpoint(self):
+        self.room.checkpoint()
+
+    def flush(self):
+        self.engine.sync()
+        self.room.flush()
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("send"),
+            st.integers(1, PARTITIONS),
+            st.integers(0, PRODUCERS),
+            st.integers(1, 3),
+            st.sampled_from([0, 10, 5000]),
+        ).map(lambda action: (action, 1)),
+        st.tuples(
+            st.tuples(
+                st.just("send"), st.just(1), st.integers(0, 1), st.just(1), st.sampled_from([10, 3000])
+            ),
+            st.integers(2, 2 * BLOCK_RECORDS),
+        ),
+        st.tuples(st.tuples(st.just("transact"), st.integers(1, PARTITIONS)), st.just(1)),
+        st.tuples(st.tuples(st.just("move_start"), st.integers(1, PARTITIONS)), st.just(1)),
+        st.tuples(st.sampled_from([("sync",), ("flush",), ("checkpoint",)]), st.just(1)),
+    ),
+    max_size=25,
+)
+
+
+def logs_of(engine):
+    """Every byte of every log."""
+    logs = {}
+    for number, store in engine.catalog.stores.items():
+        data, offset = b"", store.start_offset
+        while offset < store.end_offset:
+            found = store.read(offset, 1 << 30)
+            *_, (_, _, last, count) = walk(found)
+            data, offset = data + found, last + count
+        logs[number] = data
+    return logs
+
+
+def state_of(engine):
+    """All that can be seen of logs, producers and outcomes."""
+    seen = {}
+    for number, store in engine.catalog.stores.items():
+        times = [store.offset_for_time(time) for time in range(1_000_000, 1_100_000, 997)]
+        ends = (store.start_offset, store.high_watermark, store.end_offset, store.last_time)
+        seen[number] = (ends, store.oldest_unflushed_time, times)
+    [producers] = [fold for fold in engine.folds if fold.name == "producers"]
+    return logs_of(engine), seen, list(producers.snapshot()), engine.transactions.outcomes.by_number
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS)
+def test_runs_of_sends_give_what_each_send_alone_gives(actions):
+    sender = Sender()
+    for (name, *arguments), times in actions:
+        for _ in range(times):
+            getattr(sender, name)(*arguments)
+    sender.sync()
+    in_runs = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
+    recorder = Recorder()
+    one_by_one = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold(), recorder])
+    assert state_of(in_runs) == state_of(one_by_one)
+    assert in_runs.report.records == one_by_one.report.records
+
+
+def test_a_start_that_finds_the_sends_in_a_full_pool_flushes_and_goes_on():
+    sender = Sender()
+    for _ in range(3000):
+        sender.send(1, 1, 1, 1000)
+    sender.sync()
+    engine = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
+    store = engine.catalog.stores[1]
+    assert store.end_offset == 3000
+    assert 0 < store.flushed_offset < 3000
+    assert logs_of(engine) == logs_of(sender.engine)
+
+
+def test_a_run_that_is_larger_than_the_pool_is_flushed_as_it_goes():
+    sender = Sender(replace(SMALL, pool_bytes=8 * MIB, file_bytes=8 * MIB))
+    for _ in range(12):
+        sender.send(1, 1, 1, 200 * KIB)
+    sender.sync()  # one group
+    engine = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
+    assert logs_of(engine) == logs_of(sender.engine)
+    assert engine.catalog.stores[1].flushed_offset > 4
+
+
+def test_a_hole_between_the_log_and_a_run_is_refused(room):
+    store = room.topic()[0]
+    run = MessageRun([Messages(1, base, 1, base) for base in (1, 2, 3)], [run_of(b"x")] * 3)
+    with pytest.raises(CorruptJournal, match="ends at offset 0, the journal goes on with offsets 1 to 1"):
+        room.engine.catalog.apply_run(run)
+    assert store.end_offset == 0
+
+
+def test_a_hole_inside_a_run_is_refused_after_what_comes_before_it(room):
+    store = room.topic()[0]
+    run = MessageRun([Messages(1, base, 1, base) for base in (0, 1, 3)], [run_of(b"x")] * 3)
+    with pytest.raises(CorruptJournal, match="ends at offset 2, the journal goes on with offsets 3 to 3"):
+        room.engine.catalog.apply_run(run)
+    assert store.end_offset == 2
+
+
+def test_columns_follow_each_other_or_not():
+    assert follows([5], [3])
+    assert follows([5, 8, 9], [3, 1, 7])
+    assert not follows([5, 9], [3, 1])
+    assert not follows([5, 7], [3, 1])
+
+
+@pytest.fixture
+def room():
+    return Room()
+
+
+def packed(*records):
+    return b"".join(pack(record, b"data", 0) + b"data" for record in records)
+
+
+class TestTheRecordsOfAProvenGroup:
+    def test_come_in_blocks_with_their_data(self):
+        records = [Messages(1, offset, 1, 0) for offset in range(BLOCK_RECORDS + 1)]
+        blocks = list(proven(packed(*records), len(records), "f", 0))
+        assert [len(block) for block, _ in blocks] == [BLOCK_RECORDS, 1]
+        assert [each for block, _ in blocks for each in block] == records
+        assert {data for _, block in blocks for data in block} == {b"data"}
+
+    def test_of_an_unknown_kind_are_refused_with_their_place(self):
+        known = packed(Messages(1, 0, 1, 0))
+        unknown = bytearray(known)
+        unknown[13] = 99  # the tag
+        with pytest.raises(CorruptJournal, match=rf"the record at {100 + len(known)} is of a kind") as caught:
+            list(proven(known + unknown, 2, "f", 100))
+        assert caught.value.position == 100 + len(known)
+
+    @pytest.mark.parametrize(("count", "extra"), [(2, b""), (1, b"x"), (2, b"xxxx")])
+    def test_must_be_just_as_many_as_the_group_says(self, count, extra):
+        with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
+            list(proven(packed(Messages(1, 0, 1, 0)) + extra, count, "f", 0))
