@@ -127,24 +127,13 @@ class JournalScan:
                 self.dead = [filenames.journal_file(dead) for dead in lsns[:number]]
                 return headers
         if headers:
-            first = headers[0]
-            raise CorruptJournal(
-                f"the journal begins at LSN {first.first_lsn}, the one before it (up to {first.previous_end}) is "
-                f"missing, and records from {needed} on are needed. Nothing was changed. Restore it from a copy. "
-                f"{NEXT_STEP}",
-                filenames.journal_file(first.first_lsn),
-            )
+            raise _missing_before(headers[0], f"records from LSN {needed} on are needed")
         return []
 
     def _scan_file(self, header: FileHeader, following: FileHeader | None) -> FileScan:
         path = filenames.journal_file(header.first_lsn)
         if following is not None and following.previous_first != header.first_lsn:
-            raise CorruptJournal(
-                f"a journal file is missing between {path} and {filenames.journal_file(following.first_lsn)}, which "
-                f"follows the one of LSN {following.previous_first}: records from LSN {header.first_lsn} on are "
-                f"missing. Nothing was changed. Restore it from a copy. {NEXT_STEP}",
-                path,
-            )
+            raise _missing_before(following, f"its records up to LSN {following.previous_end - 1} are needed")
         end = None if following is None else following.previous_end
         with self.window(path) as window:
             scan = FileScan(window, path, header, end)
@@ -196,3 +185,12 @@ class JournalScan:
             yield FileWindow(file.read, file.size())
         finally:
             file.close()
+
+
+def _missing_before(following: FileHeader, why: str) -> CorruptJournal:
+    path = filenames.journal_file(following.previous_first)
+    return CorruptJournal(
+        f"{path} is missing: {filenames.journal_file(following.first_lsn)} follows it, and {why}. Acknowledged "
+        f"messages and decisions would be lost. Nothing was changed. Restore it from a copy. {NEXT_STEP}",
+        path,
+    )
