@@ -197,6 +197,21 @@ class TestSerials:
         refused(add(peer, 1, partition, b"a"), "TransactionConflict")
         assert values(room, partition) == []
 
+    def test_an_empty_transaction_that_was_called_rolled_back_cannot_be_prepared_or_committed_later(
+        self, room
+    ):
+        peer, asking = room.peer(), room.peer()
+        empty = Totals(0, 0, 0)
+        refused(peer.ask(commands.Commit, serial=2), "TransactionRolledBack")
+        assert isinstance(peer.ask(commands.Rollback, serial=3), commands.Done)
+        for serial in (1, 2, 3):
+            refused(peer.ask(commands.Prepare, serial, XID, empty), "TransactionRolledBack")
+            refused(peer.ask(commands.Commit, serial=serial, totals=empty), "TransactionRolledBack")
+            told = asking.ask(commands.AskOutcome, session=peer.session.number, serial=serial)
+            assert told.state is State.ROLLED_BACK
+        assert isinstance(peer.ask(commands.Commit, serial=4, totals=empty), commands.Committed)
+        assert isinstance(peer.ask(commands.Commit, serial=4, totals=empty), commands.Committed)
+
     @pytest.mark.parametrize("seen", [-1, 1, 2])
     def test_outcomes_cannot_be_seen_before_they_are(self, room, partition, seen):
         refused(add(room.peer(), 1, partition, b"a", seen=seen), "TransactionConflict")

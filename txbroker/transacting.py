@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from journal.frame import check_run
 from journal.outcomes import verb
-from journal.transaction import Cause, State, TransactionNumber
+from journal.transaction import Cause, State, Totals, TransactionNumber
 from txbroker import commands
 from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Committed, Done, Forget, Prepare, Rollback
 from txbroker.consuming import Consuming
@@ -43,6 +43,7 @@ MAX_SAID = 20
 """Most transactions that a start names one by one in the log."""
 
 TO_MEND = "make what else took part agree by hand, then 'txbroker transactions forget {number} --why ...'"
+_EMPTY = Totals(0, 0, 0)
 _UNDECIDED_OWNED = (State.ACTIVE, State.ROLLBACK_ONLY)
 
 
@@ -132,6 +133,7 @@ class Transacting:
         number = TransactionNumber(session.number, command.serial)
         known = self._live.get(number)
         if known is None:
+            self._check_not_passed(session, number, command.totals)
             self._claim_serial(session, command.serial)
         command.xid.check()
         if known is not None and known.state is State.ACTIVE:
@@ -143,6 +145,8 @@ class Transacting:
         """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
         number = self.number_of(session, command)
         known = self._live.get(number)
+        if known is None and number.session == session.number:
+            self._check_not_passed(session, number, command.totals)
         cause, by, why = self._authority(session, command, number)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
@@ -211,6 +215,18 @@ class Transacting:
                 f"there is no transaction {serial}: serials count from 1; nothing has changed"
             )
         session.last_serial = max(session.last_serial, serial)
+
+    def _check_not_passed(self, session: Session, number: TransactionNumber, totals: Totals | None) -> None:
+        """Raise for an empty one that would begin now though its serial has passed: it was called rolled back."""
+        if (
+            totals == _EMPTY
+            and number.serial <= session.last_serial
+            and self._transactions.outcomes.find(number) is None
+        ):
+            raise TransactionRolledBack(
+                f"transaction {number} was rolled back: its serial had passed before anything was sent in it; "
+                "nothing was changed"
+            )
 
     def _check_begun(self, number: TransactionNumber) -> None:
         """Raise for a number that may still begin, so that it is not called rolled back."""
