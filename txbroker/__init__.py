@@ -21,21 +21,31 @@ if TYPE_CHECKING:
     from txbroker.client.results import Durability as Durability
     from txbroker.client.results import Message as Message
     from txbroker.client.results import Receipt as Receipt
+    from txbroker.databases.blocking import Atomic as Atomic
+    from txbroker.databases.blocking import atomic as atomic
+    from txbroker.databases.blocking import create_decision_table as create_decision_table
+    from txbroker.databases.resolver import Resolution as Resolution
+    from txbroker.databases.resolver import Resolver as Resolver
     from txbroker.commands import TopicInfo as TopicInfo
     from txbroker.commands import TransactionInfo as TransactionInfo
 
 _HOMES = {
+    "Atomic": "txbroker.databases.blocking",
     "Connection": "txbroker.client.blocking",
     "Durability": "txbroker.client.results",
     "Message": "txbroker.client.results",
     "Receipt": "txbroker.client.results",
+    "Resolution": "txbroker.databases.resolver",
+    "Resolver": "txbroker.databases.resolver",
     "State": "journal.transaction",
     "TopicInfo": "txbroker.commands",
     "TopicSettings": "journal.settings",
     "TransactionInfo": "txbroker.commands",
     "TransactionNumber": "journal.transaction",
     "Xid": "journal.transaction",
+    "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",
+    "create_decision_table": "txbroker.databases.blocking",
 }
 
 __all__ = [  # noqa: PLE0604

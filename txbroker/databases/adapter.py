@@ -1,7 +1,7 @@
 """What a block needs of a user's database connection, and which adapter gives it that.
 
-An adapter's methods are coroutines, so that one protocol (:mod:`txbroker.databases.deciding`) serves every face. Those of a
-blocking driver never suspend: :func:`run` runs them.
+An adapter's methods are coroutines, so that one protocol (:mod:`txbroker.databases.deciding`) serves every face.
+Those of a blocking driver never suspend: :func:`run` runs them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import enum
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from txbroker import errors
-from txbroker.databases.dialects import Dialect
+from txbroker.databases.dialects import Dialect, Result
 
 T = TypeVar("T")
 
@@ -28,20 +28,14 @@ class Condition(enum.Enum):
     OPEN = "a transaction is open"
     FAILED = "the open transaction can only be rolled back"
     AUTOCOMMIT = "no transaction is open, and each statement would be committed at once"
-
-
-class Result(NamedTuple):
-    """What a statement gave: its rows (none if it has no result) and how many rows it changed (-1: not told)."""
-
-    rows: list[Sequence[Any]]
-    count: int
+    BORROWED = "a transaction block of the driver is open, which alone may commit"
 
 
 class Database(Protocol):
     """One connection, or session, of the user.
 
-    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the driver
-    is let through as it is.
+    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the
+    driver is let through as it is.
     """
 
     @property
@@ -96,13 +90,14 @@ def adapt(database: Any) -> Database:
         package = kind.__module__.partition(".")[0]
         if package in _HOMES:
             return _from(_HOMES[package], database)
-        if all(callable(getattr(database, name, None)) for name in ("cursor", "commit", "rollback")) and hasattr(
-            sys.modules.get(package), "paramstyle"
-        ):
+        if all(
+            callable(getattr(database, name, None)) for name in ("cursor", "commit", "rollback")
+        ) and hasattr(sys.modules.get(package), "paramstyle"):
             return _from("txbroker.databases.dbapi", database)
     raise errors.Misuse(
         f"{type(database).__module__}.{type(database).__qualname__} is no database connection: neither one of PEP 249 "
-        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing was "
+        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; "
+        "nothing was "
         "done"
     )
 
@@ -120,4 +115,6 @@ def run(operation: Coroutine[Any, Any, T]) -> T:
         result: T = stop.value
         return result
     operation.close()
-    raise errors.Misuse("an asynchronous connection was given to the blocking face: use its `async with`; nothing was done")
+    raise errors.Misuse(
+        "an asynchronous connection was given to the blocking face: use its `async with`; nothing was done"
+    )

@@ -1,43 +1,282 @@
-"""One block: the protocol of ``docs/atomic.md``, step by step, the same for every face."""
+"""One block: the protocol of ``docs/atomic.md``, step by step, the same for every face.
+
+The steps are numbered as there. Whatever goes wrong, the database is rolled back before the broker is told: as
+long as the database may still commit, nobody but the database decides.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import enum
+import secrets
+import threading
+import weakref
+from contextlib import suppress
+from typing import NoReturn, Protocol
 
-from txbroker.databases.adapter import Database
+from journal.transaction import State, Xid
+from txbroker import errors
+from txbroker.databases import identity, xids
+from txbroker.databases.adapter import Condition, Database
+from txbroker.databases.identity import Identity
+
+_REFUSED = {
+    Condition.AUTOCOMMIT: "is in autocommit mode: each statement would be committed alone. Switch that off, or begin "
+    "a transaction first",
+    Condition.FAILED: "is in a transaction that has failed and can only be rolled back: roll it back first",
+    Condition.BORROWED: "is inside of a transaction block of the driver (psycopg's connection.transaction()), which "
+    "alone may commit: open the block of txbroker.atomic instead of that one",
+}
+
+ROLLED_BACK = "txbroker: neither the rows nor the messages of this block are there; it can be run again"
+
+_in_block: dict[int, object] = {}
+"""The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
+_lock = threading.Lock()
 
 
-class Broker(Protocol):
-    """The broker's transaction of a block, as a face drives it."""
+class Side(Protocol):
+    """The broker's part of a block, as a face drives it."""
+
+    @property
+    def identity(self) -> str:
+        """Of the broker's data."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was sent or received."""
+
+    def open(self, xid: Xid) -> None:
+        """Begin; asks the broker nothing."""
+
+    async def prepare(self) -> None:
+        """Step 4; returns once it is forced."""
+
+    async def commit(self, key: str) -> None:
+        """Step 6; returns when the caller chose to. Then see to it that the row is deleted (step 7)."""
+
+    async def rollback(self) -> None:
+        """Begin to roll back, prepared or not; does not wait for it. Never raises for want of a broker."""
+
+    def abandon(self) -> None:
+        """The resolver will find out how it ended."""
+
+
+class Step(enum.Enum):
+    """How far a block is."""
+
+    NEW = "not begun"
+    OPEN = "begun"
+    PREPARED = "prepared at the broker"
+    ENDED = "ended"
 
 
 class Deciding:
     """The steps of one block. Integrations with hooks of their own (SQLAlchemy, Django) call them one by one:
 
-    ``enter`` → (the work) → ``prepare`` (decide and prepare; the last thing before COMMIT) → COMMIT, by whoever does that →
-    ``committed``, or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of that.
+    ``enter``, the work, ``prepare`` (the last thing before COMMIT), COMMIT by whoever does that, then ``committed``;
+    or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of that.
     """
 
-    def __init__(self, database: Database, broker: Broker, application: str = "", wait: str = "decision") -> None:
-        raise NotImplementedError
+    def __init__(self, database: Database, side: Side, application: str = "") -> None:
+        self.database = database
+        self.side = side
+        self.step = Step.NEW
+        self.outcome = State.ACTIVE
+        """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
+        self.xid: Xid | None = None
+        self.identity: Identity | None = None
+        self._application = xids.check_application(application)
+        self._token = secrets.token_hex(8)
+
+    # -- step 1 ------------------------------------------------------------------------------------
 
     async def enter(self) -> None:
-        """Step 1: begin or join the transaction, mark it, read the decision table's identity."""
+        """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
+        database = self.database
+        condition = database.condition()
+        if condition in _REFUSED:
+            raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
+        if not self.side.identity:
+            raise errors.VersionRefused(
+                "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
+            )
+        self._register()
+        try:
+            await self._begin(condition)
+        except BaseException:
+            self._unregister()
+            raise
+        self.step = Step.OPEN
+
+    async def _begin(self, condition: Condition) -> None:
+        database = self.database
+        if condition is Condition.IDLE:
+            await database.begin()
+        try:
+            text = await database.dialect.mark(database, self._token)
+            found = identity.parse(text)
+            if not is_checked(database.handle, found):
+                await identity.check_home(database, found)
+                remember(database.handle, found)
+            self.identity = found
+            self.xid = xids.make(found.name, self._application, self.side.identity)
+            self.side.open(self.xid)
+        except BaseException as error:
+            if condition is Condition.IDLE:
+                await self._roll_back_database(error)
+            if isinstance(error, Exception) and database.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
+
+    def _register(self) -> None:
+        with _lock:
+            if id(self.database.handle) in _in_block:
+                raise errors.Misuse(
+                    "this database connection is in a block already: one transaction has one block. Use the outer "
+                    "block's tx, or another connection; nothing was done by this one"
+                )
+            _in_block[id(self.database.handle)] = self.database.handle
+
+    def _unregister(self) -> None:
+        with _lock:
+            _in_block.pop(id(self.database.handle), None)
+
+    # -- steps 3 and 4 -----------------------------------------------------------------------------
 
     async def prepare(self) -> bool:
-        """Steps 3 and 4. False: nothing was sent, so there is nothing to decide. Raises: both can only be rolled back."""
-        raise NotImplementedError
+        """Insert the row, then prepare the broker. False: nothing was sent, so there is nothing to decide.
+
+        Raises: both can only be rolled back now.
+        """
+        if self.side.is_empty:
+            return False
+        assert self.xid is not None
+        assert self.identity is not None
+        database = self.database
+        key = xids.row_key(self.xid)
+        await database.dialect.decide(database, self._token, self.identity.text, key, self.side.identity)
+        await self.side.prepare()
+        self.step = Step.PREPARED
+        return True
+
+    # -- step 5 is the owner's, step 6 -------------------------------------------------------------
 
     async def committed(self) -> None:
-        """Step 6: the database has committed."""
+        """The database has committed: that decided it."""
+        self.outcome = State.COMMITTED
+        prepared = self.step is Step.PREPARED
+        self._end()
+        if prepared:
+            assert self.xid is not None
+            await self.side.commit(xids.row_key(self.xid))
+        else:
+            await self.side.rollback()
 
-    async def failed(self, error: BaseException) -> None:
-        """COMMIT raised ``error``: rolls the broker back if that is known, raises OutcomeUnknown if not."""
+    async def failed(self, error: BaseException) -> NoReturn:
+        """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer."""
+        known = self.database.did_not_commit(error)
+        if known or self.step is not Step.PREPARED:
+            await self._roll_back_database(error)
+            await self.rolled_back()
+            if known:
+                error.add_note(ROLLED_BACK)
+            raise error
+        xid = self.xid
+        self.outcome = State.PREPARED
+        self._end()
+        await self._roll_back_database(error)  # no locks should stay behind, if it was not committed
+        self.side.abandon()
+        text = (
+            f"whether the database committed is not known ({str(error).strip()!r}). Rows and messages have the "
+            f"same fate, "
+            f"and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
+            f"again before"
+        )
+        if not isinstance(error, Exception):
+            error.add_note(f"txbroker: {text}")
+            raise error
+        raise errors.OutcomeUnknown(text, xid) from error
 
     async def rolled_back(self) -> None:
-        """The database has been rolled back, or will be for certain: roll the broker back."""
+        """The database has been rolled back, or can only be."""
+        if self.step is Step.ENDED:
+            return
+        self.outcome = State.ROLLED_BACK
+        self._end()
+        await self.side.rollback()
+
+    def _end(self) -> None:
+        self.step = Step.ENDED
+        self._unregister()
+
+    # -- all of it ---------------------------------------------------------------------------------
 
     async def leave(self, error: BaseException | None) -> None:
-        """The end of a ``with``: all steps that are left."""
+        """The end of a ``with``."""
+        if error is not None:
+            await self._abandon(error)
+            return
+        try:
+            await self.prepare()
+        except BaseException as failure:
+            meaning = reason(failure)
+            await self._abandon(meaning)
+            if meaning is failure:
+                raise
+            raise meaning from (None if meaning is failure.__cause__ else failure)
+        try:
+            await self.database.commit()
+        except BaseException as failure:  # noqa: BLE001 - it is raised again, or said what it means
+            await self.failed(failure)
+        await self.committed()
 
-    tx: Any
+    async def _abandon(self, error: BaseException) -> None:
+        """The block came to no COMMIT."""
+        if await self._roll_back_database(error) or self.database.condition() is not Condition.OPEN:
+            await self.rolled_back()
+            error.add_note(ROLLED_BACK)
+        else:  # it may still be committed, by whoever uses the connection next
+            self.outcome = State.PREPARED
+            self._end()
+            self.side.abandon()
+
+    async def _roll_back_database(self, error: BaseException) -> bool:
+        try:
+            await self.database.rollback()
+        except Exception as failure:  # noqa: BLE001 - told with the error that led here
+            error.add_note(
+                f"txbroker: rolling back the database failed ({str(failure).strip()}); it does so itself when the "
+                "connection ends: close it"
+            )
+            return False
+        return True
+
+
+def reason(error: BaseException) -> BaseException:
+    """What to raise for a failed prepare: nothing is unknown about it, for the database was not asked to commit."""
+    if isinstance(error, errors.OutcomeUnknown):
+        return errors.TransactionRolledBack(
+            f"the broker did not say in time whether it has prepared ({error}). The database was not asked to "
+            f"commit, so "
+            "both are rolled back: at the broker now, or when it is back by a resolver. The block can be run again"
+        )
+    if isinstance(error, errors.TransactionRolledBack) and isinstance(error.__cause__, errors.TxBrokerError):
+        return error.__cause__  # why an add was refused
+    return error
+
+
+_checked: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+
+
+def is_checked(handle: object, found: Identity) -> bool:
+    """Whether the place of this table has been looked at through this connection."""
+    try:
+        return _checked.get(handle) == found.text
+    except TypeError:  # sqlite3's connections cannot be referred to weakly; there it costs next to nothing
+        return False
+
+
+def remember(handle: object, found: Identity) -> None:
+    """It has been looked at."""
+    with suppress(TypeError):
+        _checked[handle] = found.text

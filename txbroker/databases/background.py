@@ -1,0 +1,252 @@
+"""Beside a broker connection: rows are deleted once the broker has acknowledged, and what is in doubt is resolved.
+
+One daemon thread, with database connections of its own. It never raises into a program: :attr:`Background.status` and
+the logger ``txbroker.resolver`` tell what it could not do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.client.promise import Promise
+from txbroker.databases.adapter import Connector
+from txbroker.databases.resolver import Resolution, Resolver
+
+log = logging.getLogger("txbroker.resolver")
+
+TIDY = 0.25
+"""Seconds between looks at what the broker has acknowledged."""
+
+INTERVAL = 10.0
+"""Seconds between passes over what is in doubt, unless told otherwise."""
+
+CLOSE_IDLE = 5.0
+"""Seconds after which a database connection that is not needed is closed."""
+
+
+class Status(NamedTuple):
+    """How the background fares. ``tables`` are the identities of the decision tables it looks after.
+
+    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged``: commits and roll-backs that the
+    broker has not answered yet. ``failure`` is what stopped the last round, "" if nothing did.
+    """
+
+    is_running: bool
+    tables: list[str]
+    passes: int
+    committed: int
+    rolled_back: int
+    removed: int
+    waiting: list[str]
+    contradicted: list[str]
+    unacknowledged: int
+    failure: str
+
+
+class _Charge:
+    """One decision table."""
+
+    def __init__(self, connector: Connector | None) -> None:
+        self.connector = connector
+        self.resolver: Resolver | None = None
+        self.keys: deque[str] = deque()
+        self.due = 0.0
+        self.used = 0.0
+        self.failure = ""
+        self.last = Resolution([], [], [], [], 0, 0)
+
+
+class Background:
+    """The worker of one connection. ``open_broker`` gives the connection it resolves with, ``drive`` moves the user's.
+
+    ``interval`` may be set at any time.
+    """
+
+    def __init__(
+        self, open_broker: Callable[[], Connection], drive: Callable[[Promise[Any]], None] | None = None
+    ) -> None:
+        self.interval = INTERVAL
+        self._open_broker = open_broker
+        self._drive = drive
+        self._charges: dict[str, _Charge] = {}
+        self._told: deque[tuple[Promise[Any], str]] = deque()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._passes = self._committed = self._rolled_back = self._removed = 0
+
+    # -- for blocks --------------------------------------------------------------------------------
+
+    def knows(self, name: str) -> bool:
+        """Whether this table is looked after."""
+        return name in self._charges
+
+    def watch(self, name: str, connector: Connector | None) -> None:
+        """Look after a decision table from now on, at once for a start."""
+        self._charges.setdefault(name, _Charge(connector))
+        if connector is None:
+            self._charges[name].failure = (
+                "this driver does not tell how to open another connection: say connect_database= to "
+                "txbroker.atomic, or "
+                "run 'txbroker resolve --watch'"
+            )
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
+            self._thread.start()
+        self._wake.set()
+
+    def track(self, told: Promise[Any], key: str) -> None:
+        """The broker is being told of a decision; with a key, that row may be deleted when it has acknowledged."""
+        self._told.append((told, key))
+
+    def hurry(self) -> None:
+        """Something is in doubt: look now."""
+        for charge in list(self._charges.values()):
+            charge.due = 0.0
+        self._wake.set()
+
+    @property
+    def status(self) -> Status:
+        """How it fares."""
+        charges = dict(self._charges)
+        failures = [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
+        return Status(
+            self._thread is not None and self._thread.is_alive(),
+            list(charges),
+            self._passes,
+            self._committed,
+            self._rolled_back,
+            self._removed,
+            [str(xid) for charge in charges.values() for xid in charge.last.waiting],
+            [key for charge in charges.values() for key in charge.last.contradicted],
+            len(self._told),
+            "; ".join(failures),
+        )
+
+    def stop(self, timeout: float) -> None:
+        """Finish what can be finished in ``timeout`` seconds, then end."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
+            self._thread.join(min(timeout, 5.0))
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._round(time.monotonic())
+            self._wake.wait(TIDY)
+            self._wake.clear()
+        self._tidy()
+        for charge in self._charges.values():
+            if charge.resolver is not None:
+                charge.resolver.close_database()
+
+    def _round(self, now: float) -> None:
+        self._tidy()
+        for name, charge in list(self._charges.items()):
+            if charge.connector is not None and now >= charge.due:
+                self._guard(name, charge, self._pass)
+                charge.due = now + (min(1.0, self.interval) if charge.last.waiting else self.interval)
+            if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
+                charge.resolver.close_database()
+
+    def _pass(self, charge: _Charge) -> None:
+        assert charge.resolver is not None
+        found = charge.last = charge.resolver.resolve()
+        self._passes += 1
+        self._committed += len(found.committed)
+        self._rolled_back += len(found.rolled_back)
+        self._removed += found.removed
+
+    def _tidy(self) -> None:
+        """Collect acknowledgements, then delete their rows, many at once."""
+        drive = self._drive
+        for _ in range(len(self._told)):
+            told, key = self._told.popleft()
+            if not told.done and drive is not None:
+                drive(told)
+            if not told.done:
+                drive = None  # the broker is silent: one wait is enough
+                self._told.append((told, key))
+            elif told.error is not None:
+                self._untold(told.error, key)
+            elif key:
+                self._of(key).keys.append(key)
+        for name, charge in list(self._charges.items()):
+            if charge.keys and charge.connector is not None:
+                self._guard(name, charge, self._remove)
+
+    def _untold(self, error: BaseException, key: str) -> None:
+        if isinstance(error, errors.HeuristicOutcome):
+            log.error(
+                "transaction %s was decided by its database, and otherwise at the broker: %s", key, error
+            )
+        else:
+            log.info("the broker could not be told of a decision (%s); the resolver will", error)
+        self.hurry()
+
+    def _of(self, key: str) -> _Charge:
+        return self._charges[key.partition("-")[0]]
+
+    def _remove(self, charge: _Charge) -> None:
+        assert charge.resolver is not None
+        keys = list(charge.keys)
+        charge.resolver.remove(keys)
+        for _ in keys:
+            charge.keys.popleft()
+
+    def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> None:
+        """Do it; what fails is told, and tried again later with a new database connection."""
+        try:
+            if charge.resolver is None:
+                assert charge.connector is not None
+                charge.resolver = Resolver(charge.connector, self._open_broker())
+            charge.used = time.monotonic()
+            act(charge)
+            charge.failure = ""
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises: it must not end the thread
+            failure = f"{type(error).__name__}: {str(error).strip()}"
+            if failure != charge.failure and not self._stopping:
+                level = logging.INFO if self._is_passing(charge, error) else logging.WARNING
+                log.log(level, "decision table %s cannot be looked after now: %s", name, failure)
+            charge.failure = failure
+            if charge.resolver is not None:
+                charge.resolver.close_database()
+
+    def _is_passing(self, charge: _Charge, error: Exception) -> bool:
+        """Somebody else was writing."""
+        resolver = charge.resolver
+        return isinstance(error, errors.StorageUnavailable) or (
+            resolver is not None
+            and resolver._database is not None
+            and resolver.database.dialect.is_blocked(error)
+        )
+
+
+_starting = threading.Lock()
+
+
+def background_of(connection: Connection) -> Background:
+    """The worker beside a blocking connection; made when it is first asked for."""
+    with _starting:
+        if connection.resolver is None:
+
+            def drive(promise: Promise[Any]) -> None:
+                try:
+                    connection._driver.wait(promise, TIDY)
+                except TimeoutError:
+                    pass  # looked at again in the next round
+                except errors.TxBrokerError as error:
+                    log.debug("waiting for an acknowledgement: %s", error)
+
+            connection.resolver = Background(lambda: connection, drive)
+        assert isinstance(connection.resolver, Background)
+        return connection.resolver

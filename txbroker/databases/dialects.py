@@ -1,0 +1,142 @@
+"""The SQL of the decision table. :class:`Dialect` is what any database with savepoints and unique keys understands.
+
+A statement's parameters are ``%s`` here; adapters put in what their driver wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from txbroker import errors
+
+TABLE = "txbroker_decision"
+IDENTITY = "identity"
+"""The key of the row that says which table this is."""
+
+COMMITTED = "committed"
+ROLLED_BACK = "rolled back"
+CONTRADICTED = "contradicted"
+
+LAYOUT = 1
+BLOCK = "txbroker_block"
+
+
+class Result(NamedTuple):
+    """What a statement gave: its rows (none if it has no result) and how many rows it changed (-1: not told)."""
+
+    rows: list[Sequence[Any]]
+    changed: int
+
+
+class Executes(Protocol):
+    """Runs statements in the transaction of a connection."""
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run one."""
+
+
+class Dialect:
+    """How to say it, and what errors mean. The block's mark is a savepoint: it is gone when its transaction is."""
+
+    name = "generic"
+    create = (
+        f"CREATE TABLE {TABLE} (xid VARCHAR(64) NOT NULL PRIMARY KEY, decision VARCHAR(255) NOT NULL, "
+        "broker VARCHAR(32) NOT NULL, decided_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL)"
+    )
+    old = ""
+    """A condition for rows that no living program is about to delete."""
+    reading_begins = True
+    """Whether one begins before reading, so as to see one moment; SQLite's begin takes the write lock."""
+
+    read_identity = f"SELECT decision FROM {TABLE} WHERE xid = '{IDENTITY}'"
+    read = f"SELECT decision FROM {TABLE} WHERE xid = %s"
+    insert = f"INSERT INTO {TABLE} (xid, decision, broker) VALUES (%s, %s, %s)"
+    update = f"UPDATE {TABLE} SET decision = %s WHERE xid = %s"
+    count = f"SELECT COUNT(*) FROM {TABLE}"
+    insert_identity = f"INSERT INTO {TABLE} (xid, decision, broker) VALUES ('{IDENTITY}', %s, '')"
+    update_identity = f"UPDATE {TABLE} SET decision = %s WHERE xid = '{IDENTITY}'"
+    release = f"RELEASE SAVEPOINT {BLOCK}"
+
+    # -- a block -----------------------------------------------------------------------------------
+
+    async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002
+        """Step 1: mark the transaction as the block's, return the identity row. Raises what makes it unfit."""
+        await database.execute(f"SAVEPOINT {BLOCK}")
+        return identity_of(await database.execute(self.read_identity))
+
+    async def decide(self, database: Executes, token: str, identity: str, key: str, broker: str) -> None:  # noqa: ARG002
+        """Step 3: insert the row, if the transaction is still the marked one; raises Misuse if it is not."""
+        try:
+            await database.execute(self.release)
+        except Exception as error:
+            if self.is_lost_mark(error):
+                raise lost_mark(str(error)) from error
+            raise
+        await database.execute(self.insert, (key, COMMITTED, broker))
+
+    async def home(self, database: Executes) -> str:  # noqa: ARG002
+        """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
+        return ""
+
+    # -- a resolver --------------------------------------------------------------------------------
+
+    def patience(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
+        """Statements at the beginning of a transaction that bound how long it waits for others' locks."""
+        return ()
+
+    def leftovers(self) -> str:
+        """Rows of a broker that should have been deleted by whoever decided."""
+        old = f" AND {self.old}" if self.old else ""
+        return f"SELECT xid, decision FROM {TABLE} WHERE broker = %s AND xid <> '{IDENTITY}'{old}"
+
+    def delete(self, count: int) -> str:
+        """Delete so many rows by their keys."""
+        return f"DELETE FROM {TABLE} WHERE xid IN ({', '.join(['%s'] * count)})"
+
+    # -- errors ------------------------------------------------------------------------------------
+
+    def is_lost_mark(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whether the savepoint was not there."""
+        return True
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """Whether a statement failed because there is no such table. Only asked about ours."""
+        return named(error, "OperationalError", "ProgrammingError", "DatabaseError")
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """Whether an insert failed because the key is there."""
+        return named(error, "IntegrityError")
+
+    def is_blocked(self, error: Exception) -> bool:  # noqa: ARG002
+        """Whether an insert gave up waiting for somebody else's transaction."""
+        return False
+
+
+def named(error: BaseException, *names: str) -> bool:
+    """Whether it is one of these classes of PEP 249, of whatever driver."""
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def identity_of(result: Result) -> str | None:
+    """The identity row's text."""
+    return _text(result.rows[0][0]) if result.rows else None
+
+
+def texts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, ...]]:
+    """Rows of text, whatever the driver makes of text."""
+    return [tuple(_text(value) for value in row) for row in rows]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
+
+
+def lost_mark(reason: str) -> errors.Misuse:
+    """The error for a transaction that is not the one in which the block began."""
+    return errors.Misuse(
+        "the database transaction in which this block began is gone: something in the block has committed it, "
+        "rolled it "
+        f"back, or run a statement that commits by itself ({reason}). What was committed so stays; what came after it "
+        "is rolled back, and none of the block's messages will be seen. Leave commit and rollback to the block"
+    )

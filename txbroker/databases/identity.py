@@ -1,0 +1,118 @@
+"""Which decision table this is: a random identity, and where it was made, so that a copy does not decide."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from txbroker import errors
+from txbroker.databases import dialects
+from txbroker.databases.adapter import Condition, Database
+from txbroker.databases.dialects import LAYOUT, TABLE
+from txbroker.databases.xids import TABLE_DIGITS
+
+REPLACEMENT = "replacement"
+SEPARATE = "separate"
+
+
+class Identity(NamedTuple):
+    """The identity row: ``text`` is it as it stands there."""
+
+    name: str
+    home: str
+    text: str
+
+
+def parse(text: str | None) -> Identity:
+    """Read an identity row; raises DecisionTableRefused."""
+    layout, _, rest = (text or "").partition(" ")
+    name, _, home = rest.partition(" ")
+    if text is None or layout != str(LAYOUT) or len(name) != TABLE_DIGITS:
+        found = "has no row 'identity'" if text is None else f"says {text[:80]!r} of itself"
+        raise errors.DecisionTableRefused(
+            f"the table {TABLE} {found}: it is not one that this version of txbroker has made (layout {LAYOUT}); "
+            f"nothing was "
+            "decided by it. Look what it is: 'txbroker resolve --create' makes the right one where there is none"
+        )
+    return Identity(name, home, text)
+
+
+async def check_home(database: Database, identity: Identity) -> None:
+    """Raise DecisionTableRefused if the table was made elsewhere."""
+    here = await database.dialect.home(database)
+    if here and identity.home and here != identity.home:
+        raise errors.DecisionTableRefused(
+            f"the table {TABLE} is a copy: it was made at {identity.home!r} and is now at {here!r}. Two databases that "
+            "decide the same transactions would decide them differently, so nothing was done. If this database takes "
+            "the place of the first one, which is never used again: 'txbroker resolve --database URL --adopt "
+            "replacement'. If both live on: '--adopt separate'"
+        )
+
+
+def missing(error: BaseException) -> errors.DecisionTableMissing:
+    """The error for a database without the table."""
+    return errors.DecisionTableMissing(
+        f"the database has no table {TABLE}, or it cannot be read ({str(error).strip()}); nothing was done. Make "
+        f"it once: "
+        "txbroker.create_decision_table(database), or 'txbroker resolve --database URL --create'; the program needs "
+        "SELECT, INSERT, UPDATE and DELETE on it"
+    )
+
+
+async def read(database: Database) -> Identity:
+    """The identity of a database's table, checked; leaves the transaction that it began open. For resolvers."""
+    try:
+        text = dialects.identity_of(await database.execute(database.dialect.read_identity))
+    except Exception as error:
+        if database.dialect.is_missing_table(error):
+            raise missing(error) from error
+        raise
+    identity = parse(text)
+    await check_home(database, identity)
+    return identity
+
+
+async def create(database: Database, adopt: str = "") -> str:
+    """Make the table if there is none, commit, return its identity. ``adopt``, for a copy: REPLACEMENT or SEPARATE."""
+    if adopt not in ("", REPLACEMENT, SEPARATE):
+        raise errors.Misuse(f"adopt is {adopt!r}; 'replacement' and 'separate' are known; nothing was done")
+    if database.condition() in (Condition.OPEN, Condition.FAILED, Condition.BORROWED):
+        raise errors.Misuse(
+            "a transaction is open on this connection, and making the table ends with a commit: commit or roll "
+            "back first; "
+            "nothing was done"
+        )
+    try:
+        return await _create(database, adopt)
+    except BaseException:
+        await database.rollback()
+        raise
+
+
+async def _create(database: Database, adopt: str) -> str:
+    dialect = database.dialect
+    try:
+        text = dialects.identity_of(await database.execute(dialect.read_identity))
+    except Exception as error:
+        if not dialect.is_missing_table(error):
+            raise
+        await database.rollback()
+        await database.execute(dialect.create)
+        text = None
+    if text is None and not (await database.execute(dialect.count)).rows[0][0]:
+        name = await _write(database, secrets.token_hex(TABLE_DIGITS // 2), dialect.insert_identity)
+    else:
+        identity = parse(text)
+        name = identity.name
+        if adopt:
+            name = name if adopt == REPLACEMENT else secrets.token_hex(TABLE_DIGITS // 2)
+            await _write(database, name, dialect.update_identity)
+        else:
+            await check_home(database, identity)
+    await database.commit()
+    return name
+
+
+async def _write(database: Database, name: str, statement: str) -> str:
+    await database.execute(statement, (f"{LAYOUT} {name} {await database.dialect.home(database)}",))
+    return name

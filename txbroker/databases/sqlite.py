@@ -1,0 +1,127 @@
+"""SQLite, through sqlite3. There is one writer at a time, so a block has the write lock from its beginning."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from txbroker import errors
+from txbroker.databases.adapter import Condition, Connector
+from txbroker.databases.dbapi import DbApiDatabase
+from txbroker.databases.dialects import Dialect, Executes
+
+_FULL = 2
+_VOLATILE = ("off", "memory")
+
+
+class SqliteDialect(Dialect):
+    """SQLite's own ways."""
+
+    name = "sqlite"
+    reading_begins = False
+    old = "decided_at < datetime('now', '-60 seconds')"
+
+    async def mark(self, database: Executes, token: str) -> str | None:
+        """Mark, and look whether what it commits is there after a power cut."""
+        path = await _path(database)
+        if not path:
+            raise errors.DecisionNotDurable(
+                "the database is in memory: no other connection could find out how a block ended; use a file. "
+                "Nothing was done"
+            )
+        synchronous = (await database.execute("PRAGMA main.synchronous")).rows[0][0]
+        journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
+        if int(synchronous) < _FULL or journal in _VOLATILE:
+            raise errors.DecisionNotDurable(
+                f"the connection has synchronous = {synchronous} and journal_mode = {journal}: a power cut could "
+                f"take a "
+                "committed row back, of which the broker has been told. Say PRAGMA synchronous = FULL, with any "
+                "journal_mode but off and memory, when opening it; nothing was done"
+            )
+        return await super().mark(database, token)
+
+    async def home(self, database: Executes) -> str:
+        """The file: a copy is another one."""
+        path = await _path(database)
+        return f"inode {os.stat(path).st_ino}" if path else ""
+
+    def leftovers(self) -> str:
+        """A thousand at a time."""
+        return super().leftovers() + " LIMIT 1000"
+
+    def is_lost_mark(self, error: Exception) -> bool:
+        """SQLite has no code for it."""
+        return "no such savepoint" in str(error)
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """SQLite has no code for it."""
+        return "no such table" in str(error)
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """The key is there."""
+        return isinstance(error, sqlite3.IntegrityError)
+
+    def is_blocked(self, error: Exception) -> bool:
+        """Busy or locked."""
+        return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+async def _path(database: Executes) -> str:
+    rows = (await database.execute("PRAGMA database_list")).rows
+    path = next((row[2] for row in rows if row[1] in ("main", b"main")), "")
+    return os.fsdecode(path) if path else ""
+
+
+class SqliteDatabase(DbApiDatabase):
+    """A connection of sqlite3."""
+
+    connection: sqlite3.Connection
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, DIALECT, "qmark")
+
+    def cursor(self) -> sqlite3.Cursor:
+        """With plain rows, whatever the connection makes of rows."""
+        cursor = self.connection.cursor()
+        cursor.row_factory = None
+        return cursor
+
+    def condition(self) -> Condition:
+        """As SQLite knows it. ``isolation_level=None`` and ``autocommit=True`` leave each statement to itself."""
+        if self.connection.in_transaction:
+            return Condition.OPEN
+        by_itself = (
+            self.connection.isolation_level is None or getattr(self.connection, "autocommit", -1) is True
+        )
+        return Condition.AUTOCOMMIT if by_itself else Condition.IDLE
+
+    async def begin(self) -> None:
+        """Take the write lock now: a block writes, and a later refusal would come after the work was done."""
+        self.connection.execute("BEGIN IMMEDIATE")
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """Busy, or a deferred constraint: then the transaction is still open."""
+        try:
+            return isinstance(error, Exception) and self.connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return False
+
+    def connector(self) -> Connector | None:
+        """The same file; short of patience, for it waits in the background."""
+        rows: Sequence[Any] = self.cursor().execute("PRAGMA database_list").fetchall()
+        path = next((row[2] for row in rows if row[1] == "main"), "")
+        if not path:
+            return None
+        return lambda: sqlite3.connect(path, timeout=1.0, check_same_thread=False)
+
+
+DIALECT = SqliteDialect()
+
+
+def adapt(connection: Any) -> SqliteDatabase:
+    """The adapter for a connection of sqlite3."""
+    if not isinstance(connection, sqlite3.Connection):
+        raise errors.Misuse(f"{connection!r:.80} is no connection (a cursor, perhaps); nothing was done")
+    return SqliteDatabase(connection)

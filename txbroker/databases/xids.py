@@ -1,0 +1,56 @@
+"""The xids of blocks: which decision table decides them, at which broker they are, and whose they are."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final
+
+from journal.constants import MAX_GLOBAL_ID
+from journal.transaction import Xid
+from txbroker import errors
+
+FORMAT_ID: Final = 0x7462
+"""Marks an xid of :func:`txbroker.atomic`."""
+
+TABLE_DIGITS: Final = 16
+_RANDOM_BYTES: Final = 12
+MAX_APPLICATION: Final = MAX_GLOBAL_ID - TABLE_DIGITS - 2 * _RANDOM_BYTES - 2
+_APPLICATION = re.compile(r"[A-Za-z0-9_.]*")
+
+
+def check_application(name: str) -> str:
+    """Return the name of an application if it fits into an xid; raises InvalidName."""
+    if len(name) > MAX_APPLICATION or not _APPLICATION.fullmatch(name):
+        raise errors.InvalidName(
+            f"application {name[:80]!r}: at most {MAX_APPLICATION} characters of A-Z, a-z, 0-9, _ and . fit into "
+            f"an xid; "
+            "nothing was done"
+        )
+    return name
+
+
+def make(table: str, application: str, broker: str) -> Xid:
+    """A new xid: table's identity, random digits, application; and the broker's identity as its branch."""
+    key = f"{table}-{secrets.token_hex(_RANDOM_BYTES)}-{application}"
+    return Xid(FORMAT_ID, key.encode(), broker.encode()).check()
+
+
+def prefix(table: str) -> bytes:
+    """How the global ids of a decision table's xids begin."""
+    return f"{table}-".encode()
+
+
+def row_key(xid: Xid) -> str:
+    """What stands in the decision table for it."""
+    return xid.global_id.decode("ascii")
+
+
+def belongs(xid: Xid | None, table: str, broker: str) -> bool:
+    """Whether this table decides it, at this broker."""
+    return (
+        xid is not None
+        and xid.format_id == FORMAT_ID
+        and xid.branch == broker.encode()
+        and xid.global_id.startswith(prefix(table))
+    )
