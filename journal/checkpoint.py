@@ -7,7 +7,7 @@ forced, renamed, and its directory forced; so a file with a checkpoint's name is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from struct import Struct
 from typing import Any
@@ -40,21 +40,27 @@ class CheckpointHeader(msgspec.Struct, array_like=True, frozen=True):
     at: int
 
 
-class _Rows(msgspec.Struct, array_like=True, frozen=True, tag=1):
+class Rows(msgspec.Struct, array_like=True, frozen=True, tag=1):
+    """A run of a fold's rows."""
+
     fold: str
     rows: list[Any]
 
 
-class _Stores(msgspec.Struct, array_like=True, frozen=True, tag=2):
+class Stores(msgspec.Struct, array_like=True, frozen=True, tag=2):
+    """A run of store states."""
+
     states: list[StoreState]
 
 
-class _End(msgspec.Struct, array_like=True, frozen=True, tag=3):
+class End(msgspec.Struct, array_like=True, frozen=True, tag=3):
+    """How many sections there are before it."""
+
     sections: int
 
 
 _decode_header = msgspec.msgpack.Decoder(CheckpointHeader).decode
-_decode_section = msgspec.msgpack.Decoder(_Rows | _Stores | _End).decode
+_decode_section = msgspec.msgpack.Decoder(Rows | Stores | End).decode
 
 
 class Checkpoint(msgspec.Struct):
@@ -93,12 +99,12 @@ def _sections(
     count = 1
     for name, rows in folds.items():
         for run in _runs(rows):
-            yield _encode(_Rows(name, run))
+            yield _encode(Rows(name, run))
             count += 1
     for states in _runs(stores):
-        yield _encode(_Stores(states))
+        yield _encode(Stores(states))
         count += 1
-    yield _encode(_End(count))
+    yield _encode(End(count))
 
 
 def _runs(rows: Iterable[Any]) -> Iterator[list[Any]]:
@@ -107,22 +113,24 @@ def _runs(rows: Iterable[Any]) -> Iterator[list[Any]]:
         yield run
 
 
-def read_checkpoint(filesystem: IFilesystem, lsn: int) -> Checkpoint:
+def read_checkpoint(
+    filesystem: IFilesystem, lsn: int, checksum: Callable[[bytes], int] = crc32c
+) -> Checkpoint:
     """Read a checkpoint; raises :class:`CorruptJournal` if it is not whole and sound."""
     path = filenames.checkpoint_file(lsn)
-    sections = _read_sections(filesystem, path)
+    sections = _read_sections(filesystem, path, checksum)
     try:
         header = _decode_header(next(sections))
         checkpoint = Checkpoint(header, {}, [])
         count = 1
         for body in sections:
             section = _decode_section(body)
-            if isinstance(section, _End):
+            if isinstance(section, End):
                 if section.sections != count or header.lsn != lsn:
                     raise _damaged(path, 0, f"it says {section.sections} sections at LSN {header.lsn}")
                 return checkpoint
             count += 1
-            if isinstance(section, _Rows):
+            if isinstance(section, Rows):
                 checkpoint.folds.setdefault(section.fold, []).extend(section.rows)
             else:
                 checkpoint.stores.extend(section.states)
@@ -131,7 +139,7 @@ def read_checkpoint(filesystem: IFilesystem, lsn: int) -> Checkpoint:
     raise _damaged(path, 0, "its end is missing")
 
 
-def _read_sections(filesystem: IFilesystem, path: str) -> Iterator[bytes]:
+def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes], int]) -> Iterator[bytes]:
     file = filesystem.open(path, writable=False)
     try:
         if file.read(0, len(MAGIC)) != MAGIC:
@@ -145,12 +153,46 @@ def _read_sections(filesystem: IFilesystem, path: str) -> Iterator[bytes]:
             if length > max(end - position, MIB):
                 raise _damaged(path, position, f"a section says it has {length} bytes")
             body = file.read(position + _SECTION.size, length)
-            if len(body) != length or crc32c(body) != crc:
+            if len(body) != length or checksum(body) != crc:
                 raise _damaged(path, position, "a section fails its checksum")
             yield body
             position += _SECTION.size + length
     finally:
         file.close()
+
+
+def walk_sections(
+    filesystem: IFilesystem, path: str, checksum: Callable[[bytes], int] = crc32c
+) -> Iterator[tuple[int, Any]]:
+    """(position, header, rows, stores or end) of any checkpoint file, or the :class:`CorruptJournal` in its place.
+
+    Goes on behind a section that fails its checksum, for as long as lengths can be true.
+    """
+    file = filesystem.open(path, writable=False)
+    try:
+        position, end = len(MAGIC), file.size()
+        if file.read(0, len(MAGIC)) != MAGIC:
+            yield 0, _damaged(path, 0, "it does not begin as a checkpoint does")
+        while position < end:
+            lengths = file.read(position, _SECTION.size)
+            length, crc = _SECTION.unpack(lengths) if len(lengths) == _SECTION.size else (0, 0)
+            if not 0 < length <= end - position - _SECTION.size:
+                yield position, _damaged(path, position, f"a section says it has {length} bytes")
+                return
+            body = file.read(position + _SECTION.size, length)
+            yield position, _section(path, position, body, checksum(body) == crc)
+            position += _SECTION.size + length
+    finally:
+        file.close()
+
+
+def _section(path: str, position: int, body: bytes, sound: bool) -> Any:
+    if not sound:
+        return _damaged(path, position, "a section fails its checksum")
+    try:
+        return (_decode_header if position == len(MAGIC) else _decode_section)(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _damaged(path, position, f"a section is not one of a checkpoint: {error}")
 
 
 def _damaged(path: str, position: int, reason: str) -> CorruptJournal:

@@ -13,6 +13,10 @@
     checkpoints/<LSN>.checkpoint                    with .tmp behind while it is being written
     staged/<session>-<serial>.staged                likewise
     partitions/<topic>-<index>.<number>/<base offset>.log, .index, .time
+    repairs.json                                    what repairs have done here, oldest first
+    repair.plan                                     a repair that has been decided and is being carried out
+    repair.new/<number>                             files that it will put in place
+    evidence-<when>/<path>                          what a repair has replaced or cut off, as it was
 
 LSNs and offsets have 32 digits, so that names sort as their numbers do. What makes a name returns a path
 relative to the data directory. What parses takes a bare name, as ``list_directory`` gives it, and returns
@@ -38,6 +42,12 @@ PARTITION_DIRECTORY = "partitions"
 DIRECTORIES = (JOURNAL_DIRECTORY, CHECKPOINT_DIRECTORY, STAGED_DIRECTORY, PARTITION_DIRECTORY)
 """What a new data directory needs inside it."""
 
+REPAIRS = "repairs.json"
+REPAIR_PLAN = "repair.plan"
+REPAIR_DIRECTORY = "repair.new"
+REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
+"""What a repair leaves only while it is at work."""
+
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"
 SPARE_FILLING = f"{JOURNAL_DIRECTORY}/spare.filling"
 SPARE_ROLLING = f"{JOURNAL_DIRECTORY}/spare.rolling"
@@ -54,6 +64,7 @@ _recycled = re.compile(_POSITION + r"\.recycled")
 _checkpoint = re.compile(_POSITION + r"\.checkpoint")
 _staged = re.compile(_NUMBER + "-" + _NUMBER + r"\.staged")
 _partition = re.compile(f"({_TOPIC})-{_NUMBER}" + r"\." + _NUMBER)
+_evidence = re.compile(r"evidence-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
 _segment = re.compile(_POSITION + r"\.(log|index|time)")
 
 
@@ -178,6 +189,16 @@ def parse_segment_file(name: str) -> SegmentName | None:
     """The base offset and kind of a partition's file; None for foreign names."""
     match = _segment.fullmatch(name)
     return SegmentName(int(match[1]), SegmentKind(match[2])) if match else None
+
+
+def evidence_directory(when: str, number: int) -> str:
+    """The directory for what a repair replaces; ``when`` is as in ``20260101T120000Z``, ``number`` counts from 0."""
+    return f"evidence-{when}" + (f"-{number}" if number else "")
+
+
+def is_evidence(name: str) -> bool:
+    """Whether a name is that of a repair's side folder."""
+    return bool(_evidence.fullmatch(name))
 
 
 def _position(value: int) -> str:

@@ -241,7 +241,7 @@ class OSFilesystem:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = _holder(descriptor)
             os.close(descriptor)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
@@ -251,6 +251,26 @@ class OSFilesystem:
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return OSLock(descriptor)
 
+    def read_lock(self, path: str) -> OSLock | None:
+        """Keep a file from being locked while others may read too; None if there is no such file. Writes nothing.
+
+        Raises :class:`DirectoryLocked` if it is locked.
+        """
+        full = self._full(path)
+        try:
+            descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = _holder(descriptor)
+            os.close(descriptor)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise DirectoryLocked(locked_message(str(full), owner)) from None
+        return OSLock(descriptor)
+
     def free_bytes(self) -> int:
         """Bytes that can still be written to the disk by a process without privileges."""
         numbers = os.statvfs(self.root)
@@ -258,6 +278,18 @@ class OSFilesystem:
 
     def _full(self, path: str) -> Path:
         return self.root / check_path(path)
+
+
+def _holder(descriptor: int) -> str:
+    """The process that holds a lock on an open file, from the kernel's table, else what it wrote into the file."""
+    status = os.fstat(descriptor)
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with suppress(OSError), open("/proc/locks", encoding="ascii") as table:
+        for line in table:
+            fields = line.split()
+            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == file and int(fields[4]) > 0:
+                return fields[4]
+    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 def locked_message(path: str, owner: str) -> str:

@@ -30,7 +30,10 @@ VERSION = 0x01000000
 VERSION_MASK = 0xFF000000
 WRAPPER = 0x1
 TOMBSTONE = 0x2
+LOST = 0x4
+"""In segments alone, set by a repair: ``count`` messages stood here whose bytes nothing holds any more. Never sent."""
 KNOWN_FLAGS = WRAPPER | TOMBSTONE | VERSION_MASK
+"""What a client may set."""
 
 _unpack_header = HEADER.unpack_from
 _pack_id = Struct(">Q").pack_into
@@ -94,6 +97,12 @@ def encode_wrapper(inner: bytes, count: int, timestamp: int) -> bytes:
     """Return a wrapper frame around ``count`` frames made by :func:`encode_inner`, joined in order."""
     tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER, 0) + inner
     return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0) + tail
+
+
+def encode_lost(offset: int, count: int, length: int) -> bytes:
+    """Return the frame that takes the place of ``count`` lost messages in ``length`` bytes of a segment."""
+    tail = _TAIL.pack(0, count, VERSION | LOST, 0) + bytes(length - HEADER_BYTES)
+    return _HEAD.pack(length, crc32c(tail), offset) + tail
 
 
 _HEAD = Struct(">IIQ")

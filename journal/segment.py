@@ -10,7 +10,7 @@ import msgspec
 from journal.constants import KIB
 from journal.errors import CorruptSegment
 from journal.filenames import SegmentKind, segment_file
-from journal.frame import HEADER, HEADER_BYTES, is_sound
+from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
 
 Read = Callable[[int, int], bytes]
 """(position, length) to bytes of the segment's file; fewer only where it ends."""
@@ -184,13 +184,16 @@ def read_run(read: Read, segment: Segment, offset: int, position: int, max_bytes
     view = memoryview(data)
     taken, end = 0, len(data)
     while end - taken >= HEADER_BYTES:
-        length, _, found, _, count, _, _ = _unpack_header(data, taken)
+        length, _, found, _, count, flag, _ = _unpack_header(data, taken)
         if not _continues(segment, position + taken, offset, length, found, count):
             fault = BrokenChain(f"no frame of offset {offset} is there", position + taken, offset)
         elif taken + length > end:
             break
         elif not is_sound(view[taken : taken + length]):
             what = f"the frame of offset {offset} fails its checksum"
+            fault = BrokenChain(what, position + taken, offset, offset + count)
+        elif flag & LOST:
+            what = "the messages that stood there were lost before a repair, see repairs.json"
             fault = BrokenChain(what, position + taken, offset, offset + count)
         else:
             taken += length

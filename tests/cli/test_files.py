@@ -1,11 +1,15 @@
 """The commands that read a data directory without a broker."""
 
 import json
+import os
+import shutil
 
 import pytest
 from click.testing import CliRunner
 
 import journal
+from journal.errors import DirectoryLocked
+from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from txbroker.cli import command_line
 from txbroker.cli.exits import Exit
@@ -44,21 +48,62 @@ def segment(directory):
 
 def test_a_sound_directory_is_told_to_be_sound_and_is_not_touched(directory):
     before = contents(directory)
-    result = run("verify", directory)
-    assert (result.exit_code, "No damage found (1 journal files, 1 checkpoints" in result.output) == (0, True)
-    assert json.loads(run("verify", directory, "--json").output) == []
+    for level in ("--quick", "--deep", None):
+        result = run("verify", directory, *([level] if level else []))
+        assert (result.exit_code, "No damage found" in result.output) == (0, True), result.output
+    said = json.loads(run("verify", directory, "--deep", "--json").output)
+    assert (said["damaged"], said["findings"], said["level"]) == (False, [], "deep")
+    assert said["checked"]["journal_files"] == said["checked"]["checkpoints"] == 1
+    assert said["checked"]["messages"] == said["checked"]["placed"] == 2
+    assert said["checked"]["committed"] == said["checked"]["compared"] == 1
     assert contents(directory) == before
+
+
+def test_a_directory_whose_broker_is_at_work_is_refused_with_advice(directory):
+    with journal.embedded.open_log(directory, SMALL):
+        result = run("verify", directory)
+    assert (result.exit_code, "is locked by process" in result.output) == (Exit.UNREACHABLE, True)
+    assert "'txbroker status' says what its scrubber found" in result.output
+    assert run("verify", directory).exit_code == 0
+
+
+def test_nobody_begins_to_write_while_files_are_checked_and_the_checker_is_named(directory):
+    lock = OSFilesystem(directory).read_lock("lock")
+    try:
+        assert run("verify", directory).exit_code == 0, "several may read"
+        with pytest.raises(DirectoryLocked, match=f"locked by process {os.getpid()}"):
+            journal.embedded.open_log(directory, SMALL)
+    finally:
+        lock.release()
+    journal.embedded.open_log(directory, SMALL).close()
+
+
+def test_a_copy_on_a_medium_that_cannot_be_written_to_is_checked(directory):
+    (directory / "lock").unlink()
+    for path in [*directory.rglob("*"), directory]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    try:
+        assert run("verify", directory, "--deep").exit_code == 0
+        assert not (directory / "lock").exists()
+    finally:
+        for path in [directory, *directory.rglob("*")]:
+            path.chmod(path.stat().st_mode | 0o200)
 
 
 def test_damage_is_named_and_the_exit_code_says_so(directory):
     flip(segment(directory), 20)
     result = run("verify", directory, "--json")
-    [finding] = json.loads(result.output)
-    assert result.exit_code == Exit.CORRUPT
+    said = json.loads(result.output)
+    [finding] = said["findings"]
+    assert (result.exit_code, said["damaged"]) == (Exit.CORRUPT, True)
+    assert finding["affects"] == {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 0}
     assert (finding["file"], finding["position"], finding["damage"]) == (
         str(segment(directory).relative_to(directory)), 0, True,
     )  # fmt: skip
-    assert "fails its checksum" in run("verify", directory).output
+    shown = run("verify", directory).output
+    assert "fails its checksum" in shown
+    assert "orders-0, offset 0" in shown
+    assert f"txbroker repair {directory}" in shown
 
 
 def test_the_journal_is_dumped_record_by_record(directory):
@@ -96,10 +141,110 @@ def test_another_directory_is_not_taken_for_a_broker_s(tmp_path):
     assert (result.exit_code, "is not a data directory" in result.output) == (Exit.USAGE, True)
 
 
+KINDS = {
+    "journal/*.journal": '"record":"TopicCreated"',
+    "partitions/orders-0.1/*.log": '"offset":1,"messages":1',
+    "checkpoints/*.checkpoint": '"section":"Stores"',
+}
+
+
+@pytest.mark.parametrize("pattern", KINDS)
+def test_a_single_file_of_each_kind_is_dumped_wherever_it_lies(directory, tmp_path, pattern):
+    [path] = directory.glob(pattern)
+    result = run("dump", path, "--json")
+    assert (result.exit_code, KINDS[pattern] in result.output) == (0, True), result.output
+    lines = [json.loads(line) for line in result.output.splitlines()]
+    copy = shutil.copy(path, tmp_path)
+    copied = [json.loads(line) for line in run("dump", copy, "--json").output.splitlines()]
+    assert [{**line, "file": ""} for line in lines] == [{**line, "file": ""} for line in copied]
+    assert len(run("dump", path).output.splitlines()) == len(lines)
+
+
+def test_the_frames_of_a_staged_file_are_dumped(tmp_path):
+    with journal.embedded.open_log(tmp_path / "data", SMALL) as log:
+        log.create_topic("orders")
+        tx = log.transaction()
+        tx.append("orders", b"one", key=b"k")
+        tx.append("orders", b"two")
+        tx.prepare(journal.transaction.Xid(1, b"g", b""))
+        for _ in range(2):
+            log.append("orders", b"x")
+            log.engine.housekeeping.checkpoint_inline()
+    [path] = (tmp_path / "data/staged").iterdir()
+    first, value, second, _ = run("dump", path, "--values").output.splitlines()
+    assert first.startswith("0 messages=1")
+    assert (value, second.split()[0]) == ("    0  k: one", "1")
+    flip(path, 40)
+    result = run("dump", path)
+    assert (result.exit_code, result.output.split()[0]) == (Exit.CORRUPT, "DAMAGED")
+    assert len(result.output.splitlines()) == 2, "what follows the damage is shown"
+
+
+def test_the_entries_of_indexes_are_dumped_with_the_damaged_one_marked(tmp_path):
+    with journal.embedded.open_log(tmp_path / "data", SMALL) as log:
+        log.create_topic("orders")
+        for _ in range(6):
+            log.append("orders", bytes(20_000))
+    for suffix in ("index", "time"):
+        [path] = (tmp_path / "data").glob(f"partitions/orders-0.1/*.{suffix}")
+        lines = [json.loads(line) for line in run("dump", path, "--json").output.splitlines()]
+        assert [line["offset"] for line in lines] == [1, 2, 3, 4, 5]
+        assert all(line["sound"] for line in lines)
+        later = run("dump", path, "--from-offset", 3, "--limit", 2, "--json").output.splitlines()
+        assert [json.loads(line)["offset"] for line in later] == [3, 4]
+        flip(path, 1)
+        assert "fails its checksum" in run("dump", path).output
+
+
+def test_a_dump_begins_and_ends_where_it_is_told_to(directory):
+    path = segment(directory)
+    assert run("dump", path, "--from-offset", 1).output.startswith("1 messages=1")
+    assert len(run("dump", path, "--limit", 1).output.splitlines()) == 1
+
+
+def test_values_are_shown_when_they_are_asked_for(directory):
+    path = segment(directory)
+    assert "one" not in run("dump", path).output
+    assert [line.strip() for line in run("dump", path, "--values").output.splitlines()[1::2]] == [
+        "0  one", "1  two",
+    ]  # fmt: skip
+    said = [json.loads(line) for line in run("dump", directory, "--values", "--json").output.splitlines()]
+    assert [v["value"] for line in said for v in line.get("values", ())] == ["one", "two"]
+
+
+def test_a_dump_goes_on_behind_damage_and_says_so(tmp_path):
+    with journal.embedded.open_log(tmp_path / "data", SMALL) as log:
+        log.create_topic("orders")
+        for number in range(4):
+            log.append("orders", b"value %d" % number)
+    [path] = (tmp_path / "data/journal").glob("*.journal")
+    lines = [json.loads(line) for line in run("dump", path, "--json").output.splitlines()]
+    flip(path, lines[4]["position"] + 20)
+    damaged = run("dump", path, "--json")
+    found = [json.loads(line) for line in damaged.output.splitlines()]
+    assert damaged.exit_code == Exit.CORRUPT
+    assert [line["lsn"] for line in found if line.get("beyond_damage")] == [line["lsn"] for line in lines[5:]]
+    assert [line["lsn"] for line in found[1:4]] == [line["lsn"] for line in lines[1:4]]
+    assert [line["problem"] for line in found if line.get("damage")], found
+    # the length of a frame: the next one is found by what a header looks like
+    log = segment(tmp_path / "data")
+    flip(log, 3)
+    frames = [json.loads(line) for line in run("dump", log, "--json").output.splitlines()]
+    assert [line.get("offset") for line in frames] == [None, 1, 2, 3]
+    assert frames[0]["affects"] == {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 0}
+
+
+def test_a_file_that_holds_nothing_to_dump_is_named(directory):
+    result = run("dump", directory / "witness")
+    assert (result.exit_code, "is none of what can be dumped" in result.output) == (Exit.USAGE, True)
+    result = run("dump", segment(directory), "--partition", "orders-0")
+    assert result.exit_code == Exit.USAGE
+
+
 def test_a_file_that_goes_away_meanwhile_is_explained(directory, monkeypatch):
     def gone(*_):
         raise FileNotFoundError(2, "No such file or directory", "journal/x")
 
-    monkeypatch.setattr("journal.inspect.walk_journal", gone)
+    monkeypatch.setattr("journal.inspect.verify", gone)
     result = run("verify", directory)
     assert (result.exit_code, "is a broker running on it?" in result.output) == (Exit.UNREACHABLE, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txbroker.cli.drill import drill
-from txbroker.cli.files import dump, verify
+from txbroker.cli.dump import dump
 from txbroker.cli.groups import groups
 from txbroker.cli.invocation import Group
 from txbroker.cli.send import send
@@ -13,6 +13,7 @@ from txbroker.cli.status import status
 from txbroker.cli.tail import tail
 from txbroker.cli.topics import topics
 from txbroker.cli.transactions import transactions
+from txbroker.cli.verify import verify
 
 COMMANDS: tuple[click.Command, ...] = (topics, send, tail, status, groups, transactions, verify, dump, drill)
 

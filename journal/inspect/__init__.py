@@ -1,0 +1,38 @@
+"""Read-only walks over a data directory's files: for verification, dumps, repairs, audits and Spark.
+
+Nothing here opens a file for writing, takes the lock, or believes an index. Every checksum is computed by ``crcmod``,
+an implementation independent of the one that wrote it, so that a fault of either shows. A directory in use may be
+walked; its newest journal file and segments then end wherever they ended when they were read.
+"""
+
+from journal.inspect.checkpoint_check import checkpoints
+from journal.inspect.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
+from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.journal_walk import JournalEntry, journal_files, walk_journal
+from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
+from journal.inspect.tally import Tally
+from journal.inspect.verification import Level, planned_bytes, verify
+
+__all__ = [
+    "Affected",
+    "FileKind",
+    "Finding",
+    "FrameEntry",
+    "IndexItem",
+    "Item",
+    "JournalEntry",
+    "Level",
+    "SectionItem",
+    "Tally",
+    "checkpoints",
+    "journal_files",
+    "kind_of",
+    "partitions",
+    "planned_bytes",
+    "second_crc32c",
+    "segments",
+    "verify",
+    "walk_any",
+    "walk_journal",
+    "walk_segment",
+]

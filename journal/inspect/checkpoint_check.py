@@ -1,0 +1,114 @@
+"""Checkpoints: their sections by the second implementation of the checksum, and what they say against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from journal import filenames
+from journal.catalog import HeadRow, TopicRow
+from journal.checkpoint import Checkpoint, read_checkpoint
+from journal.errors import CorruptData, InvalidFrame
+from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.journal_walk import file_size, read_some
+from journal.inspect.run_check import messages_of
+from journal.inspect.segment_walk import partitions
+from journal.interfaces import IFilesystem
+from journal.transaction_state import TransactionRow
+
+
+def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
+    """The LSNs of the checkpoint files, oldest first."""
+    if not filesystem.exists(filenames.CHECKPOINT_DIRECTORY):
+        return []
+    names = filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
+    return sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
+
+
+def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
+    """The checkpoints, oldest first; a damaged one is harmless while another is sound."""
+    found: list[Checkpoint | Finding] = []
+    for lsn in checkpoint_lsns(filesystem):
+        try:
+            found.append(read_checkpoint(filesystem, lsn, second_crc32c))
+        except CorruptData as error:
+            found.append(Finding(error.path, error.position, str(error)))
+    sound = any(isinstance(each, Checkpoint) for each in found)
+    for each in found:
+        if isinstance(each, Finding) and sound:
+            yield Finding(
+                each.path, each.position, f"{each.problem}; the other checkpoint is used instead", True
+            )
+        else:
+            yield each
+
+
+def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
+    """The transactions that were undecided when it was taken."""
+    rows = checkpoint.folds.get("transactions", [0])
+    return [msgspec.convert(row, TransactionRow) for row in rows[1 : 1 + rows[0]]]
+
+
+def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Whether its topics, its partitions and the partitions' directories agree."""
+    path = filenames.checkpoint_file(checkpoint.header.lsn)
+    head, *rows = checkpoint.folds.get("catalog", [HeadRow(1, 0)])
+    next_partition = msgspec.convert(head, HeadRow).next_partition
+    topics = [msgspec.convert(row, TopicRow) for row in rows]
+    wanted = {
+        topic.first_partition + index: (topic.name, index)
+        for topic in topics
+        for index in range(topic.partitions)
+    }
+    stored = {store.number: (store.topic, store.index) for store in checkpoint.stores}
+    for number in sorted(wanted.keys() ^ stored.keys()):
+        name, index = wanted.get(number) or stored[number]
+        where = "its topic has it, it has no log" if number in wanted else "it has a log, no topic has it"
+        yield Finding(path, 0, f"partition number {number}: {where}", affects=Affected(name, index))
+    for number in sorted(
+        number for number in wanted.keys() & stored.keys() if wanted[number] != stored[number]
+    ):
+        problem = (
+            f"partition number {number} is {wanted[number]} by its topic and {stored[number]} by its log"
+        )
+        yield Finding(path, 0, problem, affects=Affected(*wanted[number]))
+    beyond = [number for number in wanted if number >= next_partition]
+    if beyond:
+        yield Finding(
+            path, 0, f"partition {max(beyond)} is there, the next one would get number {next_partition}"
+        )
+    held = {name.number: (name.topic, name.index) for name, _ in partitions(filesystem)}
+    for number in sorted(number for number in held.keys() & stored.keys() if held[number] != stored[number]):
+        problem = f"partition number {number} is {stored[number]} by the checkpoint and {held[number]} by its directory"
+        yield Finding(path, 0, problem, affects=Affected(*stored[number]))
+
+
+def check_staged(filesystem: IFilesystem, row: TransactionRow) -> tuple[int, Finding | None]:
+    """The staged file of an undecided transaction against what the checkpoint says of it: bytes read, what is wrong."""
+    if not row.file_entries:
+        return 0, None
+    path = filenames.staged_file(row.number.session, row.number.serial)
+    affects = Affected(transaction=row.number, xid=row.xid)
+    if not filesystem.exists(path):
+        return 0, Finding(path, 0, f"the file is missing: {CANNOT_COMMIT}", affects=affects)
+    checksum, size = 0, file_size(filesystem, path)
+    for entry in row.entries[: row.file_entries]:
+        data = read_some(filesystem, path, entry.position, entry.size)
+        checksum = second_crc32c(data, checksum)
+        try:
+            sound = checksum == entry.checksum and messages_of(data, None) == entry.count
+        except InvalidFrame:
+            sound = False
+        if not sound:
+            problem = (
+                f"the {entry.size} bytes are not the {entry.count} messages staged there: {CANNOT_COMMIT}"
+            )
+            return size, Finding(path, entry.position, problem, affects=affects)
+    if row.file_entries == len(row.entries) and checksum != row.totals.checksum:
+        problem = f"what is staged is not what was sent ({row.totals}): {CANNOT_COMMIT}"
+        return size, Finding(path, 0, problem, affects=affects)
+    return size, None
+
+
+CANNOT_COMMIT = "the transaction cannot be committed as it was prepared, only rolled back"

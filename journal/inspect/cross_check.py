@@ -1,0 +1,339 @@
+"""The journal against the logs: each decided message is in its log once, at its place, and nothing else is.
+
+Records are followed in order, as a start would. Per partition, what they place must be dense: each run begins where
+the one before ended. So whatever lies in a log between the first and the last run that the journal still holds has
+been decided by exactly one record, and its bytes are compared with that record's. Nothing of a transaction that was
+rolled back, or is undecided, fits in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from journal import filenames
+from journal.errors import InvalidFrame
+from journal.frame import stamp
+from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.journal_walk import JournalEntry, read_some
+from journal.inspect.log_reader import LogReader, OpenLogs, difference
+from journal.inspect.run_check import messages_of
+from journal.inspect.tally import Tally
+from journal.interfaces import IFilesystem
+from journal.message_store import StoreState
+from journal.record import (
+    Messages,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.transaction import State, Totals, TransactionNumber, Xid
+from journal.transaction_state import TransactionRow
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Where the frames of one add lie."""
+
+    partition: int
+    count: int
+    path: str
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class Followed:
+    """A transaction as the records tell of it. ``whole`` says that all its adds have been seen."""
+
+    adds: list[Add] = field(default_factory=list)
+    messages: int = 0
+    requests: int = 0
+    checksum: int = 0
+    whole: bool = True
+    prepared: bool = False
+    xid: Xid | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """What has arrived."""
+        return Totals(self.messages, self.requests, self.checksum)
+
+    def counts(self) -> dict[int, int]:
+        """Messages by partition."""
+        found: dict[int, int] = {}
+        for add in self.adds:
+            found[add.partition] = found.get(add.partition, 0) + add.count
+        return found
+
+
+class CrossCheck:
+    """Follows records in order. ``stores`` are those of the newest checkpoint, at ``checkpoint_lsn``.
+
+    ``rows`` are the transactions undecided at LSN ``known_from``, of an older checkpoint if there is one: what ended
+    before may have adds that the journal no longer holds.
+    """
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        stores: list[StoreState],
+        rows: list[TransactionRow],
+        known_from: int,
+        checkpoint_lsn: int,
+        tally: Tally,
+    ) -> None:
+        self._filesystem = filesystem
+        self._files = OpenLogs(filesystem)
+        self._logs = {store.number: LogReader(self._files, store) for store in stores}
+        self._names = {store.number: (store.topic, store.index) for store in stores}
+        self._topics: dict[str, range] = {}
+        self._next: dict[int, int] = {}
+        self._rows = {row.number: row for row in rows}
+        self._known_from = known_from
+        self._checkpoint_lsn = checkpoint_lsn
+        self._ended: set[TransactionNumber] = set()
+        self._tally = tally
+        self._broken: set[int] = set()
+        self.live: dict[TransactionNumber, Followed] = {}
+
+    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Take in the next record; what is wrong with it, or with what it placed."""
+        match entry.record:
+            case Messages() as sent:
+                yield from self._sent(entry, sent)
+            case TransactionAdded() as added:
+                yield from self._added(entry, added)
+            case TransactionOffsetsAdded() as added:
+                self._of(entry, added.session, added.serial).requests += 1
+            case TransactionPrepared() as prepared:
+                yield from self._prepared(entry, prepared)
+            case TransactionCommitted() as committed:
+                yield from self._committed(entry, committed)
+            case TransactionRolledBack() as ended:
+                self._end(TransactionNumber(ended.session, ended.serial))
+                self._tally.rolled_back += 1
+            case Started():
+                self.live = {number: each for number, each in self.live.items() if each.prepared}
+                self._rows = {
+                    number: row for number, row in self._rows.items() if row.state is State.PREPARED
+                }
+            case TopicCreated() as made:
+                self._topics[made.topic] = range(made.first_partition, made.first_partition + made.partitions)
+                self._names.update(
+                    (number, (made.topic, i)) for i, number in enumerate(self._topics[made.topic])
+                )
+            case TopicDeleted() as gone:
+                self._deleted(gone.topic, entry.lsn)
+
+    def interrupted(self) -> None:
+        """Records are missing here: what is said of anything from now on begins anew."""
+        self._next.clear()
+        for each in self.live.values():
+            each.whole = False
+
+    def ended(self) -> Iterator[Finding]:
+        """What the logs hold beyond all records; call it after the last one."""
+        for number, end in self._next.items():
+            log = self._logs.get(number)
+            if log is not None and log.state.flushed_offset > end:
+                path = filenames.partition_directory(log.state.topic, log.state.index, number)
+                affects = self._affects(number, end, log.state.flushed_offset - 1)
+                yield Finding(
+                    path,
+                    0,
+                    f"no record of the journal decides what the log holds from {end} on",
+                    affects=affects,
+                )
+        self._files.close()
+
+        undecided = {number for number, each in self.live.items() if each.prepared}
+        self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))
+
+    def _deleted(self, topic: str, lsn: int) -> None:
+        numbers = list(self._topics.pop(topic, ()))
+        if not numbers and lsn > self._checkpoint_lsn:
+            numbers = [number for number, log in self._logs.items() if log.state.topic == topic]
+        for number in numbers:
+            self._next.pop(number, None)
+            self._logs.pop(number, None)
+
+    def _end(self, number: TransactionNumber) -> None:
+        self.live.pop(number, None)
+        if number in self._rows:
+            self._ended.add(number)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _of(self, entry: JournalEntry, session: int, serial: int) -> Followed:
+        number = TransactionNumber(session, serial)
+        known = self.live.get(number)
+        if known is None:
+            known = self.live[number] = self._begun(number, entry.lsn)
+        return known
+
+    def _begun(self, number: TransactionNumber, lsn: int) -> Followed:
+        """A transaction met for the first time: begun here, known from the checkpoint, or older than both."""
+        row = self._rows.get(number)
+        if row is None:
+            return Followed(whole=lsn > self._known_from)
+        path = filenames.staged_file(number.session, number.serial)
+        in_file = row.entries[: row.file_entries]
+        return Followed(
+            [Add(e.partition, e.count, path, e.position, e.size) for e in in_file if e.lsn < lsn],
+            whole=all(e.lsn >= lsn for e in row.entries[row.file_entries :]),
+            prepared=row.state is State.PREPARED,
+            xid=row.xid,
+        )
+
+    def _added(self, entry: JournalEntry, added: TransactionAdded) -> Iterator[Finding]:
+        known = self._of(entry, added.session, added.serial)
+        known.xid = known.xid or added.xid
+        try:
+            if messages_of(entry.data, None) != added.count:
+                raise InvalidFrame(f"it says {added.count} messages, it holds others")
+        except InvalidFrame as error:
+            yield self._wrong(entry, str(error), TransactionNumber(added.session, added.serial), known)
+        position = entry.position + entry.length - len(entry.data)
+        known.adds.append(Add(added.partition, added.count, entry.path, position, len(entry.data)))
+        known.messages += added.count
+        known.requests += 1
+        known.checksum = second_crc32c(entry.data, known.checksum)
+
+    def _prepared(self, entry: JournalEntry, prepared: TransactionPrepared) -> Iterator[Finding]:
+        known = self._of(entry, prepared.session, prepared.serial)
+        known.prepared, known.xid = True, prepared.xid
+        yield from self._judge_totals(entry, prepared, prepared.totals, known)
+
+    def _judge_totals(
+        self,
+        entry: JournalEntry,
+        ended: TransactionPrepared | TransactionCommitted,
+        said: Totals | None,
+        known: Followed,
+    ) -> Iterator[Finding]:
+        number = TransactionNumber(ended.session, ended.serial)
+        if said is not None and known.whole and number not in self._rows and known.totals != said:
+            yield self._wrong(entry, f"it says {said}, the journal has {known.totals}", number, known)
+
+    def _committed(self, entry: JournalEntry, committed: TransactionCommitted) -> Iterator[Finding]:
+        number = TransactionNumber(committed.session, committed.serial)
+        known = self._of(entry, *number)
+        self._end(number)
+        counts = {placement.partition: placement.count for placement in committed.placements}
+        comparable = known.counts() == counts
+        if not comparable and known.whole:
+            yield self._wrong(
+                entry,
+                f"it places {counts} messages by partition, its adds are {known.counts()}",
+                number,
+                known,
+            )
+        if known.whole:
+            yield from self._judge_totals(entry, committed, committed.totals, known)
+        self._tally.committed += 1
+        self._tally.compared += comparable
+        for placement in committed.placements:
+            yield from self._place(entry, placement.partition, placement.base_offset, placement.count)
+            if comparable:
+                yield from self._compare_adds(
+                    entry, known, placement.partition, placement.base_offset, number
+                )
+
+    def _wrong(
+        self, entry: JournalEntry, problem: str, number: TransactionNumber, known: Followed
+    ) -> Finding:
+        affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=number, xid=known.xid)
+        return Finding(
+            entry.path, entry.position, f"{type(entry.record).__name__}: {problem}", affects=affects
+        )
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def _sent(self, entry: JournalEntry, sent: Messages) -> Iterator[Finding]:
+        last = sent.base_offset + sent.count - 1
+        try:
+            if messages_of(entry.data, sent.base_offset) != sent.count:
+                raise InvalidFrame(f"it says {sent.count} messages, it holds others")
+        except InvalidFrame as error:
+            affects = self._affects(sent.partition, sent.base_offset, last)
+            yield Finding(
+                entry.path, entry.position, f"Messages at LSN {entry.lsn}: {error}", affects=affects
+            )
+            return
+        yield from self._place(entry, sent.partition, sent.base_offset, sent.count)
+        yield from self._compare(entry, sent.partition, sent.base_offset, entry.data, None)
+
+    def _place(self, entry: JournalEntry, partition: int, base: int, count: int) -> Iterator[Finding]:
+        expected = self._next.get(partition, base)
+        self._next[partition] = base + count
+        if base != expected:
+            what = f"LSN {entry.lsn} places messages from offset {base} on, the record before it ended at {expected}"
+            affects = self._affects(partition, min(base, expected), max(base, expected) - 1)
+            yield Finding(entry.path, entry.position, what, affects=affects)
+
+    def _compare_adds(
+        self, entry: JournalEntry, known: Followed, partition: int, base: int, number: TransactionNumber
+    ) -> Iterator[Finding]:
+        for add in known.adds:
+            if add.partition != partition:
+                continue
+            data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
+            try:
+                sound = messages_of(data, None) == add.count
+            except InvalidFrame:
+                sound = False
+            if not sound:
+                return  # told where it lies: of its record, or of the staged file
+            stamp(data, base)
+            yield from self._compare(entry, partition, base, data, number)
+            base += add.count
+
+    def _compare(
+        self,
+        entry: JournalEntry,
+        partition: int,
+        base: int,
+        expected: bytes | memoryview,
+        number: TransactionNumber | None,
+    ) -> Iterator[Finding]:
+        """Whether the log has these stamped frames at ``base``, as far as it goes."""
+        log = self._logs.get(partition)
+        if (
+            log is None
+            or partition in self._broken
+            or not log.first_offset <= base < log.state.flushed_offset
+        ):
+            return
+        found = log.read(base, len(expected))
+        same = 0 if found is None else difference(expected, found)[0]
+        count = messages_in(expected)
+        self._tally.placed += count
+        if found is not None and same == count:
+            log.advance(base + count, len(expected))
+            return
+        self._broken.add(partition)
+        path = log.segments[0].directory if log.segments else filenames.PARTITION_DIRECTORY
+        affects = self._affects(partition, base + same, base + count - 1, number)
+        yield Finding(
+            path,
+            0,
+            f"the log does not hold what LSN {entry.lsn} ({type(entry.record).__name__}) put at offset {base + same}",
+            affects=affects,
+        )
+
+    def _affects(
+        self, partition: int, first: int, last: int, number: TransactionNumber | None = None
+    ) -> Affected:
+        topic, index = self._names.get(partition, (f"partition number {partition}", 0))
+        return Affected(topic, index, first, last, transaction=number)
+
+
+def messages_in(run: bytes | memoryview) -> int:
+    """How many messages a sound, stamped run holds."""
+    return difference(run, bytes(run))[0]

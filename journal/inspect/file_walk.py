@@ -1,0 +1,123 @@
+"""One file of a data directory, whatever it holds, item by item: for dumps, also of a file copied elsewhere."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from journal import filenames
+from journal.checkpoint import CheckpointHeader, End, Rows, Stores, walk_sections
+from journal.errors import CorruptData
+from journal.filenames import SegmentKind
+from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, salt_of
+from journal.inspect.findings import Finding, second_crc32c
+from journal.inspect.journal_walk import JournalEntry, file_size, read_some, survey_any, walk_file
+from journal.inspect.run_check import frames_of
+from journal.inspect.segment_walk import FrameEntry, walk_segment
+from journal.interfaces import IFilesystem
+from journal.journal_file import FileHeader
+
+
+class FileKind(enum.Enum):
+    """What a file holds, by its name."""
+
+    JOURNAL = "journal file"
+    SEGMENT = "segment"
+    INDEX = "offset index"
+    TIME = "time index"
+    CHECKPOINT = "checkpoint"
+    STAGED = "staged file"
+
+
+class IndexItem(NamedTuple):
+    """An entry of an index. ``sound`` is None where the file's place does not tell what its checksums begin with."""
+
+    position: int
+    offset: int
+    sound: bool | None
+    byte: int | None = None
+    time: int | None = None
+
+
+class SectionItem(NamedTuple):
+    """A section of a checkpoint."""
+
+    position: int
+    section: CheckpointHeader | Rows | Stores | End
+
+
+Item = JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | Finding
+
+
+def kind_of(name: str) -> FileKind | None:
+    """What a file of that bare name holds; None for what has nothing to be dumped."""
+    segment = filenames.parse_segment_file(name)
+    if segment is not None:
+        kinds = {
+            SegmentKind.LOG: FileKind.SEGMENT,
+            SegmentKind.INDEX: FileKind.INDEX,
+            SegmentKind.TIME: FileKind.TIME,
+        }
+        return kinds[segment.kind]
+    if filenames.parse_journal_file(name) is not None or filenames.parse_recycled_file(name) is not None:
+        return FileKind.JOURNAL
+    finished = name.removesuffix(filenames.TEMPORARY)
+    if filenames.parse_checkpoint_file(finished) is not None:
+        return FileKind.CHECKPOINT
+    return FileKind.STAGED if filenames.parse_staged_file(finished) is not None else None
+
+
+def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int = 0) -> Iterator[Item]:
+    """What is in a file, in order, and what is damaged, gone on with behind it where that is possible."""
+    match kind:
+        case FileKind.JOURNAL:
+            file = survey_any(filesystem, path)
+            if file.header is None:
+                yield Finding(path, 0, file.problem)
+                return
+            yield file.header
+            yield from walk_file(filesystem, path, file.header, None, from_lsn, beyond=True)
+        case FileKind.SEGMENT:
+            yield from walk_segment(filesystem, path, _base_of(path))
+        case FileKind.INDEX | FileKind.TIME:
+            yield from _walk_index(filesystem, path, kind)
+        case FileKind.CHECKPOINT:
+            for position, section in walk_sections(filesystem, path, second_crc32c):
+                if isinstance(section, CorruptData):
+                    yield Finding(path, position, str(section))
+                else:
+                    yield SectionItem(position, section)
+        case FileKind.STAGED:
+            yield from frames_of(filesystem, path)
+
+
+def _base_of(path: str) -> int:
+    name = filenames.parse_segment_file(path.rpartition("/")[2])
+    assert name is not None, path
+    return name.base_offset
+
+
+def _walk_index(filesystem: IFilesystem, path: str, kind: FileKind) -> Iterator[Item]:
+    data = read_some(filesystem, path, 0, file_size(filesystem, path))
+    layout = OFFSET_ENTRY if kind is FileKind.INDEX else TIME_ENTRY
+    salt = _salt_of(path)
+    for position in range(0, len(data) - layout.size + 1, layout.size):
+        first, second, crc = layout.unpack_from(data, position)
+        body = data[position : position + layout.size - 4]
+        sound = None if salt is None else second_crc32c(body, salt) == crc
+        if sound is False:
+            yield Finding(path, position, "the entry fails its checksum; the index is made again", True)
+        elif kind is FileKind.INDEX:
+            yield IndexItem(position, first, sound, byte=second)
+        else:
+            yield IndexItem(position, second, sound, time=first)
+    if rest := len(data) % layout.size:
+        yield Finding(path, len(data) - rest, f"{rest} bytes are no whole entry", True)
+
+
+def _salt_of(path: str) -> int | None:
+    parts = path.split("/")
+    partition = filenames.parse_partition_directory(parts[-2]) if len(parts) > 1 else None
+    name = filenames.parse_segment_file(parts[-1])
+    return salt_of(partition.number, name.base_offset) if partition is not None and name is not None else None

@@ -1,0 +1,122 @@
+"""Bytes of a partition's log by offset, read-only, going forward: for comparing it with the journal."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from journal import filenames
+from journal.frame import HEADER, HEADER_BYTES
+from journal.indexes import DamagedIndex, floor_offset, salt_of
+from journal.inspect.journal_walk import file_size, read_some
+from journal.interfaces import IFile, IFilesystem
+from journal.message_store import StoreState
+from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+
+MOST_OPEN = 64
+
+
+class OpenLogs:
+    """Read-only files, of which the longest unused are closed."""
+
+    def __init__(self, filesystem: IFilesystem) -> None:
+        self.filesystem = filesystem
+        self._open: OrderedDict[str, IFile] = OrderedDict()
+
+    def file(self, path: str) -> IFile:
+        """The file; it stays open until many others have been asked for."""
+        file = self._open.pop(path, None) or self.filesystem.open(path, writable=False)
+        self._open[path] = file
+        if len(self._open) > MOST_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class LogReader:
+    """One partition's log as a checkpoint has it. :meth:`read` is cheap where the last one ended."""
+
+    def __init__(self, files: OpenLogs, state: StoreState) -> None:
+        self.state = state
+        self._files = files
+        directory = filenames.partition_directory(state.topic, state.index, state.number)
+        self.segments = [
+            Segment(state.number, directory, s.base_offset, s.size, s.end_offset) for s in state.segments
+        ]
+        self._segment = 0
+        self._offset = -1
+        self._position = 0
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that its segments hold."""
+        return self.segments[0].base_offset if self.segments else self.state.flushed_offset
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end, None if it cannot be found."""
+        if offset != self._offset and not self._seek(offset):
+            return None
+        segment = self.segments[self._segment]
+        if self._position >= segment.size and self._segment + 1 < len(self.segments):
+            self._segment, self._position = self._segment + 1, 0
+            segment = self.segments[self._segment]
+        return self._read(segment, self._position, min(length, segment.size - self._position))
+
+    def advance(self, offset: int, length: int) -> None:
+        """What was read was what belongs there: the next frame, of ``offset``, begins ``length`` bytes on."""
+        self._offset = offset
+        self._position += length
+
+    def _read(self, segment: Segment, position: int, length: int) -> bytes:
+        try:
+            return self._files.file(segment.path).read(position, length)
+        except FileNotFoundError:
+            return b""
+
+    def _seek(self, offset: int) -> bool:
+        for number, segment in enumerate(self.segments):
+            if segment.base_offset <= offset < segment.end_offset:
+                self._segment, self._offset = number, offset
+                position = self._locate(segment, offset)
+                self._position = position if position is not None else 0
+                if position is None:
+                    self._offset = -1
+                return position is not None
+        return False
+
+    def _locate(self, segment: Segment, offset: int) -> int | None:
+        def read(position: int, length: int) -> bytes:
+            return self._read(segment, position, length)
+
+        start = (segment.base_offset, 0)
+        filesystem = self._files.filesystem
+        if filesystem.exists(segment.index_path):
+            data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
+            try:
+                hint = floor_offset(data, salt_of(segment.number, segment.base_offset), offset)
+            except DamagedIndex:
+                hint = None
+            if hint is not None and is_frame_of(read, segment, *hint):
+                start = hint
+        try:
+            for place in walk_headers(read, segment, *start):
+                if place.offset >= offset:
+                    return place.position if place.offset == offset else None
+        except BrokenChain:
+            pass
+        return None
+
+
+def difference(expected: bytes | memoryview, found: bytes) -> tuple[int, int]:
+    """(messages, bytes) before the first frame in which two runs differ; ``expected`` is a sound run."""
+    view, position, messages = memoryview(expected), 0, 0
+    while position + HEADER_BYTES <= len(view):
+        length, _, _, _, count, _, _ = HEADER.unpack_from(view, position)
+        if view[position : position + length] != found[position : position + length]:
+            break
+        position += length
+        messages += count
+    return messages, position

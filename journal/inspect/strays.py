@@ -1,0 +1,60 @@
+"""Files that no part of the broker has made, or that nothing refers to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from journal import filenames
+from journal.checkpoint import Checkpoint
+from journal.inspect.findings import Affected, Finding
+from journal.inspect.segment_walk import partitions
+from journal.interfaces import IFilesystem
+
+_IN_ROOT = {filenames.LOCK, filenames.BALLAST, filenames.WITNESS, filenames.REPAIRS, *filenames.DIRECTORIES}
+_SPARES = {filenames.SPARE_NEXT, filenames.SPARE_FILLING, filenames.SPARE_ROLLING}
+
+FOREIGN = "not one of the broker's files; it is left alone"
+
+
+def strays(filesystem: IFilesystem, checkpoint: Checkpoint | None, created: set[int]) -> Iterator[Finding]:
+    """Names that mean nothing here. ``created`` are partitions made above the checkpoint."""
+    for name in filesystem.list_directory(""):
+        if name not in _IN_ROOT and not filenames.is_evidence(name) and name not in filenames.REPAIR_FILES:
+            yield Finding(name, 0, FOREIGN, True)
+    yield from _in(filesystem, filenames.JOURNAL_DIRECTORY, _is_journal)
+    yield from _in(filesystem, filenames.CHECKPOINT_DIRECTORY, _is_checkpoint)
+    yield from _in(filesystem, filenames.STAGED_DIRECTORY, _is_staged)
+    yield from _in(filesystem, filenames.PARTITION_DIRECTORY, filenames.parse_partition_directory)
+    known = created | {store.number for store in checkpoint.stores} if checkpoint is not None else None
+    for partition, path in partitions(filesystem):
+        if known is not None and partition.number not in known:
+            affects = Affected(partition.topic, partition.index)
+            yield Finding(
+                path, 0, "no topic has this partition (any more); it goes after checkpoints", True, affects
+            )
+        yield from _in(filesystem, path, filenames.parse_segment_file)
+
+
+def _in(filesystem: IFilesystem, directory: str, is_ours: Callable[[str], object]) -> Iterator[Finding]:
+    if not filesystem.exists(directory):
+        yield Finding(directory, 0, "the directory is missing; a start makes it again", True)
+        return
+    for name in filesystem.list_directory(directory):
+        if not is_ours(name):
+            yield Finding(f"{directory}/{name}", 0, FOREIGN, True)
+
+
+def _is_journal(name: str) -> bool:
+    return (
+        filenames.parse_journal_file(name) is not None
+        or filenames.parse_recycled_file(name) is not None
+        or f"{filenames.JOURNAL_DIRECTORY}/{name}" in _SPARES
+    )
+
+
+def _is_checkpoint(name: str) -> bool:
+    return filenames.parse_checkpoint_file(name) is not None or filenames.is_temporary(name)
+
+
+def _is_staged(name: str) -> bool:
+    return filenames.parse_staged_file(name) is not None or filenames.is_temporary(name)

@@ -1,0 +1,34 @@
+"""What a verification has looked at, counted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts. ``bytes`` is what was read for checking, ``messages`` those in the frames that were checked.
+
+    ``placed`` messages of the logs have been compared with the journal, ``compared`` of the ``committed``
+    transactions were compared whole; the others' adds are older than the journal.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    journal_files: int = 0
+    records: int = 0
+    checkpoints: int = 0
+    partitions: int = 0
+    segments: int = 0
+    frames: int = 0
+    messages: int = 0
+    staged_files: int = 0
+    committed: int = 0
+    compared: int = 0
+    rolled_back: int = 0
+    undecided: int = 0
+    placed: int = 0
+
+    def facts(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)

@@ -1,0 +1,252 @@
+"""Is a directory as it was written? Everything is read, nothing is believed, nothing is changed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+
+from journal import filenames
+from journal.checkpoint import Checkpoint
+from journal.errors import CorruptData, CorruptJournal
+from journal.inspect.checkpoint_check import (
+    check_catalog,
+    check_staged,
+    checkpoint_lsns,
+    checkpoints,
+    live_rows,
+)
+from journal.inspect.cross_check import CrossCheck
+from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import (
+    NOT_NEEDED,
+    JournalEntry,
+    JournalFile,
+    chain_findings,
+    file_size,
+    header_findings,
+    surveyed,
+    walk_file,
+)
+from journal.inspect.segment_check import check_store
+from journal.inspect.segment_walk import FrameEntry
+from journal.inspect.strays import strays
+from journal.inspect.tally import Tally
+from journal.interfaces import IFilesystem
+from journal.journal import Journal
+from journal.journal_scan import JournalScan
+from journal.message_store import StoreState
+from journal.record import TopicCreated, TransactionRolledBack
+from journal.repair_notes import UNFINISHED, repair_notes, told
+from journal.transaction import TransactionNumber
+from journal.witness import NOTHING, WITNESS_LOST, read_witness
+
+Progress = Callable[[str, int], object]
+"""Called with what is being read, and how many bytes have been since the last call."""
+
+
+class Level(enum.Enum):
+    """How much a verification proves; docs/cli.md says it for people."""
+
+    QUICK = "quick"
+    """Journal, checkpoints and staged files byte by byte; of segments the sizes, the indexes and both ends."""
+    FULL = "full"
+    """Every frame of the segments too, and every entry of the indexes against them."""
+    DEEP = "deep"
+    """And the journal against the logs, message by message; batches opened."""
+
+
+def verify(
+    filesystem: IFilesystem,
+    level: Level = Level.FULL,
+    tally: Tally | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Finding]:
+    """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
+
+    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes.
+    """
+    return _Verification(filesystem, level, tally or Tally(), progress or _nobody).run()
+
+
+def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
+    """How many bytes a verification will read, about: for showing how far it is."""
+    names = [file.path for file in surveyed(filesystem)]
+    names += [filenames.checkpoint_file(lsn) for lsn in checkpoint_lsns(filesystem)]
+    total = sum(file_size(filesystem, name) for name in names)
+    sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
+    if sound:
+        total += sum(e.size for row in live_rows(sound[-1]) for e in row.entries[: row.file_entries])
+    if sound and level is not Level.QUICK:
+        total += sum(segment.size for store in sound[-1].stores for segment in store.segments)
+    return total
+
+
+def _nobody(what: str, count: int) -> None:
+    """Nobody watches."""
+
+
+class _Verification:
+    """One run."""
+
+    def __init__(self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress) -> None:
+        self._filesystem = filesystem
+        self._level = level
+        self._tally = tally
+        self._progress = progress
+        self._rolled_back: set[TransactionNumber] = set()
+        self._created: set[int] = set()
+
+    def run(self) -> Iterator[Finding]:
+        """Everything, in order."""
+        yield from repair_findings(self._filesystem)
+        sound: list[Checkpoint] = []
+        for each in checkpoints(self._filesystem):
+            if isinstance(each, Finding):
+                yield each
+            else:
+                sound.append(each)
+                self._read(filenames.checkpoint_file(each.header.lsn))
+        self._tally.checkpoints = len(sound)
+        newest = sound[-1] if sound else None
+        if read_witness(self._filesystem) is None and surveyed(self._filesystem):
+            yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
+        yield from self._journal(sound)
+        if newest is not None:
+            yield from check_catalog(self._filesystem, newest)
+            yield from self._staged(newest)
+            for store in newest.stores:
+                yield from self._store(store)
+        yield from strays(self._filesystem, newest, self._created)
+
+    def _read(self, path: str) -> None:
+        size = file_size(self._filesystem, path)
+        self._tally.files += 1
+        self._tally.bytes += size
+        self._progress(path, size)
+
+    # -- the journal -------------------------------------------------------------------------------
+
+    def _journal(self, sound: list[Checkpoint]) -> Iterator[Finding]:
+        files = surveyed(self._filesystem)
+        self._tally.journal_files = len(files)
+        needed = sound[-1].header.needed_from if sound else 1
+        damaged = False
+        for finding in chain_findings(files, needed):
+            damaged = damaged or not finding.harmless
+            yield finding
+        yield from header_findings(self._filesystem, files)
+        cross = self._cross_check(sound) if self._level is Level.DEEP else None
+        unbroken = _unbroken_from(files)
+        for number, file in enumerate(files):
+            self._read(file.path)
+            if file.header is None:
+                continue
+            following = files[number + 1].header if number + 1 < len(files) else None
+            dead = following is not None and following.previous_end <= needed
+            for each in walk_file(self._filesystem, file.path, file.header, following):
+                if isinstance(each, Finding):
+                    yield _not_needed(each) if dead and not each.harmless else each
+                    damaged = damaged or not (each.harmless or dead)
+                    if cross is not None and not each.harmless:
+                        cross.interrupted()
+                    continue
+                self._note(each, sound)
+                if cross is not None and number >= unbroken:
+                    yield from cross.follow(each)
+        if cross is not None:
+            yield from cross.ended()
+        if not damaged:
+            yield from refusal(self._filesystem, sound[-1] if sound else None)
+
+    def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
+        if not sound:
+            return CrossCheck(self._filesystem, [], [], 0, 0, self._tally)
+        oldest, newest = sound[0], sound[-1]
+        return CrossCheck(
+            self._filesystem,
+            newest.stores,
+            live_rows(oldest),
+            oldest.header.lsn,
+            newest.header.lsn,
+            self._tally,
+        )
+
+    def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
+        self._tally.records += 1
+        if not sound or entry.lsn <= sound[-1].header.lsn:
+            return
+        if isinstance(entry.record, TransactionRolledBack):
+            self._rolled_back.add(TransactionNumber(entry.record.session, entry.record.serial))
+        elif isinstance(entry.record, TopicCreated):
+            made = entry.record
+            self._created.update(range(made.first_partition, made.first_partition + made.partitions))
+
+    # -- what a checkpoint refers to ---------------------------------------------------------------
+
+    def _staged(self, checkpoint: Checkpoint) -> Iterator[Finding]:
+        for row in live_rows(checkpoint):
+            size, finding = check_staged(self._filesystem, row)
+            if row.file_entries:
+                self._tally.staged_files += 1
+                self._tally.files += 1
+                self._tally.bytes += size
+                self._progress(filenames.STAGED_DIRECTORY, size)
+            if finding is not None and row.number not in self._rolled_back:
+                yield finding
+
+    def _store(self, store: StoreState) -> Iterator[Finding]:
+        tally = self._tally
+        tally.partitions += 1
+        tally.segments += len(store.segments)
+        tally.files += 3 * len(store.segments)
+        name = f"{store.topic}-{store.index}"
+
+        def count(frame: FrameEntry) -> None:
+            tally.frames += 1
+            tally.messages += frame.messages
+            tally.bytes += frame.length
+            self._progress(name, frame.length)
+
+        quick, deep = self._level is Level.QUICK, self._level is Level.DEEP
+        yield from check_store(self._filesystem, store, count, quick, deep)
+
+
+def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
+    """What is to be told of repairs: each one, with what it lost; and one that was begun and not finished."""
+    if filesystem.exists(filenames.REPAIR_PLAN):
+        yield Finding(filenames.REPAIR_PLAN, 0, UNFINISHED)
+    try:
+        for note in repair_notes(filesystem):
+            yield Finding(filenames.REPAIRS, 0, told(note), True)
+    except CorruptData as error:
+        yield Finding(filenames.REPAIRS, 0, str(error), True)
+
+
+def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None) -> Iterator[Finding]:
+    """What a start would refuse of the journal; it is asked itself, for its word counts."""
+    if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
+        return
+    notes: list[str] = []
+    scan = JournalScan(
+        filesystem, Journal(filesystem), read_witness(filesystem) or NOTHING, notes, notes.append
+    )
+    try:
+        scan.scan(checkpoint)
+    except CorruptJournal as error:
+        yield Finding(error.path, error.position, f"a start is refused: {error}")
+
+
+def _unbroken_from(files: list[JournalFile]) -> int:
+    """The number of the file from which on each continues the one before it."""
+    first = len(files)
+    for number in range(len(files) - 1, -1, -1):
+        header = files[number].header
+        after = files[number + 1].header if number + 1 < len(files) else None
+        if header is None or (after is not None and after.previous_first != header.first_lsn):
+            break
+        first = number
+    return first
+
+
+def _not_needed(finding: Finding) -> Finding:
+    return Finding(finding.path, finding.position, finding.problem + NOT_NEEDED, True, finding.affects)

@@ -1,0 +1,304 @@
+"""What a verification proves at which level: nothing wrong passes it, and what it names is what was damaged.
+
+Seen to fail: with the comparison of bytes, the density of places, the totals, the staged files, the levels, or the
+indexes' entries taken out, the test that is named after it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from journal import filenames, frame, inspect
+from journal.filenames import SegmentKind
+from journal.inspect import Level, Tally
+from journal.inspect.cross_check import CrossCheck
+from journal.inspect.journal_walk import JournalEntry
+from journal.journal_settings import JournalSettings
+from journal.record import (
+    Messages,
+    Placement,
+    Started,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.testing import MemoryFilesystem
+from journal.transaction import Cause, Totals
+from tests.builders import SESSION, Place, frames, number, totals, xid
+
+DEEP = Level.DEEP
+
+
+@pytest.fixture
+def place():
+    """Sends and transactions in two partitions, a prepared transaction with a staged file, checkpoints between."""
+    place = Place(JournalSettings(file_bytes=1 << 20, low_water_bytes=0), segment_bytes=65_536)
+    store = place.engine.catalog.stores[1]
+    place.transactions.add(number(9), 1, frames(b"in doubt"), 1)
+    place.transactions.add(number(9), 2, frames(b"in doubt too"), 1)
+    place.transactions.prepare(number(9), xid("doubt"), totals(frames(b"in doubt"), frames(b"in doubt too")))
+    for serial in range(1, 6):
+        for _ in range(10):
+            place.engine.append(store, frames(bytes(5000)), 1)
+        place.transactions.add(number(serial), 1, frames(b"committed"), 1)
+        place.transactions.add(number(serial), 2, frames(b"committed", b"too"), 2)
+        run = [frames(b"committed"), frames(b"committed", b"too")]
+        if serial == 3:
+            place.transactions.rollback(number(serial), Cause.CLIENT)
+        else:
+            place.transactions.commit(number(serial), Cause.CLIENT, totals(*run))
+        place.engine.sync()
+        place.checkpoint()
+    return place
+
+
+def paths(place, kind=SegmentKind.LOG, partition=1):
+    directory = filenames.partition_directory("t", partition - 1, partition)
+    return [
+        f"{directory}/{name}"
+        for name in place.filesystem.list_directory(directory)
+        if name.endswith(kind.value)
+    ]
+
+
+def damages(place, level=DEEP, tally=None):
+    return [f for f in inspect.verify(place.filesystem, level, tally) if not f.harmless]
+
+
+def change(place, path, position, data):
+    place.filesystem.open(path).write_some(position, [data])
+
+
+def read(place, path):
+    file = place.filesystem.open(path)
+    return file.read(0, file.size())
+
+
+def test_a_sound_directory_is_counted_through(place):
+    tally = Tally()
+    assert list(inspect.verify(place.filesystem, DEEP, tally)) == []
+    assert (tally.checkpoints, tally.partitions, tally.staged_files, tally.undecided) == (2, 2, 1, 1)
+    assert (tally.committed, tally.compared, tally.rolled_back) == (4, 4, 1)
+    assert tally.messages == tally.placed == 50 + 4 * 3
+    assert tally.segments == len(paths(place)) + len(paths(place, partition=2)) > 3
+    assert tally.bytes >= inspect.planned_bytes(place.filesystem, DEEP)
+
+
+def test_bytes_that_differ_from_the_journal_s_are_found_though_they_are_sound(place):
+    path = paths(place)[1]
+    log = read(place, path)
+    places = list(frame.walk(log))
+    position, length, offset, _ = places[2]
+    other = bytearray(frame.encode(b"\x01" * (length - 36), 1))
+    frame.stamp(memoryview(other), offset)
+    change(place, path, position, bytes(other))
+    assert damages(place, Level.FULL) == []
+    [found] = damages(place)
+    assert "the log does not hold what LSN" in found.problem
+    assert (found.affects.topic, found.affects.partition, found.affects.first_offset) == ("t", 0, offset)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_the_levels_differ_in_what_they_see_of_a_segment_s_middle(place, level):
+    path = paths(place)[0]
+    change(place, path, 100, b"\xff\xff")
+    assert bool(damages(place, level)) == (level is not Level.QUICK)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_every_level_sees_a_missing_or_shorter_segment(place, level):
+    path = paths(place)[0]
+    file = place.filesystem.open(path)
+    file.truncate(file.size() - 10)
+    assert damages(place, level)
+    place.filesystem.unlink(path)
+    assert damages(place, level)
+
+
+def test_a_segment_of_another_partition_is_told_from_the_right_one(place):
+    first, second = paths(place)[0], paths(place, partition=2)[0]
+    mine, others = read(place, first), read(place, second)
+    change(place, first, 0, others)
+    assert any("of another segment" in f.problem for f in damages(place, Level.FULL))
+    change(place, first, 0, mine)
+    assert damages(place) == []
+
+
+@pytest.mark.parametrize("entry", [0, 1])
+def test_an_index_entry_that_points_elsewhere_is_found_and_harmless(place, entry):
+    index, log = paths(place, SegmentKind.INDEX)[0], paths(place)[0]
+    data = read(place, index)
+    assert len(data) >= 32
+    salt = inspect.segment_check.salt_of(1, 0)
+    key = data[entry * 16 : entry * 16 + 8] + (
+        int.from_bytes(data[entry * 16 + 8 : entry * 16 + 12], "big") + 36
+    ).to_bytes(4, "big")
+    change(place, index, entry * 16, key + inspect.second_crc32c(key, salt).to_bytes(4, "big"))
+    [found] = inspect.verify(place.filesystem, Level.FULL)
+    assert (found.path, found.position, found.harmless) == (index, entry * 16, True)
+    assert f"of offset {int.from_bytes(key[:8], 'big')}" in found.problem
+    assert log
+
+
+def test_damaged_and_missing_indexes_are_harmless_and_named(place):
+    index = paths(place, SegmentKind.INDEX)[0]
+    change(place, index, 3, b"\x05")
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.harmless) == (index, True)
+    place.filesystem.unlink(index)
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, "is missing" in found.problem) == (index, True)
+
+
+def test_a_time_that_goes_back_is_found(place):
+    time = paths(place, SegmentKind.TIME)[0]
+    data = read(place, time)
+    assert len(data) >= 40
+    key = (-5).to_bytes(8, "big", signed=True) + data[28:36]
+    change(
+        place,
+        time,
+        20,
+        key + inspect.second_crc32c(key, inspect.segment_check.salt_of(1, 0)).to_bytes(4, "big"),
+    )
+    [found] = inspect.verify(place.filesystem)
+    assert "its time goes back" in found.problem
+
+
+def test_staged_frames_that_are_missing_or_damaged_are_told_with_the_transaction(place):
+    [path] = [f"staged/{name}" for name in place.filesystem.list_directory("staged")]
+    data = read(place, path)
+    change(place, path, len(data) - 1, b"\xff")
+    [found] = damages(place, Level.QUICK)
+    assert (found.path, found.affects.transaction, found.affects.xid) == (path, number(9), xid("doubt"))
+    assert "only rolled back" in found.problem
+    place.filesystem.unlink(path)
+    [found] = damages(place, Level.QUICK)
+    assert "is missing" in found.problem
+
+
+def test_what_no_part_of_the_broker_made_is_named_and_harmless(place):
+    for path in ("notes.txt", "journal/copy.journal", "partitions/readme", "checkpoints/x", "staged/y"):
+        place.filesystem.open(path, create=True)
+    found = list(inspect.verify(place.filesystem))
+    assert {f.path for f in found} == {
+        "notes.txt", "journal/copy.journal", "partitions/readme", "checkpoints/x", "staged/y",
+    }  # fmt: skip
+    assert all(f.harmless for f in found)
+
+
+def test_a_journal_that_lost_its_newest_file_is_damaged(place):
+    place.restart()
+    place.engine.append(place.engine.catalog.stores[1], frames(b"after"), 1)
+    place.engine.sync()
+    newest = inspect.journal_files(place.filesystem)[-1]
+    place.filesystem.unlink(newest)
+    [found] = damages(place, Level.QUICK)
+    assert (found.path, "is missing" in found.problem) == (newest, True)
+
+
+# -- the journal against the logs, record by record --------------------------------------------------
+
+
+class Records:
+    """Entries as a walk gives them, over no files: only what records say of each other is looked at."""
+
+    def __init__(self):
+        self.filesystem = MemoryFilesystem()
+        self.filesystem.make_directory("journal")
+        self._file = self.filesystem.open("journal/x", create=True)
+        self._lsn = self._end = 0
+        self.tally = Tally()
+        self.check = CrossCheck(self.filesystem, [], [], 0, 0, self.tally)
+
+    def follow(self, record, data=b""):
+        self._lsn += 1
+        self._file.write_some(self._end, [data or b"\0"])
+        entry = JournalEntry("journal/x", self._end, self._lsn, record, memoryview(data), False, len(data))
+        self._end += len(data)
+        return [f.problem for f in self.check.follow(entry)]
+
+    def sent(self, base, *values, count=None, stamped=None):
+        run = bytearray(frames(*values))
+        frame.stamp(memoryview(run), base if stamped is None else stamped)
+        return self.follow(Messages(1, base, count or len(values), 0), bytes(run))
+
+    def added(self, serial, *values, count=None):
+        return self.follow(TransactionAdded(SESSION, serial, 1, count or len(values), 0, 0), frames(*values))
+
+    def committed(self, serial, base, count, said=None):
+        placed = [Placement(1, base, count)]
+        return self.follow(TransactionCommitted(SESSION, serial, placed, 0, Cause.CLIENT, totals=said))
+
+
+@pytest.fixture
+def records():
+    return Records()
+
+
+def test_places_that_follow_each_other_are_right(records):
+    assert records.sent(5, b"a", b"b") == []
+    assert records.added(1, b"c", b"d") == []
+    assert records.sent(7, b"e") == []
+    assert records.committed(1, 8, 2, totals(frames(b"c", b"d"))) == []
+    assert records.sent(10, b"f") == []
+    assert (records.tally.committed, records.tally.compared) == (1, 1)
+
+
+@pytest.mark.parametrize("base", [6, 8])
+def test_a_place_that_overlaps_the_one_before_or_leaves_a_gap_is_found(records, base):
+    records.sent(5, b"a", b"b")
+    [problem] = records.sent(base, b"c")
+    assert f"from offset {base} on, the record before it ended at 7" in problem
+
+
+def test_a_message_placed_twice_is_found(records):
+    records.added(1, b"a")
+    assert records.committed(1, 0, 1) == []
+    [problem] = records.sent(0, b"b")
+    assert "the record before it ended at 1" in problem
+
+
+def test_a_commit_of_other_counts_than_were_added_is_found(records):
+    records.added(1, b"a")
+    [problem] = records.committed(1, 0, 2)
+    assert "its adds are {1: 1}" in problem
+
+
+def test_a_commit_of_a_transaction_that_was_rolled_back_is_found(records):
+    records.added(1, b"a")
+    records.follow(TransactionRolledBack(SESSION, 1, 0, Cause.CLIENT))
+    [problem] = records.committed(1, 0, 1)
+    assert "its adds are {}" in problem
+
+
+def test_a_commit_of_what_a_restart_rolled_back_is_found_and_one_of_what_was_prepared_is_right(records):
+    records.added(1, b"a")
+    records.added(2, b"b")
+    records.follow(TransactionPrepared(SESSION, 2, xid("x"), totals(frames(b"b")), 0, 0))
+    records.follow(Started(2, 0, 0))
+    assert records.committed(2, 0, 1) == []
+    assert records.committed(1, 1, 1) != []
+
+
+def test_totals_that_are_not_what_arrived_are_found(records):
+    records.added(1, b"a")
+    [problem] = records.follow(TransactionPrepared(SESSION, 1, xid("x"), Totals(1, 1, 7), 0, 0))
+    assert "it says 1 messages" in problem
+    records.added(2, b"a")
+    assert records.committed(2, 0, 1, Totals(2, 2, 0)) != []
+
+
+def test_frames_that_are_not_as_their_record_says_are_found(records):
+    assert records.sent(0, b"a", b"b", count=3) != []
+    assert records.sent(3, b"a", stamped=4) != []
+    assert records.added(1, b"a", count=2) != []
+
+
+def test_after_missing_records_nothing_is_held_against_what_follows(records):
+    records.sent(5, b"a")
+    records.added(1, b"a")
+    records.check.interrupted()
+    assert records.sent(9, b"b") == []
+    assert records.committed(1, 10, 3) == []

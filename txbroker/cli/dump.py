@@ -1,0 +1,105 @@
+"""``txbroker dump``: what lies in a file of a data directory, or in its journal, item by item, damage among it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from journal import inspect
+from journal.filesystem import OSFilesystem
+from journal.inspect import FileKind, Finding, FrameEntry, Item, JournalEntry
+from journal.interfaces import IFilesystem
+from txbroker.cli.data_directory import data_directory, files_that_stay
+from txbroker.cli.dump_lines import line_json, line_text
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import json_line
+
+
+@click.command(cls=Command)
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--from-lsn", type=click.IntRange(min=0), default=0, help="Begin at this record of a journal.")
+@click.option(
+    "--from-offset",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Begin at this message of a segment or index.",
+)
+@click.option("--limit", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option(
+    "--partition", metavar="TOPIC-INDEX", help="Of a data directory, the frames of this partition's segments."
+)
+@click.option("--values", is_flag=True, help="Show keys and the beginnings of values too.")
+@pass_invocation
+def dump(
+    invocation: Invocation,
+    path: str,
+    from_lsn: int,
+    from_offset: int,
+    limit: int | None,
+    partition: str | None,
+    values: bool,
+) -> None:
+    """Print what is in PATH, one item a line: a journal file's records, the frames of a segment or a staged file, the
+    entries of an index, the sections of a checkpoint; of a data directory the records of its journal, or --partition.
+
+    Reads only. Damage is shown where it is; behind it the dump goes on where sound bytes begin again, and says so.
+    Exits with 6 if there is any.
+    """
+    damaged = False
+    with files_that_stay(path):
+        for each in islice(_beginning(_items(path, from_lsn, partition), from_lsn, from_offset), limit):
+            damaged = damaged or (isinstance(each, Finding) and not each.harmless)
+            line = line_json(each, values)
+            click.echo(json_line(line) if invocation.as_json else line_text(line))
+    if damaged:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def _items(path: str, from_lsn: int, partition: str | None) -> Iterator[Item]:
+    given = Path(path)
+    if given.is_dir():
+        filesystem = data_directory(path)
+        if partition is not None:
+            return frames_of(filesystem, partition)
+        return inspect.walk_journal(filesystem, from_lsn, beyond=True)
+    if partition is not None:
+        raise Failure("--partition is for a data directory, not for a file; nothing was read", Exit.USAGE)
+    kind = inspect.kind_of(given.name)
+    if kind is None:
+        known = ", ".join(f"{each.value}s" for each in FileKind)
+        raise Failure(
+            f"{path} is none of what can be dumped, by its name: {known}. Nothing was read", Exit.USAGE
+        )
+    root, name = _placed(given.absolute())
+    return inspect.walk_any(OSFilesystem(root), name, kind, from_lsn)
+
+
+def _placed(file: Path) -> tuple[Path, str]:
+    """A directory, and the file's path in it with its own directory's name: that tells which partition it is of."""
+    return file.parent.parent, f"{file.parent.name}/{file.name}"
+
+
+def _beginning(items: Iterator[Item], from_lsn: int, from_offset: int) -> Iterator[Item]:
+    for each in items:
+        if isinstance(each, JournalEntry):
+            if each.lsn < from_lsn:
+                continue
+        elif isinstance(each, FrameEntry):
+            if each.offset + each.messages <= from_offset:
+                continue
+        elif isinstance(each, inspect.IndexItem) and each.offset < from_offset:
+            continue
+        yield each
+
+
+def frames_of(filesystem: IFilesystem, partition: str) -> Iterator[Item]:
+    """The frames of all segments of the partition ``topic-index``."""
+    found = [d for name, d in inspect.partitions(filesystem) if f"{name.topic}-{name.index}" == partition]
+    if not found:
+        raise Failure(f"there are no segments of a partition {partition!r} (yet); nothing was read", Exit.NO)
+    for base, path in inspect.segments(filesystem, found[-1]):
+        yield from inspect.walk_segment(filesystem, path, base)

@@ -1,0 +1,95 @@
+"""The lines of a dump: every kind of item as JSON, and as text for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from journal import frame
+from journal.errors import InvalidFrame
+from journal.frame import LOST, Message
+from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
+from journal.journal_file import FileHeader
+from txbroker.cli.data_directory import finding_json
+from txbroker.cli.output import bytes_json, bytes_text, visible
+
+PREVIEW_BYTES = 60
+"""Of a value, for people."""
+
+_BARE = ("lsn", "offset", "damage", "record", "section", "header", "values")
+
+
+def line_json(each: Item, values: bool = False) -> dict[str, Any]:
+    """One line of a dump for programs; with ``values`` the messages of frames too."""
+    if isinstance(each, Finding):
+        return finding_json(each)
+    if isinstance(each, FrameEntry):
+        line = {
+            "offset": each.offset, "messages": each.messages, "timestamp": each.timestamp, "flag": each.flag,
+            "position": each.position, "bytes": each.length,
+        }  # fmt: skip
+        return line | (_values(each.frame) if values and not each.flag & LOST else {})
+    if isinstance(each, IndexItem):
+        return {name: value for name, value in each._asdict().items() if value is not None}
+    if isinstance(each, FileHeader):
+        return {"header": "journal file", **each._asdict()}
+    if isinstance(each, SectionItem):
+        return {"position": each.position, **_section(each.section)}
+    return _record(each, values)
+
+
+def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
+    kind = type(each.record)
+    fields = {name: msgspec.to_builtins(getattr(each.record, name)) for name in kind.__struct_fields__}
+    line = {
+        "lsn": each.lsn, "record": kind.__name__, **fields, "bytes": len(each.data), "file": each.path,
+        "position": each.position,
+    }  # fmt: skip
+    if each.beyond:
+        line["beyond_damage"] = True
+    return line | (_values(each.data) if values and each.data else {})
+
+
+def _section(section: Any) -> dict[str, Any]:
+    return {"section": type(section).__name__, **msgspec.to_builtins(msgspec.structs.asdict(section))}
+
+
+def _values(run: memoryview) -> dict[str, Any]:
+    try:
+        messages = frame.decode_run(run)
+    except InvalidFrame as error:
+        return {"values": [], "undecodable": str(error)}
+    return {"values": [_message(message) for message in messages]}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    headers = {name: bytes_json(value) for name, value in message.headers.items()}
+    return {
+        "offset": message.offset, "key": bytes_json(message.key), "value": bytes_json(message.value),
+        "headers": headers,
+    }  # fmt: skip
+
+
+def line_text(line: dict[str, Any]) -> str:
+    """The same for people: what it is first, then its fields."""
+    if "damage" in line:
+        first = "DAMAGED" if line["damage"] else "torn"
+    else:
+        first = str(line.get("lsn", line.get("offset", line.get("header", line.get("section", "")))))
+    rest = [f"{name}={value}" for name, value in line.items() if name not in _BARE and value not in ({}, [])]
+    shown = visible(" ".join(part for part in (first, str(line.get("record", "")), *rest) if part))
+    return "\n".join([shown, *(_preview(message) for message in line.get("values", ()))])
+
+
+def _preview(message: dict[str, Any]) -> str:
+    key = "" if message["key"] is None else f"{_short(message['key'])}: "
+    return f"    {message['offset']}  {key}{_short(message['value'])}"
+
+
+def _short(value: object) -> str:
+    """The beginning of a key or value, as the JSON has it."""
+    if value is None:
+        return bytes_text(None)
+    text = visible(value) if isinstance(value, str) else f"base64 {value['base64']}"  # type: ignore[index]
+    return text if len(text) <= PREVIEW_BYTES else f"{text[:PREVIEW_BYTES]}... ({len(text):,} characters)"

@@ -1,0 +1,134 @@
+"""``txbroker verify``: whether a data directory is as it was written, read without a broker, never written."""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.console import Group, RenderableType
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from journal import inspect
+from journal.constants import MIB
+from journal.filesystem import OSFilesystem
+from journal.inspect import Finding, Level, Tally
+from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.exits import Exit
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import console, emit, facts, size_text, table
+
+MOST_SHOWN = 200
+"""Findings in the table for people; all are in the JSON."""
+
+
+@click.command(cls=Command)
+@DIRECTORY
+@click.option("--quick", "level", flag_value="quick", help="Of segments only sizes, indexes and both ends.")
+@click.option(
+    "--deep", "level", flag_value="deep", help="Compare the journal with the logs too, message by message."
+)
+@pass_invocation
+def verify(invocation: Invocation, directory: str, level: str | None) -> None:
+    """Check every file of DIRECTORY: journal, checkpoints, staged frames, segments, indexes. Reads only.
+
+    Checksums are computed by a second implementation. For the directory of a stopped broker, a copy, an archive or a
+    read-only medium; a running broker's is refused. Exits with 6 if anything is damaged; the torn trace of a crash,
+    or an index that is made again, is none.
+    """
+    filesystem = data_directory(directory)
+    tally, depth = Tally(), Level(level or Level.FULL.value)
+    with held_still(filesystem, directory):
+        begun = time.monotonic()
+        findings = look(filesystem, depth, tally)
+        seconds = time.monotonic() - begun
+    damaged = any(not finding.harmless for finding in findings)
+    document = {
+        "level": depth.value,
+        "damaged": damaged,
+        "seconds": round(seconds, 3),
+        "checked": tally.facts(),
+        "findings": [finding_json(finding) for finding in findings],
+    }
+    emit(invocation.as_json, document, lambda: _shown(findings, tally, depth, seconds, directory))
+    if damaged:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def look(filesystem: OSFilesystem, level: Level, tally: Tally) -> list[Finding]:
+    """All findings, with a progress bar on stderr where that is a terminal."""
+    shown = console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn(),
+        console=shown, transient=True, disable=not shown.is_terminal,
+    )  # fmt: skip
+    with bar:
+        task = bar.add_task("verifying", total=inspect.planned_bytes(filesystem, level))
+        return list(inspect.verify(filesystem, level, tally, Advance(bar, task)))
+
+
+class Advance:
+    """Moves a bar on by a MiB at a time: it costs more than checking a message does."""
+
+    def __init__(self, bar: Progress, task: TaskID) -> None:
+        self._bar = bar
+        self._task = task
+        self._read = 0
+
+    def __call__(self, what: str, count: int) -> None:
+        """``count`` bytes of ``what`` have been read."""
+        self._read += count
+        if self._read >= MIB:
+            self._bar.update(self._task, advance=self._read, description=what[:40])
+            self._read = 0
+
+
+def _shown(
+    findings: list[Finding], tally: Tally, level: Level, seconds: float, directory: str
+) -> RenderableType:
+    parts: list[RenderableType] = [facts(_checked(tally, level, seconds))]
+    findings = sorted(findings, key=lambda finding: finding.harmless)
+    if findings:
+        rows = [
+            (f.path, f.position, "no" if f.harmless else "DAMAGED", f.problem, str(f.affects) or None)
+            for f in findings[:MOST_SHOWN]
+        ]
+        parts += ["", table(("file", "byte", "damage", "what", "affects"), rows, "")]
+    if len(findings) > MOST_SHOWN:
+        parts.append(Text(f"... and {len(findings) - MOST_SHOWN:,} more: --json gives all of them."))
+    return Group(*parts, "", Text(_verdict(findings, level, directory), style="bold"))
+
+
+def _checked(tally: Tally, level: Level, seconds: float) -> list[tuple[str, object]]:
+    lines: list[tuple[str, object]] = [
+        ("read", f"{size_text(tally.bytes)} in {tally.files:,} files, {seconds:.1f} s"),
+        ("journal", f"{tally.records:,} records in {tally.journal_files:,} files"),
+        ("checkpoints", tally.checkpoints),
+        ("staged files", tally.staged_files),
+    ]
+    frames = f"{tally.messages:,} messages in {tally.frames:,} frames, {tally.segments:,} segments"
+    if level is Level.QUICK:
+        frames = f"sizes and ends of {tally.segments:,} segments"
+    lines.append(("logs", f"{frames}, {tally.partitions:,} partitions"))
+    if level is Level.DEEP:
+        lines.append(("compared", f"{tally.placed:,} messages of the journal with the logs"))
+        lines.append(
+            (
+                "transactions",
+                f"{tally.committed:,} committed ({tally.compared:,} compared whole), {tally.rolled_back:,} rolled "
+                f"back, {tally.undecided:,} undecided",
+            )
+        )
+    return lines
+
+
+def _verdict(findings: list[Finding], level: Level, directory: str) -> str:
+    damages = sum(not finding.harmless for finding in findings)
+    if damages:
+        noun = "damage was" if damages == 1 else "damages were"
+        return f"{damages:,} {noun} found. Nothing was changed. 'txbroker repair {directory}' says what can be kept."
+    if level is Level.QUICK:
+        return "No damage found; the frames inside segments were not read (leave out --quick for that)."
+    if level is Level.FULL:
+        return "No damage found. (--deep compares the journal with the logs too.)"
+    return "No damage found."
