@@ -167,6 +167,8 @@ def _check_settings(config_file: Path | None, settings: Sequence[str]) -> None:
     pairs = [setting.partition("=") for setting in settings]
     try:
         given = {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
+        for name in given:
+            config.check_known(name, "--set")
         from_file = config.read_file(str(config_file)) if config_file is not None else {}
         config.merged({**from_file, "data": "data"}, given)
     except InvalidSetting as error:

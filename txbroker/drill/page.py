@@ -27,8 +27,8 @@ h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 34px 0 10
 p { margin: 4px 0; } .soft { color: var(--soft); } code { font-size: 13px; overflow-wrap: anywhere; }
 .verdict { margin: 18px 0; padding: 12px 16px; border-left: 5px solid var(--good); background: var(--card); }
 .verdict.bad { border-color: var(--bad); } .verdict strong { color: var(--good); } .bad strong { color: var(--bad); }
-.cards { display: flex; flex-wrap: wrap; gap: 10px; }
-.card { flex: 1 1 130px; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 6px;
   padding: 10px 14px; }
 .card b { display: block; font-size: 22px; font-weight: 600; } .card span { color: var(--soft); font-size: 13px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; font-size: 13px; color: var(--soft); margin: 6px 0; }
@@ -101,7 +101,7 @@ def write_page(report: Report, folder: Path) -> Path:
 
 def _verdict(report: Report) -> str:
     if report.sound:
-        text = "<strong>Every promise was kept.</strong> What was acknowledged is there, once, whole and unchanged."
+        text = "<strong>No violation.</strong> What was acknowledged is there, once, whole, unchanged and in order."
         return f'<div class="verdict">{text}</div>'
     number = len(report.violations)
     text = (
@@ -112,15 +112,16 @@ def _verdict(report: Report) -> str:
 
 def _cards(report: Report) -> str:
     counts = report.counts
-    lost = sum(report.number_of(wrong) for wrong in {violation.wrong for violation in report.violations})
     cards = (
+        (f"{len(report.violations):,}", "violations"),
         (f"{report.kills:,}", "kills of the broker"),
         (f"{report.client_deaths:,}", "kills of clients"),
         (f"{counts.acknowledged:,}", "messages acknowledged"),
         (f"{counts.transactions_committed + counts.transactions_rolled_back:,}", "transactions ended"),
-        (f"{percentile(report.recovery, 0.5):.2f} s", "median start to first request"),
-        (f"{max(report.recovery, default=0.0):.2f} s", "longest"),
-        (f"{lost:,}", "violations"),
+        (
+            f"{percentile(report.recovery, 0.5):.2f} s",
+            f"to the first request, median (longest {max(report.recovery, default=0.0):.2f} s)",
+        ),
     )
     inner = "".join(f'<div class="card"><b>{value}</b><span>{label}</span></div>' for value, label in cards)
     return f'<div class="cards">{inner}</div>'

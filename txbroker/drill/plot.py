@@ -73,10 +73,12 @@ def timeline(report: Report) -> str:
 
 
 def _bands(blows: Sequence[Blow], time: Scale) -> Iterator[str]:
-    """When the broker did not answer."""
+    """When the broker did not answer; a start that was killed, too, belongs to the kill before it."""
+    reached = 0.0
     for blow in blows:
-        if blow.kind != "client kill" and blow.up_at is not None:
-            x, width = time(blow.down_at), max(time(blow.up_at) - time(blow.down_at), 0.5)
+        if blow.kind != "client kill" and blow.up_at is not None and blow.up_at > reached:
+            start, reached = max(blow.down_at, reached), blow.up_at
+            x, width = time(start), max(time(reached) - time(start), 0.5)
             yield f'<rect class="down" x="{x}" y="{TOP}" width="{width:.1f}" height="{THROUGHPUT}"/>'
 
 

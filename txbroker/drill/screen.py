@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +23,8 @@ BAR = 30
 class Screen:
     """A watcher of a drill, and the context in which its block is on the terminal."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._console = console
         self._live = Live(console=console, refresh_per_second=4, transient=True)
         self._said_at = 0.0
@@ -47,7 +49,7 @@ class Screen:
         if self._console.is_terminal:
             self._live.update(block(progress))
             return
-        now = time.monotonic()
+        now = self._clock()
         waited = progress.seconds and now - self._said_at >= SECOND_LINES
         if waited or (progress.doing != self._doing and progress.doing not in ("under load", "restarting")):
             self._said_at, self._doing = now, progress.doing

@@ -1,0 +1,72 @@
+"""`txbroker drill` as it is asked for: mistakes are told before anything is made."""
+
+import pytest
+from click.testing import CliRunner
+
+import journal
+from txbroker.cli import command_line
+from txbroker.drill.points import POINTS
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, code):
+        result = CliRunner().invoke(command_line, ["drill", *map(str, arguments)])
+        assert result.exit_code == code, (result.output, result.exception)
+        assert list(tmp_path.glob("drill-*")) == []
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path):
+    journal.open(tmp_path / "data").close()
+    return tmp_path / "data"
+
+
+def test_the_points_are_listed_without_a_drill(run):
+    listed = run("--at", "help", code=0)
+    for name in [*POINTS, "random"]:
+        assert name in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "either --fresh or --data"),
+        (["--fresh", "--data", "data"], "either --fresh or --data"),
+        (["--fresh", "--in-place"], "needs --data"),
+        (["--fresh", "--minutes", "1", "--seconds", "30"], "either --minutes or --seconds"),
+        (["--fresh", "--at", "after-lunch"], "no point after-lunch"),
+        (["--fresh", "--kills", "0"], "--kills"),
+        (["--fresh", "--two-phase", "1.5"], "--two-phase"),
+        (["--fresh", "--set", "max_sesions=5"], "max_sesions"),
+        (["--fresh", "--set", "max_sessions=many"], "max_sessions"),
+        (["--fresh", "--config", "wrong.toml"], "wrong.toml"),
+        (["--data", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, data, tmp_path, arguments, words):
+    (tmp_path / "wrong.toml").write_text("= 3")
+    assert words in run(*arguments, code=2)
+
+
+def test_a_folder_with_something_in_it_is_not_written_to(run, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/report.json").write_text("mine")
+    assert "is not empty" in run("--fresh", "--out", "out", code=2)
+    assert (tmp_path / "out/report.json").read_text() == "mine"
+
+
+def test_a_directory_that_is_no_data_directory_is_refused(run, tmp_path):
+    (tmp_path / "other").mkdir()
+    assert "is not a data directory" in run("--data", "other", "--out", "out", code=2)
+
+
+@pytest.mark.parametrize("more", [[], ["--in-place"]])
+def test_a_directory_that_somebody_has_open_is_refused_and_may_be_tried_again(run, data, more):
+    with journal.open(data):
+        assert "DirectoryLocked" in run("--data", data, "--out", "out", *more, code=4)
