@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ARGS ?=
 RUN := .venv/bin/python -m
-TYPED := journal txbroker $(wildcard spark demo benchmarks)
+TYPED := journal txbroker $(wildcard spark demo benchmarks models examples)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
@@ -50,6 +50,14 @@ format: .venv/.ready  ## sort the imports and format every file
 .PHONY: bench
 bench: .venv/.ready  ## measure, beside the limits of this machine (ARGS=... for options)
 	$(RUN) benchmarks $(ARGS)
+
+.PHONY: bench-recovery
+bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops (ARGS=... for options)
+	$(RUN) benchmarks recovery $(ARGS)
+
+.PHONY: model
+model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
+	$(RUN) models.check $(ARGS)
 
 .PHONY: venv
 venv: .venv/.ready  ## set up .venv with the pinned packages

@@ -1,15 +1,16 @@
-"""``make bench``, or ``python -m benchmarks``: see docs/benchmarks.md."""
+"""``make bench``, or ``python -m benchmarks``; ``python -m benchmarks recovery`` is another. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import figures, report
+from benchmarks import figures, recovery, report
 from benchmarks.figures import Samples
 from benchmarks.runs import BROKER, MACHINE, Usage
 
@@ -32,6 +33,8 @@ def main(
     names: tuple[str, ...], seconds: float, repeat: int, quick: bool, file: Path | None, folder: Path
 ) -> None:
     """Measure the broker (all, or only NAMES), and what the machine allows, and show both side by side.
+
+    'python -m benchmarks recovery' measures how long a broker takes to start, and has options of its own.
 
     Exits with 0 whether the targets are met or not.
     """
@@ -70,4 +73,6 @@ def measure(
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["recovery"]:
+        recovery.main(sys.argv[2:], prog_name="python -m benchmarks recovery")
     main()

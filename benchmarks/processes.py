@@ -36,6 +36,8 @@ class ServerProcess:
         self._found = threading.Event()
         self.port = 0
         self.started_in = 0.0
+        self.ready_line = ""
+        self._killed = False
         self._began = time.monotonic()
         self._process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -58,8 +60,18 @@ class ServerProcess:
             self._process.kill()
             status = self._process.wait()
         self._gone()
-        if status and kind is None:
+        if status and kind is None and not self._killed:
             raise ServerFailed(self._said(f"ended with {status}"))
+
+    def age(self) -> float:
+        """Seconds since just before the process was made."""
+        return time.monotonic() - self._began
+
+    def kill(self) -> None:
+        """End it with SIGKILL; the context then ends without a complaint about that."""
+        self._killed = True
+        self._process.kill()
+        self._process.wait()
 
     def _gone(self) -> None:
         self._process.wait()
@@ -73,7 +85,8 @@ class ServerProcess:
             self._lines.append(line)
             found = self._ready.search(line)
             if found is not None and not self.port:
-                self.started_in = time.monotonic() - self._began
+                self.started_in = self.age()
+                self.ready_line = line
                 self.port = int(found[1])
                 self._found.set()
         self._found.set()
@@ -94,10 +107,11 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def broker(data: Path) -> ServerProcess:
-    """``twistd -n txbroker`` with default settings over a directory, on any free port."""
+def broker(data: Path, *settings: str) -> ServerProcess:
+    """``twistd -n txbroker`` over a directory, on any free port; default settings but for ``NAME=VALUE`` ones."""
     twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "--nodaemon", "--pidfile="]
     options = ["--data", os.fspath(data), "--listen", "tcp:0:interface=127.0.0.1"]
+    options += [part for setting in settings for part in ("--set", setting)]
     return ServerProcess([*twistd, "txbroker", *options], r"txbroker ready listening=tcp:127\.0\.0\.1:(\d+)")
 
 

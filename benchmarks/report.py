@@ -60,6 +60,11 @@ def usage_table(usages: Mapping[str, Sequence[Usage]]) -> Table:
     return found
 
 
+def machine() -> dict[str, Any]:
+    """On what it was measured."""
+    return {"processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+
+
 def document(
     results: Sequence[Result],
     samples: Samples,
@@ -69,9 +74,7 @@ def document(
     """All of it as JSON, with every sample."""
     return json.dumps(
         {
-            "machine": {
-                "processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
-            },
+            "machine": machine(),
             "settings": settings,
             "figures": [
                 {
