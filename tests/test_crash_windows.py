@@ -14,7 +14,7 @@ from journal.constants import KIB
 from journal.errors import ContentMismatch, OffsetOutOfRange, UnknownTopic
 from journal.record import LogStartMoved, TopicDeleted
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
-from journal.transaction import State, Totals
+from journal.transaction import Cause, State, Totals
 from tests.engine_room import Room, checkpoint_path, contents, decide, journal_path, xid_of
 
 BIG = b"v" * (40 * KIB)
@@ -358,6 +358,53 @@ class TestTransactions:
             if done:
                 assert after.engine.transactions.outcome(number).state is State.ROLLED_BACK
             assert done or after.prepared() or number not in after.engine.transactions.live
+
+    def test_a_forced_outcome_and_its_contradiction_are_there_from_their_answers_on(self):
+        """L11, L22. The broker answers each step once the engine has forced it."""
+
+        def prepare(room):
+            topics(room)
+            room.begin((1, b"a")).prepare("p").sync()
+
+        def act(room, done):
+            transactions = room.engine.transactions
+            number = transactions.find(xid_of("p"))
+            transactions.rollback(number, Cause.OPERATOR, "ann", "stuck")
+            room.engine.sync()
+            done.append("forced")
+            assert transactions.tell(number, State.COMMITTED, "me@host:1")
+            room.engine.sync()
+            done.append("told")
+            room.checkpoint()
+            assert not transactions.tell(number, State.COMMITTED, "me@host:2")
+            transactions.forget(number, "ann", "mended")
+            room.engine.sync()
+            done.append("forgotten")
+
+        seen = set()
+        for done, _, after in at_every_operation(prepare, act, twice=True):
+            transactions = after.engine.transactions
+            [outcome] = transactions.outcomes.by_number.values() or [None]
+            assert (outcome is None) or (outcome.heuristic, outcome.by, outcome.why) == (True, "ann", "stuck")
+            if "forced" in done and "told" not in done:
+                assert outcome is not None
+            if "told" in done and "forgotten" not in done:
+                assert after.prepared() == set()
+                assert outcome is None or outcome.told.by == "me@host:1"
+            if "forgotten" in done:
+                assert (outcome, transactions.outcomes.contradicted) == (None, set())
+            elif outcome is None:
+                assert "told" in done or after.prepared() == {xid_of("p")}
+            told = outcome is not None and outcome.contradicted
+            assert transactions.outcomes.contradicted == ({outcome.number} if told else set())
+            seen.add((len(done), outcome is not None, told))
+        assert {
+            (0, False, False),
+            (0, True, False),
+            (1, True, False),
+            (1, True, True),
+            (2, True, True),
+        } <= seen
 
     def test_an_active_transaction_is_gone_after_any_end_and_its_late_commit_is_refused(self):
         def act(room, done):

@@ -63,18 +63,6 @@ def topic(connection, request):
     return name
 
 
-@pytest.fixture
-def prepared(url, topic):
-    """A transaction that its coordinator has prepared and then left alone."""
-    with txbroker.connect(url) as own:
-        xid = own.xid(7, f"order-{topic}", "billing")
-        own.tpc_begin(xid)
-        own.send(topic, b"debit", key=b"42")
-        own.send(topic, b"credit", key=b"42")
-        own.tpc_prepare()
-    return str(xid)
-
-
 def process(*arguments, url):
     return subprocess.Popen(
         [sys.executable, "-c", "from txbroker.cli import main; main()", *arguments],
@@ -315,61 +303,6 @@ class TestGroups:
         run("groups", "delete", group, stdin="n\n", code=1)
         assert run_json("groups", "delete", group, "--yes") == {"deleted": group}
         run("groups", "describe", group, code=1)
-
-
-class TestTransactions:
-    def test_what_is_in_doubt_is_listed_and_shown_with_its_content(self, run, run_json, prepared, topic):
-        (listed,) = [
-            found for found in run_json("transactions", "list", "--in-doubt") if found["xid"] == prepared
-        ]
-        assert (listed["state"], listed["messages"], listed["topics"]) == ("prepared", 2, [topic])
-        shown = run_json("transactions", "show", prepared)
-        assert [(m["topic"], m["key"], m["value"]) for m in shown["content"]] == [
-            (topic, "42", "debit"),
-            (topic, "42", "credit"),
-        ]
-        assert run_json("transactions", "show", listed["number"])["xid"] == prepared
-        assert "debit" in run("transactions", "show", prepared).stdout
-        assert prepared in run("transactions", "list").stdout
-
-    def test_a_no_leaves_it_in_doubt(self, run, run_json, prepared):
-        asked = run("transactions", "commit", prepared, "--why", "test", stdin="n\n", code=1)
-        assert "holds 2 messages" in asked.stderr
-        assert run_json("transactions", "show", prepared)["state"] == "prepared"
-
-    def test_a_commit_by_hand_makes_it_visible_and_keeps_who_and_why(self, run, run_json, prepared, topic):
-        ended = run_json("transactions", "commit", prepared, "--why", "ticket 7", "--by", "ann", "--yes")
-        assert (ended["state"], ended["forced"], ended["by"], ended["why"]) == (
-            "committed",
-            True,
-            "ann",
-            "ticket 7",
-        )
-        assert [m["value"] for m in lines(run("tail", topic, "--from-offset", "0", "--json"))] == [
-            "debit",
-            "credit",
-        ]
-        assert prepared not in run("transactions", "list").stdout
-        assert prepared in run("transactions", "list", "--state", "committed").stdout
-
-    def test_a_rollback_by_hand_leaves_nothing_and_cannot_be_taken_back(self, run, run_json, prepared, topic):
-        ended = run_json("transactions", "rollback", prepared, "--why", "ticket 8", "--yes")
-        assert (ended["state"], ended["forced"], ended["cause"]) == ("rolled-back", True, "operator")
-        assert run("tail", topic, "--from-offset", "0", "--json").stdout == ""
-        run("transactions", "commit", prepared, "--why", "regret", "--yes", code=3)
-
-    def test_an_outcome_can_be_forgotten(self, run, run_json, prepared):
-        number = run_json("transactions", "rollback", prepared, "--why", "x", "--yes")["number"]
-        assert run_json("transactions", "forget", prepared, "--yes") == {"forgotten": number}
-        run("transactions", "show", prepared, code=3)
-
-    def test_one_that_is_in_doubt_cannot_be_forgotten(self, run, run_json, prepared):
-        run("transactions", "forget", prepared, "--yes", code=3)
-        assert run_json("transactions", "show", prepared)["state"] == "prepared"
-
-    def test_one_that_is_not_known_is_refused(self, run):
-        run("transactions", "show", "7:nobody:nothing", code=3)
-        run("transactions", "commit", "7:nobody:nothing", "--why", "x", "--yes", code=3)
 
 
 class TestTheWhole:

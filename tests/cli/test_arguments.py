@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.transaction import TransactionNumber, Xid
-from txbroker.cli.arguments import duration, header, moment, setting, size, transaction
+from txbroker.cli.arguments import XidPrefix, duration, header, moment, setting, size, transaction, xid_prefix
 
 xids = st.builds(
     Xid,
@@ -156,3 +156,24 @@ def test_a_number_is_read_back_from_what_is_printed(session, serial):
 def test_what_is_neither_a_number_nor_an_xid_is_refused(text):
     with pytest.raises(ValueError, match=r"."):
         transaction(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("7:order-", XidPrefix(7, b"order-")),
+        ("7:", XidPrefix(7, b"")),
+        ("*:0x00ff", XidPrefix(None, b"\x00\xff")),
+        ("*:", XidPrefix(None, b"")),
+    ],
+)
+def test_an_xid_prefix_is_a_format_or_any_and_how_the_global_id_begins(text, parsed):
+    assert xid_prefix(text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "order-", ":order", "x:order", "7:a:b", "7:ä", "7:0xz", "\u0661:a"]
+)
+def test_an_xid_prefix_without_a_format_or_with_too_much_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        xid_prefix(text)

@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, Xid
 from txbroker.cli import command_line
 from txbroker.cli.exits import Failure
 from txbroker.cli.groups import Target, group_json, never_read
@@ -17,20 +16,11 @@ from txbroker.cli.send import Tally, bodies
 from txbroker.cli.status import grouped, value_text
 from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
 from txbroker.cli.topics import known_topic, setting_text, topic_json
-from txbroker.cli.transactions import details, summary, transaction_json
-from txbroker.client.results import Message, Receipt, TransactionDetails
-from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo, TransactionInfo
+from txbroker.client.results import Message, Receipt
+from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo
 
 PART = PartitionInfo(index=0, number=7, start_offset=100, high_watermark=200)
 TOPIC = TopicInfo("orders", [PART, PartitionInfo(1, 8, 0, 3)], TopicSettings())
-PREPARED = TransactionInfo(
-    session=5, serial=3, state=State.PREPARED, xid=Xid(1, b"day-1", b"flights"), owner="billing",
-    age=61_000_000, messages=2, bytes=1536, topics=["orders", "payments"], groups=["g"],
-)  # fmt: skip
-FORCED = TransactionInfo(
-    session=5, serial=3, state=State.COMMITTED, xid=None, owner="billing", age=0, messages=1, bytes=10,
-    topics=[], groups=[], cause=Cause.OPERATOR, by="ann", why="ticket 7", heuristic=True,
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -185,31 +175,6 @@ def test_what_a_group_has_never_read_is_not_left_out():
     assert never_read(GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)]), [TOPIC]) == []
 
 
-def test_a_transaction_in_a_sentence_says_what_it_is_and_holds():
-    assert summary(PREPARED) == (
-        "Transaction 5-3 (xid 1:day-1:flights) is prepared; it began 1m 1s ago "
-        "and holds 2 messages (1.5 KiB) for orders, payments and offsets of g."
-    )
-
-
-def test_a_forced_outcome_is_always_told_as_one():
-    assert "is committed (forced); it ended " in summary(FORCED)
-    data = transaction_json(FORCED)
-    assert (data["forced"], data["by"], data["why"], data["cause"]) == (True, "ann", "ticket 7", "operator")
-
-
-def test_details_of_a_transaction_say_when_there_is_more_than_is_shown(capsys):
-    from txbroker.cli.output import emit
-
-    message = Message("orders", 0, 0, 0, None, b"v", {})
-    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message], [], [], [])))
-    assert "the first 1 of 2 messages" in capsys.readouterr().out
-    emit(False, {}, lambda: details(TransactionDetails(PREPARED, [message, message], [], [], [])))
-    assert "the first" not in capsys.readouterr().out
-    emit(False, {}, lambda: details(TransactionDetails(FORCED, [], [], [], [])))
-    assert "the first" not in capsys.readouterr().out, "they are in their topics, or nowhere"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
@@ -220,6 +185,9 @@ def test_details_of_a_transaction_say_when_there_is_more_than_is_shown(capsys):
         ("uptime_us", 61_000_000, "1m 1s"),
         ("last_lsn", 68719476761, "68719476761"),
         ("disk_full", 0, False),
+        ("oldest_in_doubt_age", 61_000_000, "1m 1s"),
+        ("outcomes_contradicted", 0, 0),
+        ("outcomes_contradicted", 2, "2: DAMAGE, see 'txbroker transactions list --damaged'"),
         ("sends", 5, 5),
         ("version", "1", "1"),
     ],
@@ -235,19 +203,6 @@ def test_the_status_is_grouped_and_loses_nothing():
         ("Other", ""),
         ("  new_one", 3),
     ]
-
-
-@pytest.mark.parametrize("command", ["commit", "rollback"])
-def test_forcing_an_outcome_without_a_reason_is_a_usage_error(command):
-    result = CliRunner().invoke(command_line, ["transactions", command, "5-3", "--yes"])
-    assert result.exit_code == 2
-    assert "--why" in result.stderr
-
-
-def test_a_transaction_that_cannot_be_one_is_a_usage_error():
-    result = CliRunner().invoke(command_line, ["transactions", "show", "nonsense"])
-    assert result.exit_code == 2
-    assert "SESSION-SERIAL" in result.stderr
 
 
 def test_every_command_understands_the_shared_options():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
@@ -108,6 +108,21 @@ def transaction(text: str) -> TransactionNumber | Xid:
         return Xid(int(parts[0]), _xid_part(parts[1]), _xid_part(parts[2])).check()
     except InvalidName as error:
         raise ValueError(str(error)) from None
+
+
+class XidPrefix(NamedTuple):
+    """Xids of a format (None: any) whose global id begins so."""
+
+    format_id: int | None
+    global_prefix: bytes
+
+
+def xid_prefix(text: str) -> XidPrefix:
+    """``7:order-``, ``7:``, ``*:0x00ff``; raises ``ValueError``."""
+    format_id, colon, prefix = text.partition(":")
+    if not colon or ":" in prefix or not (format_id == "*" or re.fullmatch(r"\d+", format_id, re.ASCII)):
+        raise ValueError(f"{text!r} is not FORMAT:PREFIX like 7:order-, 7: or *:order-")
+    return XidPrefix(None if format_id == "*" else int(format_id), _xid_part(prefix))
 
 
 def _xid_part(text: str) -> bytes:

@@ -49,8 +49,16 @@ def json_line(data: dict[str, object]) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> RenderableType:
-    """A table; numbers stand right, ``None`` is a dash. ``empty`` is said instead of a table without rows."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    empty: str,
+    narrow: list[RenderableType] | None = None,
+) -> RenderableType:
+    """A table; numbers stand right, ``None`` is a dash. ``empty`` is said instead of a table without rows.
+
+    ``narrow`` are the rows for a terminal that has no room for the table; without it names and values.
+    """
     cells = [list(row) for row in rows]
     if not cells:
         return Text(empty)
@@ -63,7 +71,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) 
         made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=width <= FOLDED)
     for row in cells:
         made.add_row(*(Text(cell_text(cell)) for cell in row))
-    return _Fitting(made, least, [facts(zip(columns, row, strict=True)) for row in cells])
+    return _Fitting(made, least, narrow or [facts(zip(columns, row, strict=True)) for row in cells])
 
 
 @dataclass
@@ -114,6 +122,11 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text, with a sign where something is left out."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def bytes_text(value: bytes | None) -> str:

@@ -12,7 +12,15 @@ from txbroker.cli.output import age_text, emit, facts, size_text
 
 GROUPS: Final = {
     "Broker": ("uptime", "start", "disk_full", "sessions", "requests_parked", "bytes_parked"),
-    "Transactions": ("transactions_in_doubt", "transactions_active"),
+    "Transactions": (
+        "transactions_in_doubt",
+        "oldest_in_doubt_age",
+        "transactions_orphaned",
+        "orphans_ended",
+        "outcomes_forced",
+        "outcomes_contradicted",
+        "transactions_active",
+    ),
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pool_bytes_used"),
@@ -47,7 +55,9 @@ def value_text(name: str, value: float | str) -> object:
         return value
     if "bytes" in words:
         return size_text(value)
-    if words[-1] in ("uptime", "us", "micros"):
+    if name == "outcomes_contradicted" and value:
+        return f"{value:,}: DAMAGE, see 'txbroker transactions list --damaged'"
+    if words[-1] in ("uptime", "age", "us", "micros"):
         return age_text(value)
     if words[-1] == "lsn":
         return str(value)  # as file names and messages have it

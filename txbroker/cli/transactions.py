@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Group as Stack
-from rich.console import RenderableType
 
 from journal.transaction import State, TransactionNumber, Xid
-from txbroker.cli.arguments import Parsed, transaction
-from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
-from txbroker.cli.output import age_text, bytes_json, bytes_text, count_text, emit, facts, size_text, table
-from txbroker.client.results import Message, TransactionDetails
+from txbroker.cli.arguments import Parsed, duration, transaction
+from txbroker.cli.invocation import Group, Invocation, pass_invocation
+from txbroker.cli.moments import now_micros
+from txbroker.cli.output import count_text, emit, json_line, time_text
+from txbroker.cli.transaction_choice import Choice, choice_options
+from txbroker.cli.transaction_ending import Ending, end
+from txbroker.cli.transaction_json import shown_json, transaction_json
+from txbroker.cli.transaction_views import details, listing
+from txbroker.cli.transaction_words import state_name, totals
 from txbroker.commands import TransactionInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection
 
-SHOWN_MESSAGES = 20
+F = TypeVar("F", bound=Callable[..., Any])
+Which = TransactionNumber | Xid
+
+PAGE = 100
+"""How many are shown to people at a time."""
 
 which_argument = click.argument("which", metavar="XID|NUMBER", type=Parsed("transaction", transaction))
-by_option = click.option("--by", default=getpass.getuser, help="Who does it (default: your login).")
-why_option = click.option("--why", required=True, help="Why; kept with the outcome.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def ending_options(command: F) -> F:
+    """What all commands that end transactions take."""
+    options = (
+        click.argument("which", metavar="[XID|NUMBER]...", nargs=-1, type=Parsed("transaction", transaction)),
+        choice_options,
+        click.option(
+            "--execute",
+            is_flag=True,
+            help="End those that the options choose; without it they are only shown.",
+        ),
+        click.option("--by", default=getpass.getuser, help="Who does it (default: your login)."),
+        click.option("--why", required=True, help="Why; kept in the journal with who."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.group(cls=Group)
@@ -43,231 +67,197 @@ def transactions() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state.name.lower().replace("_", "-") for state in State]),
-    help="Only these (default: all that are undecided). Repeatable.",
+    type=click.Choice([state_name(state) for state in State]),
+    help="Only these. Repeatable.",
+)
+@click.option("--forced", is_flag=True, help="Only outcomes that a person or the orphan policy forced.")
+@click.option("--damaged", is_flag=True, help="Only forced outcomes whose coordinators decided otherwise.")
+@choice_options
+@click.option(
+    "--limit", type=click.IntRange(1), help=f"How many at a time (default: {PAGE}; with --json: all)."
+)
+@click.option("--page", type=click.IntRange(1), default=1, help="Which page of them.")
+@click.option(
+    "--watch",
+    type=Parsed("duration", duration),
+    is_flag=False,
+    flag_value="2s",
+    metavar="[EVERY]",
+    help="Show it again and again, every 2s or as often as this, until Ctrl-C.",
 )
 @pass_invocation
-def list_transactions(invocation: Invocation, in_doubt: bool, states: tuple[str, ...]) -> None:
-    """List transactions, the undecided ones unless told otherwise."""
-    if in_doubt and states:
-        raise click.UsageError("say either --in-doubt or --state, not both")
-    wanted = (
-        (State.PREPARED,) if in_doubt else tuple(State[name.upper().replace("-", "_")] for name in states)
-    )
-    with invocation.connect() as broker:
-        found = broker.transactions(states=wanted)
-    columns = ("number", "xid", "state", "age", "messages", "bytes", "topics", "groups", "owner")
-    rows = [
-        (
-            number_of(info),
-            info.xid,
-            state_text(info),
-            age_text(info.age),
-            info.messages,
-            size_text(info.bytes),
-            ", ".join(info.topics) or None,
-            ", ".join(info.groups) or None,
-            info.owner,
-        )
-        for info in found
-    ]
+def list_transactions(
+    invocation: Invocation,
+    /,
+    in_doubt: bool,
+    states: tuple[str, ...],
+    forced: bool,
+    damaged: bool,
+    limit: int | None,
+    page: int,
+    watch: int | None,
+    **filters: Any,
+) -> None:
+    """List transactions, the oldest first: what is undecided or damaged, unless told otherwise."""
+    if sum((in_doubt, bool(states), forced, damaged)) > 1:
+        raise click.UsageError("say only one of --in-doubt, --state, --forced and --damaged")
+    wanted = [State[name.upper().replace("-", "_")] for name in states]
+    if in_doubt:
+        wanted = [State.PREPARED]
     empty = "No transaction is in doubt." if in_doubt else "There are no such transactions."
-    emit(
-        invocation.as_json,
-        [transaction_json(info) for info in found],
-        lambda: table(columns, rows, empty),
-    )
+    with invocation.connect() as broker:
+        while True:
+            found = find(broker, Choice(**filters), wanted, forced or damaged, damaged)
+            if watch is not None and not invocation.as_json:
+                click.clear()
+                click.echo(f"{time_text(now_micros())}, every {watch / 1e6:g} s; Ctrl-C ends it\n")
+            show_list(invocation, found, limit, page, empty, watch is not None)
+            if in_doubt and not invocation.as_json:
+                warn_of_damage(broker)
+            if watch is None:
+                return
+            time.sleep(watch / 1e6)
+
+
+def find(
+    broker: Connection, choice: Choice, states: Sequence[State], forced: bool, damaged: bool
+) -> list[TransactionInfo]:
+    """What is asked for, the oldest first; asked for nothing, what needs somebody's eye: undecided or damaged."""
+    found = choice.ask(broker, states, forced)
+    if damaged:
+        return [info for info in found if info.contradicted]
+    if not states and not forced:
+        found += [info for info in choice.ask(broker, forced=True) if info.contradicted]
+    return found
+
+
+def show_list(
+    invocation: Invocation,
+    found: list[TransactionInfo],
+    limit: int | None,
+    page: int,
+    empty: str,
+    watched: bool,
+) -> None:
+    """One page of them, and how much there is in all."""
+    size = limit or (len(found) if invocation.as_json else PAGE) or 1
+    shown = found[(page - 1) * size : page * size]
+    data = [transaction_json(info) for info in shown]
+    if watched and invocation.as_json:
+        click.echo(json_line({"at": now_micros(), "total": len(found), "transactions": data}))
+        return
+    emit(invocation.as_json, data, lambda: listing(shown, empty if not found else "There are no more."))
+    if found and not invocation.as_json:
+        click.echo("\n" + "\n".join(closing_lines(found, shown, page, size)))
+
+
+def closing_lines(
+    found: Sequence[TransactionInfo], shown: Sequence[TransactionInfo], page: int, size: int
+) -> list[str]:
+    """What stands below a list: the totals, where the rest is, and what nobody but people will do."""
+    lines = [f"{totals(found)}."]
+    if len(shown) < len(found):
+        pages = -(-len(found) // size)
+        lines.append(
+            f"These are {len(shown):,} of them, page {page} of {pages}; --page {page % pages + 1} has others, "
+            "--older-than, --topic, --owner and --xid choose."
+        )
+    if any(info.state is State.PREPARED and info.policy is None for info in found):
+        lines.append("There is no orphan policy: what is prepared waits until somebody decides it.")
+    if any(info.contradicted for info in found):
+        lines.append("DAMAGE: see 'txbroker transactions show NUMBER' for what to do.")
+    return lines
+
+
+def warn_of_damage(broker: Connection) -> None:
+    """Who looks for what is in doubt should not miss what has gone wrong."""
+    damaged = broker.status().get("outcomes_contradicted", 0)
+    if damaged:
+        click.echo(
+            f"DAMAGE: {count_text(int(damaged), 'forced outcome')} contradicted by coordinators, see "
+            "'txbroker transactions list --damaged'."
+        )
 
 
 @transactions.command()
 @which_argument
 @pass_invocation
-def show(invocation: Invocation, which: TransactionNumber | Xid) -> None:
-    """Show all that is known about a transaction, and the first messages in it."""
+def show(invocation: Invocation, which: Which) -> None:
+    """Show all that is known about a transaction, the first messages in it, and what can be done."""
     with invocation.connect() as broker:
         shown = broker.show_transaction(which)
     emit(invocation.as_json, shown_json(shown), lambda: details(shown))
 
 
 @transactions.command()
-@which_argument
-@by_option
-@why_option
-@yes_option
+@ending_options
 @pass_invocation
-def commit(invocation: Invocation, which: TransactionNumber | Xid, by: str, why: str, yes: bool) -> None:
-    """Commit a prepared transaction by hand.
-
-    Its coordinator may decide otherwise: the outcome is kept as forced, with who and why, until forgotten.
-    """
-    force(invocation, which, "Commit", yes, lambda broker: broker.commit_transaction(which, by=by, why=why))
-
-
-@transactions.command()
-@which_argument
-@by_option
-@why_option
-@yes_option
-@pass_invocation
-def rollback(invocation: Invocation, which: TransactionNumber | Xid, by: str, why: str, yes: bool) -> None:
-    """Roll back a transaction by hand.
-
-    Its coordinator may decide otherwise: the outcome is kept as forced, with who and why, until forgotten.
-    """
-    force(
-        invocation, which, "Roll back", yes, lambda broker: broker.rollback_transaction(which, by=by, why=why)
-    )
-
-
-@transactions.command()
-@which_argument
-@by_option
-@yes_option
-@pass_invocation
-def forget(invocation: Invocation, which: TransactionNumber | Xid, by: str, yes: bool) -> None:
-    """Forget how a decided transaction ended. Asking for it is then told that it is forgotten."""
-    force(
-        invocation,
-        which,
-        "Forget the outcome of",
-        yes,
-        lambda broker: broker.forget_transaction(which, by=by),
-        after=False,
-    )
-
-
-def force(
+def commit(
     invocation: Invocation,
-    which: TransactionNumber | Xid,
-    verb: str,
+    /,
+    which: tuple[Which, ...],
+    by: str,
+    why: str,
     yes: bool,
-    act: Callable[[Connection], object],
-    after: bool = True,
+    execute: bool,
+    **filters: Any,
 ) -> None:
-    """Summarise, ask, act, and say how it ended, as the broker tells it (unless not ``after``)."""
-    with invocation.connect() as broker:
-        info = broker.show_transaction(which).transaction
-        confirm(f"{summary(info)}\n{verb} it?", yes)
-        act(broker)
-        ended = broker.show_transaction(which).transaction if after else None
-    if ended is None:
-        emit(
-            invocation.as_json,
-            {"forgotten": number_of(info)},
-            lambda: f"Forgot transaction {number_of(info)}.",
-        )
-        return
-    emit(invocation.as_json, transaction_json(ended), lambda: f"{summary(ended)}")
+    """Commit prepared transactions by hand, named or chosen by options.
+
+    Their coordinators may decide otherwise: the outcomes are kept as forced, with who and why, until forgotten.
+    """
+    ending = Ending(
+        "Commit", "committed", lambda broker, number: broker.commit_transaction(number, by=by, why=why)
+    )
+    end(invocation, ending, which, Choice(**filters), execute, yes)
 
 
-def summary(info: TransactionInfo) -> str:
-    """A transaction in a sentence."""
-    parts = [f"Transaction {number_of(info)}"]
-    if info.xid is not None:
-        parts.append(f"(xid {info.xid})")
-    parts.append(f"is {state_text(info)}; it {began_or_ended(info)} {age_text(info.age)} ago")
-    verb = "held" if has_ended(info) else "holds"
-    holds = [f"{count_text(info.messages, 'message')} ({size_text(info.bytes)})"]
-    holds += [f"for {', '.join(info.topics)}"] if info.topics else []
-    holds += [f"and offsets of {', '.join(info.groups)}"] if info.groups else []
-    return f"{' '.join(parts)} and {verb} {' '.join(holds)}."
+@transactions.command()
+@ending_options
+@pass_invocation
+def rollback(
+    invocation: Invocation,
+    /,
+    which: tuple[Which, ...],
+    by: str,
+    why: str,
+    yes: bool,
+    execute: bool,
+    **filters: Any,
+) -> None:
+    """Roll prepared transactions back by hand, named or chosen by options.
+
+    Their coordinators may decide otherwise: the outcomes are kept as forced, with who and why, until forgotten.
+    """
+    ending = Ending(
+        "Roll back", "rolled back", lambda broker, number: broker.rollback_transaction(number, by=by, why=why)
+    )
+    end(invocation, ending, which, Choice(**filters), execute, yes)
 
 
-def details(shown: TransactionDetails) -> RenderableType:
-    """A transaction for people."""
-    info = shown.transaction
-    known: list[tuple[str, object]] = [
-        ("number", number_of(info)),
-        ("xid", info.xid),
-        ("state", state_text(info)),
-        (began_or_ended(info), age_text(info.age) + " ago"),
-        ("owner", info.owner),
-        ("messages", info.messages),
-        ("bytes", size_text(info.bytes)),
-        ("topics", ", ".join(info.topics) or None),
-        ("groups", ", ".join(info.groups) or None),
-    ]
-    if info.cause is not None:
-        known += [("cause", cause_text(info)), ("by", info.by or None), ("why", info.why or None)]
-    if info.heuristic:
-        known.append(("coordinator told", info.told is not None))
-    parts: list[RenderableType] = [facts(known)]
-    if shown.messages:
-        rows = [(m.topic, m.partition, bytes_text(m.key), bytes_text(m.value)) for m in content(shown)]
-        parts += ["", table(("topic", "partition", "key", "value"), rows, "")]
-    if len(content(shown)) < info.messages and not has_ended(info):
-        parts.append(
-            f"These are the first {len(content(shown)):,} of {count_text(info.messages, 'message')}."
-        )
-    if shown.offsets:
-        parts += ["", table(("group", "topic", "partition", "offset"), shown.offsets, "")]
-    return Stack(*parts)
+@transactions.command()
+@ending_options
+@pass_invocation
+def forget(
+    invocation: Invocation,
+    /,
+    which: tuple[Which, ...],
+    by: str,
+    why: str,
+    yes: bool,
+    execute: bool,
+    **filters: Any,
+) -> None:
+    """Forget how decided transactions ended; options choose from forced outcomes.
 
-
-def content(shown: TransactionDetails) -> list[Message]:
-    """The first messages of a transaction."""
-    return shown.messages[:SHOWN_MESSAGES]
-
-
-def number_of(info: TransactionInfo) -> str:
-    """Its number, as arguments take it."""
-    return str(TransactionNumber(info.session, info.serial))
-
-
-def state_text(info: TransactionInfo) -> str:
-    """Its state for people; a forced outcome says so."""
-    return info.state.name.lower().replace("_", "-") + (" (forced)" if info.heuristic else "")
-
-
-def has_ended(info: TransactionInfo) -> bool:
-    """Whether it is decided."""
-    return info.state in (State.COMMITTED, State.ROLLED_BACK)
-
-
-def began_or_ended(info: TransactionInfo) -> str:
-    """What its age counts from."""
-    return "ended" if has_ended(info) else "began"
-
-
-def cause_text(info: TransactionInfo) -> str | None:
-    """Why it ended as it did."""
-    return None if info.cause is None else info.cause.name.lower().replace("_", "-")
-
-
-def transaction_json(info: TransactionInfo) -> dict[str, object]:
-    """A transaction in JSON; ``age`` is in µs since it began, or ended if it has."""
-    return {
-        "number": number_of(info),
-        "xid": None if info.xid is None else str(info.xid),
-        "state": info.state.name.lower().replace("_", "-"),
-        "owner": info.owner,
-        "age": info.age,
-        "messages": info.messages,
-        "bytes": info.bytes,
-        "topics": info.topics,
-        "groups": info.groups,
-        "cause": cause_text(info),
-        "by": info.by,
-        "why": info.why,
-        "forced": info.heuristic,
-        "coordinator_told": info.told is not None,
-    }
-
-
-def shown_json(shown: TransactionDetails) -> dict[str, object]:
-    """A transaction in JSON with the first of what it holds."""
-    return transaction_json(shown.transaction) | {
-        "content": [
-            {
-                "topic": m.topic,
-                "partition": m.partition,
-                "key": bytes_json(m.key),
-                "value": bytes_json(m.value),
-            }
-            for m in content(shown)
-        ],
-        "offsets": [
-            {"group": o.group, "topic": o.topic, "partition": o.partition, "offset": o.offset}
-            for o in shown.offsets
-        ],
-    }
+    Asking for one is then told that it is forgotten. One whose coordinator decided otherwise is shown as damage until
+    then: mend it first.
+    """
+    ending = Ending(
+        "Forget the outcome of",
+        "forgotten",
+        lambda broker, number: broker.forget_transaction(number, by=by, why=why),
+        (),
+        True,
+    )
+    end(invocation, ending, which, Choice(**filters), execute, yes)

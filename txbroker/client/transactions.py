@@ -253,6 +253,9 @@ class Transaction:
             # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
             with suppress(errors.TransactionRolledBack, AnswerLost):
                 await call
+        except errors.TransactionCommitted:
+            self._end(Stage.COMMITTED)  # by somebody else; asked again it says so again
+            raise
         except errors.UnknownTransaction as error:
             if self.stage is not Stage.OPEN:  # a prepare or commit is out, and may arrive yet
                 raise self._unknown(str(error)) from error

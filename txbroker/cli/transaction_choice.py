@@ -1,0 +1,73 @@
+"""Which transactions a command is about: named one by one, or chosen by age, topic, owner and xid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from journal.transaction import State
+from txbroker.cli.arguments import Parsed, XidPrefix, duration, xid_prefix
+from txbroker.cli.transaction_words import waiting
+from txbroker.commands import TransactionInfo
+
+if TYPE_CHECKING:
+    from txbroker import Connection
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the filters say; each that is None lets all pass."""
+
+    older_than: int | None = None
+    topic: str | None = None
+    owner: str | None = None
+    xid: XidPrefix | None = None
+
+    def __bool__(self) -> bool:
+        """Whether any filter was given."""
+        return any(each is not None for each in (self.older_than, self.topic, self.owner, self.xid))
+
+    def ask(
+        self, broker: Connection, states: Iterable[State] = (), forced: bool = False
+    ) -> list[TransactionInfo]:
+        """Those that pass, the oldest first; the broker chooses by xid, the rest is done here."""
+        xid = self.xid or XidPrefix(None, b"")
+        found = broker.transactions(
+            states, format_id=xid.format_id, global_prefix=xid.global_prefix, forced=forced
+        )
+        return sorted(filter(self.passes, found), key=waiting, reverse=True)
+
+    def passes(self, info: TransactionInfo) -> bool:
+        """Whether one passes what the broker has not judged. ``older_than`` goes by the time since it was prepared."""
+        return (
+            (self.older_than is None or waiting(info) > self.older_than)
+            and (self.topic is None or self.topic in info.topics)
+            and (self.owner is None or self.owner in (info.owner, info.address))
+        )
+
+
+def choice_options(command: F) -> F:
+    """The filters as options of a command; it takes them as the keywords of :class:`Choice`."""
+    options = (
+        click.option(
+            "--older-than",
+            type=Parsed("duration", duration),
+            help="Prepared (or ended, or begun) longer ago than this.",
+        ),
+        click.option("--topic", metavar="NAME", help="With messages for this topic."),
+        click.option("--owner", metavar="NAME", help="Of the client of this name, or at this address."),
+        click.option(
+            "--xid",
+            metavar="FORMAT:PREFIX",
+            type=Parsed("xid prefix", xid_prefix),
+            help="With an xid of this format (* is any) whose global id begins so.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command

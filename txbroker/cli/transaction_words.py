@@ -1,0 +1,142 @@
+"""Transactions in words and sentences, for tables, questions and answers. All of it is pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from journal.transaction import State, TransactionNumber
+from txbroker.cli.output import age_text, count_text, size_text, time_text, visible
+from txbroker.commands import CoordinatorWord, TransactionInfo
+
+DAMAGE = "DAMAGE"
+"""The word for an outcome that was forced one way while its coordinator decided the other."""
+
+
+def number_of(info: TransactionInfo) -> str:
+    """Its number, as arguments take it."""
+    return str(TransactionNumber(info.session, info.serial))
+
+
+def state_name(state: State) -> str:
+    """A state as options and JSON have it."""
+    return state.name.lower().replace("_", "-")
+
+
+def state_text(info: TransactionInfo) -> str:
+    """Its state for people; a forced outcome says so, and if its coordinator decided otherwise, that too."""
+    forced = " (forced)" if info.heuristic else ""
+    return state_name(info.state) + forced + (f", {DAMAGE}" if info.contradicted else "")
+
+
+def has_ended(info: TransactionInfo) -> bool:
+    """Whether it is decided."""
+    return info.state in (State.COMMITTED, State.ROLLED_BACK)
+
+
+def waiting(info: TransactionInfo) -> int:
+    """µs for which it has been what it is: prepared, or undecided, or decided."""
+    return info.age if info.prepared_age is None else info.prepared_age
+
+
+def cause_text(info: TransactionInfo) -> str | None:
+    """Why it ended as it did."""
+    return None if info.cause is None else info.cause.name.lower().replace("_", "-")
+
+
+def next_text(info: TransactionInfo) -> str:
+    """What will happen to it by itself, in a word or two."""
+    if info.contradicted:
+        return DAMAGE
+    if info.state is not State.PREPARED:
+        return "–" if has_ended(info) else "rollback at its time-out"
+    policy = info.policy
+    if policy is None:
+        return "nothing"
+    if policy.done:
+        return "nothing: damaged" if policy.obstacle else "nothing: alerted"
+    return f"{policy.action} in {age_text(policy.due_in)}" if policy.due_in else f"{policy.action} now"
+
+
+def next_sentence(info: TransactionInfo) -> str:
+    """What will happen to it by itself, in full."""
+    if has_ended(info):
+        return ended_sentence(info)
+    if info.state is not State.PREPARED:
+        return "It is rolled back when its connection ends or transaction_timeout is over, unless it is ended before."
+    holds = "Until somebody decides, it keeps its messages, its xid and the positions that it moves."
+    policy = info.policy
+    if policy is None:
+        return f"Nothing happens by itself: there is no orphan policy. {holds}"
+    if policy.obstacle:
+        return f"The orphan policy wants to {policy.action} it and cannot: {policy.obstacle} {holds}"
+    if policy.done:
+        return f"Nothing more happens by itself: the orphan policy has given its alert. {holds}"
+    when = f"in {age_text(policy.due_in)}" if policy.due_in else "now"
+    what = {"alert": "says so in the log", "rollback": "rolls it back", "commit": "commits it"}[policy.action]
+    return f"The orphan policy {what} {when}. {holds}"
+
+
+def ended_sentence(info: TransactionInfo) -> str:
+    """What is left to do about one that has ended."""
+    if not info.heuristic:
+        return "It has ended as it should; how is remembered until its client has seen it."
+    if info.told is None:
+        return (
+            "Its coordinator has not come back yet. When it does, it is told who forced this and why; if it has "
+            f"decided otherwise, that is {DAMAGE}, shown here and in `status`."
+        )
+    if not info.contradicted:
+        return "Its coordinator has decided the same: all is well, it can be forgotten."
+    return (
+        f"{DAMAGE}: {told_text(info.told)}. What else took part in it (a database, another broker) disagrees with this "
+        "broker. Make them agree by hand, then forget it."
+    )
+
+
+def told_text(told: CoordinatorWord) -> str:
+    """What its coordinator decided, and when."""
+    place = told.by or "an unknown place"
+    return f"its coordinator decided to {decision(told.decided)} at {time_text(told.wall)}, from {place}"
+
+
+def decision(state: State) -> str:
+    """What was decided, as a verb."""
+    return "commit" if state is State.COMMITTED else "roll back"
+
+
+# -- in a sentence ----------------------------------------------------------------------------------
+
+
+def summary(info: TransactionInfo) -> str:
+    """A transaction in a sentence."""
+    parts = [f"Transaction {number_of(info)}"]
+    if info.xid is not None:
+        parts.append(f"(xid {info.xid})")
+    if info.owner:
+        parts.append(f"of {info.owner}")
+    ended = has_ended(info)
+    since = "ended" if ended else "began"
+    state = f"is {state_text(info)}; it {since} {age_text(info.age)} ago"
+    if info.prepared_age is not None:
+        state = f"was prepared {age_text(info.prepared_age)} ago"
+    holds = [f"{count_text(info.messages, 'message')} ({size_text(info.bytes)})"]
+    holds += [f"for {', '.join(info.topics)}"] if info.topics else []
+    holds += [f"and offsets of {', '.join(info.groups)}"] if info.groups else []
+    parts.append(f"{state} and {'held' if ended else 'holds'} {' '.join(holds)}.")
+    if ended and info.heuristic:
+        parts.append(f"It was forced by {info.by or 'the orphan policy'}: {info.why}.")
+        if info.told is None:
+            parts.append("Its coordinator has not been heard of.")
+        else:
+            parts.append(
+                f"{DAMAGE}: {told_text(info.told)}." if info.contradicted else "Its coordinator agrees."
+            )
+    return visible(" ".join(parts))
+
+
+def totals(infos: Sequence[TransactionInfo]) -> str:
+    """What they have together."""
+    messages, size = sum(info.messages for info in infos), sum(info.bytes for info in infos)
+    oldest = age_text(max(map(waiting, infos), default=0))
+    what = f"{count_text(len(infos), 'transaction')}, {count_text(messages, 'message')} ({size_text(size)})"
+    return f"{what}, the oldest {oldest}"
