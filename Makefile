@@ -27,6 +27,10 @@ DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadb
 debian:
 	@.ci/need-debian $(DEBIAN)
 
+.PHONY: drill
+drill: .venv/.ready  ## kill a broker under load, again and again; nothing acknowledged may be lost (ARGS="--fresh --minutes 5 --kills 100")
+	.venv/bin/txbroker drill --out build/drill/$$(date +%Y%m%d-%H%M%S) $(or $(ARGS),--fresh)
+
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, within a minute
 	$(RUN) pytest -n 2 -m "not slow" $(ARGS)

@@ -22,7 +22,8 @@ from txbroker.drill.violation import Violation, Wrong
 def report(**changes):
     fields = {
         "name": "drill1", "seed": 7, "command": "txbroker drill --fresh --seed 7", "seconds": 20.0,
-        "kills_asked": 2, "kills": 2, "pauses": 1, "stops": 1, "client_deaths": 3, "restarts": 3, "recovery": [0.5, 0.7, 2.0],
+        "kills_asked": 2, "kills": 2, "pauses": 1, "stops": 1, "client_deaths": 3, "restarts": 3,
+        "recovery": [0.5, 0.7, 2.0],
         "blows": [
             Blow(kind="kill", planned="mid-write", how="killed there", down_at=1.0, up_at=1.5),
             Blow(kind="kill", planned="during-recovery", how="killed at change 3", down_at=1.0, up_at=2.5),
