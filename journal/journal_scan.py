@@ -5,7 +5,7 @@ Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from journal import filenames
@@ -16,9 +16,8 @@ from journal.file_window import FileWindow
 from journal.interfaces import IFilesystem
 from journal.journal import Journal
 from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, header_copies, unpack_file_header
+from journal.meter import Progress
 from journal.witness import Witness
-
-Progress = Callable[[str], object]
 
 
 class JournalScan:

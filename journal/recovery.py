@@ -25,9 +25,10 @@ from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal
 from journal.journal_file import GROUP_HEADER_BYTES, FileScan
-from journal.journal_scan import JournalScan, Progress
+from journal.journal_scan import JournalScan
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
+from journal.meter import Meter, Progress
 from journal.open_files import OpenFiles
 from journal.replay import Replay
 from journal.settings import TopicSettings
@@ -251,15 +252,15 @@ class _Recovery:
                 if fold.name in checkpoint.folds:
                     fold.restore(checkpoint.folds[fold.name])
             self._catalog.restore_stores(checkpoint.stores)
-            for store in self._catalog.stores.values():
-                store.cut()
-        replay = Replay(engine, at)
-        for number, scan in enumerate(scans):
-            if scan.next_lsn > from_lsn:
-                self._progress(f"replaying journal file {number + 1} of {len(scans)}")
-                self._replay_file(replay, scan, from_lsn)
-        self._report.records = replay.records
-        return replay.at
+            self._cut_logs()
+        return self._replay([scan for scan in scans if scan.next_lsn > from_lsn], at, from_lsn)
+
+    def _cut_logs(self) -> None:
+        stores = self._catalog.stores.values()
+        meter = Meter(self._clock, self._progress, "cutting logs to the checkpoint", len(stores), "partitions")
+        for store in stores:
+            meter.advance(1)
+            store.cut()
 
     def _check_folds(self, checkpoint: Checkpoint) -> None:
         """A fold that is not known here would be missing in the next checkpoint, and lost for good."""
@@ -270,10 +271,19 @@ class _Recovery:
                 "not know and would lose. Nothing was changed; open the directory with the program that wrote it"
             )
 
-    def _replay_file(self, replay: Replay, scan: FileScan, from_lsn: int) -> None:
-        self._report.bytes += scan.stop
+    def _replay(self, scans: list[FileScan], at: int, from_lsn: int) -> int:
+        replay = Replay(self._engine, at)
+        self._report.bytes = sum(scan.stop for scan in scans)
+        meter = Meter(self._clock, self._progress, "replaying the journal", self._report.bytes)
+        for scan in scans:
+            self._replay_file(replay, scan, from_lsn, meter)
+        self._report.records = replay.records
+        return replay.at
+
+    def _replay_file(self, replay: Replay, scan: FileScan, from_lsn: int, meter: Meter) -> None:
         with self._scan.window(scan.path) as window:
             for group in scan.located:
+                meter.advance(group.end - group.position)
                 body = scan.whole(group, window, from_lsn)
                 if body is None:
                     for lsn, unpacked in scan.records_of(group, window, from_lsn):
