@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ("journal", "txbroker")
-CODE = (*SERVICE, "spark", "demo", "benchmarks")
+CODE = (*SERVICE, "spark", "demo", "benchmarks", "models", "examples")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}

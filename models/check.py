@@ -1,0 +1,234 @@
+"""``make model``: Spin goes through every interleaving of ``atomic.pml``, as meant and with each mistake compiled in.
+
+A table says for each variant what came out. Exits with 1 unless the protocol as meant is accepted, everything that
+should be reached is reached, and every mistake is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+MODEL = Path(__file__).with_name("atomic.pml")
+PATIENCE = 300.0
+"""Seconds for one variant; they take a few each."""
+
+DEPTH = 1_000_000
+"""Steps that a search may go down."""
+
+WIDTH = 150
+"""Columns where the output is no terminal."""
+
+
+class Outcome(enum.Enum):
+    """What the checker says of a variant."""
+
+    HOLDS = "holds"
+    VIOLATED = "violated"
+    ENDLESS = "never ends"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The model with some of its options, and what must come out.
+
+    ``formula`` names what must happen in the end; without one, what must hold at every moment is checked, however
+    often things go wrong.
+    """
+
+    name: str
+    options: tuple[str, ...] = ()
+    expected: Outcome = Outcome.HOLDS
+    formula: str = ""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What came out. ``trail`` is how many steps lead to the violation, 0 if there is none."""
+
+    variant: Variant
+    outcome: Outcome
+    states: float
+    trail: int
+    seconds: float
+
+    @property
+    def as_expected(self) -> bool:
+        return self.outcome is self.variant.expected
+
+
+class CheckerFailed(Exception):
+    """Spin or the compiler refused the model, or the search was not carried through."""
+
+
+def _mistake(name: str, *options: str) -> Variant:
+    return Variant(name, (*options, "ONE_RESOLVER"), Outcome.VIOLATED)
+
+
+def _reached(name: str, witness: int, *options: str) -> Variant:
+    return Variant(name, (f"WITNESS={witness}", *options), Outcome.VIOLATED)
+
+
+MEANT = (
+    Variant("both or neither, always"),
+    Variant("the same, first committer wins (Galera)", ("OPTIMISTIC", "ONE_RESOLVER")),
+    Variant("the same, prepared first, marks kept", ("PREPARE_FIRST", "MARKS_KEPT", "ONE_RESOLVER")),
+    Variant("what is prepared ends", ("LIVENESS", "BUDGET=2"), formula="ends"),
+    Variant("its decision row goes", ("LIVENESS", "BUDGET=1"), formula="cleaned"),
+)
+REACHED = (
+    _reached("another than the program commits at the broker", 1, "ONE_RESOLVER"),
+    _reached("a COMMIT under way is lost, all rolled back", 2, "ONE_RESOLVER"),
+    _reached("both resolvers wait for a program that commits", 3),
+    _reached("a mark for what is committed: it proves nothing", 4, "ONE_RESOLVER"),
+)
+MISTAKES = (
+    _mistake("resolver looks instead of inserting", "LOOK_ONLY"),
+    _mistake("prepared first, mark deleted early", "PREPARE_FIRST"),
+    _mistake("row deleted before the acknowledgement", "ROW_EARLY"),
+    _mistake("resolver of another database decides", "FOREIGN"),
+    _mistake("sweep goes by another broker's list", "SWEEP_OTHER_BROKER"),
+    _mistake("sweep lists first and reads the rows afterwards", "SWEEP_LISTS_FIRST"),
+    _mistake("an unknown outcome is taken for a failure", "UNKNOWN_IS_FAILURE"),
+    _mistake("decision and rows in two transactions", "SEPARATE_TRANSACTIONS"),
+    _mistake("database answers before it has forced", "UNFORCED"),
+    _mistake("key is unique only at commit, mark deleted", "CHECKED_AT_COMMIT"),
+    Variant("nobody resolves", ("LIVENESS", "BUDGET=1", "NO_RESOLVER"), Outcome.ENDLESS, "ends"),
+)
+VARIANTS = (*MEANT, *REACHED, *MISTAKES)
+
+
+def check(variant: Variant, model: Path = MODEL) -> Checked:
+    """Have Spin make a checker of a variant, and run it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="txbroker-model-") as folder:
+        said = _search(variant, model, Path(folder))
+    return Checked(variant, _outcome(said), _states(said), _trail(said), time.monotonic() - began)
+
+
+def counterexample(variant: Variant, model: Path = MODEL) -> str:
+    """The steps that lead to the violation, as Spin tells them."""
+    with tempfile.TemporaryDirectory(prefix="txbroker-model-") as folder:
+        if _outcome(_search(variant, model, Path(folder))) is Outcome.HOLDS:
+            return "There is none: it holds."
+        return _run(["spin", *_options(variant), "-t", "-p", "-g", model.name], Path(folder))
+
+
+def _search(variant: Variant, model: Path, folder: Path) -> str:
+    shutil.copy(model, folder / model.name)
+    _run(["spin", *_options(variant), "-a", model.name], folder)
+    # A mistake is searched breadth first: that finds the shortest way to it, and soon.
+    mode = ["-DNFAIR=3"] if variant.formula else ["-DSAFETY"]
+    if not variant.formula and variant.expected is Outcome.VIOLATED:
+        mode.append("-DBFS")
+    _run(["gcc", "-w", "-O2", "-DMEMLIM=4000", *mode, "-o", "pan", "pan.c"], folder)
+    end = ["-a", "-f", "-N", variant.formula] if variant.formula else []
+    said = _run(["./pan", f"-m{DEPTH}", *end], folder)
+    if ("errors: 0" in said and "Search not completed" in said) or "max search depth too small" in said:
+        raise CheckerFailed(f"the search of {variant.name!r} was not carried through:\n{said}")
+    return said
+
+
+def _options(variant: Variant) -> list[str]:
+    return [f"-D{option}" for option in variant.options]
+
+
+def _run(command: Sequence[str], folder: Path) -> str:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE
+        )
+    except FileNotFoundError as error:
+        raise CheckerFailed(
+            f"{command[0]} is not installed. Install it with: .ci/need-debian {command[0]}={command[0]}"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise CheckerFailed(f"{' '.join(command)} was still running after {PATIENCE:.0f} s") from error
+    if done.returncode:
+        raise CheckerFailed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def _outcome(said: str) -> Outcome:
+    if "acceptance cycle" in said:
+        return Outcome.ENDLESS
+    if "assertion violated" in said:
+        return Outcome.VIOLATED
+    if re.search(r"errors: 0\b", said):
+        return Outcome.HOLDS
+    raise CheckerFailed(f"the checker found something else:\n{said}")
+
+
+def _states(said: str) -> float:
+    found = re.search(r"^\s*([\d.e+]+) states, stored", said, re.MULTILINE)
+    if found is None:
+        raise CheckerFailed(f"the checker did not say how many states there are:\n{said}")
+    return float(found[1])
+
+
+def _trail(said: str) -> int:
+    found = re.search(r"\(at depth (\d+)\)", said)
+    return int(found[1]) if found else 0
+
+
+def table(results: Sequence[Checked]) -> Table:
+    """One line a variant."""
+    shown = Table("variant", "options")
+    for column in ("states", "steps", "seconds"):
+        shown.add_column(column, justify="right")
+    shown.add_column("result")
+    shown.add_column("as expected")
+    for one in results:
+        if one.variant in (REACHED[0], MISTAKES[0]):
+            shown.add_section()
+        shown.add_row(
+            one.variant.name,
+            " ".join(one.variant.options),
+            f"{one.states:,.0f}",
+            str(one.trail or ""),
+            f"{one.seconds:.1f}",
+            "reached" if one.variant in REACHED and one.outcome is Outcome.VIOLATED else one.outcome.value,
+            "yes" if one.as_expected else "NO",
+            style="" if one.as_expected else "bold red",
+        )
+    return shown
+
+
+@click.command()
+@click.option(
+    "--trace", metavar="OPTION", help="Show the steps to the violation of the variant with this option."
+)
+@click.option("--jobs", default=2, show_default=True, help="How many variants at a time.")
+def main(trace: str | None, jobs: int) -> None:
+    """Check the protocol of `txbroker.atomic` and every mistake it must not make."""
+    try:
+        if trace is not None:
+            found = [variant for variant in VARIANTS if trace in variant.options]
+            if not found:
+                raise click.BadParameter(f"no variant has the option {trace}", param_hint="--trace")
+            click.echo(counterexample(found[0]))
+            return
+        with ThreadPoolExecutor(jobs) as pool:
+            results = list(pool.map(check, VARIANTS))
+    except CheckerFailed as error:
+        raise click.ClickException(str(error)) from error
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDTH)).print(table(results))
+    sys.exit(0 if all(one.as_expected for one in results) else 1)
+
+
+if __name__ == "__main__":
+    main()
