@@ -1,0 +1,394 @@
+"""Every call that a broker's engine makes on files fails once, in every way: what was acknowledged stays.
+
+One fixed piece of work (topics, sends, transactions of one and two phases, group positions, flushes, checkpoints,
+rolls, retention, recycling, reads, a clean stop, a kill, two starts) is done once to count its calls and to see the
+state after each step. Then it is done again for every single call and error. It must end after the last acknowledged
+step or after the one that failed: nothing else was ever decided.
+
+@SEEN@
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from journal import frame
+from journal.constants import KIB
+from journal.engine import Engine
+from journal.errors import JournalPoisoned, TxBrokerError
+from journal.record import (
+    LogStartMoved,
+    OffsetsCommitted,
+    PartitionOffset,
+    ProducerOpened,
+    TopicCreated,
+    TopicDeleted,
+)
+from journal.recovery import recover
+from journal.settings import MAX_INTERVAL, TopicSettings
+from journal.testing import Fault, FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem, Operation
+from journal.transaction import Cause, State, TransactionNumber
+from tests.damaged_store import SECOND, SETTINGS
+from tests.engine_room import Begun, run_of, xid_of
+from txbroker.broker import folds
+
+BIG = b"v" * (20 * KIB)
+
+
+class Scene:
+    """The engine at work over a disk with a plan of what fails there. Its attributes make it a room for `Begun`."""
+
+    def __init__(self, inner: MemoryFilesystem | None = None, plan: FaultPlan | None = None) -> None:
+        self.inner = inner if inner is not None else MemoryFilesystem()
+        self.plan = plan or FaultPlan()
+        self.clock = ManualClock(monotonic=SECOND)
+        self._serial = 0
+        self.engine: Engine = self._recover()
+
+    def _recover(self) -> Engine:
+        return recover(FaultFilesystem(self.inner, self.plan), self.clock, SETTINGS, folds=folds())
+
+    # -- what the work consists of --------------------------------------------------------------------
+
+    def topic(self, name: str, partitions: int, segment_bytes: int = 1 << 20) -> None:
+        settings = TopicSettings(
+            force_messages=10**9, force_interval=MAX_INTERVAL, segment_bytes=segment_bytes
+        )
+        first = self.engine.catalog.next_partition
+        self.decide(TopicCreated(name, first, partitions, settings, self.engine.now()))
+
+    def decide(self, decision: Any) -> None:
+        self.engine.accept(decision)
+        self.settle()
+
+    def send(self, number: int, *values: bytes, **producer: int) -> None:
+        self.engine.append(self.engine.catalog.stores[number], run_of(*values), len(values), **producer)
+        self.settle()
+
+    def begin(self, *adds: tuple[int, bytes]) -> Begun:
+        self._serial += 1
+        number = TransactionNumber(self.engine.start_number << 32 | 7, self._serial)
+        return Begun(self, number).add(*adds)  # type: ignore[arg-type]
+
+    def end(self, name: str, commit: bool) -> None:
+        transactions = self.engine.transactions
+        number = transactions.find(xid_of(name))
+        transactions.commit(number, Cause.CLIENT) if commit else transactions.rollback(number, Cause.CLIENT)
+        self.settle()
+
+    def settle(self) -> None:
+        """Force, and do what is due, as a broker does beside its requests."""
+        self.engine.sync()
+        self.clock.advance(SECOND)
+        self.engine.housekeeping.run_inline()
+
+    def flush(self) -> None:
+        self.engine.want_flush()
+        self.engine.housekeeping.run_inline()
+
+    def checkpoint(self) -> None:
+        self.engine.housekeeping.checkpoint_inline()
+
+    def read_all(self) -> None:
+        for store in self.engine.catalog.stores.values():
+            for offset in reversed(range(store.start_offset, store.high_watermark)):
+                store.read(offset, 1)
+
+    def stop(self) -> None:
+        self.engine.mark()
+        self.checkpoint()
+        self.engine.close()
+        self.engine = self._recover()
+
+    def die(self) -> None:
+        self.engine.lock.release()
+        self.inner = self.inner.kill_clone()
+        self.engine = self._recover()
+
+    # -- what can be seen of it -------------------------------------------------------------------------
+
+    def state(self) -> Any:
+        """All that clients can find out, but for times."""
+        transactions = self.engine.transactions
+        folded = {fold.name: fold for fold in self.engine.folds}
+        return (
+            {number: self.values(number) for number in self.engine.catalog.stores},
+            sorted(self.engine.catalog.topics),
+            {t.xid for t in transactions.live.values() if t.state is State.PREPARED},
+            {(o.number, o.state) for o in transactions.outcomes.by_number.values()},
+            msgspec.msgpack.encode(list(folded["groups"].snapshot())),
+            {number: p.epoch for number, p in folded["producers"].producers.items()},
+        )
+
+    def values(self, number: int) -> list[tuple[int, bytes | None]]:
+        store = self.engine.catalog.stores[number]
+        offset, found = store.start_offset, []
+        while data := store.read(offset, 256 * KIB):
+            for message in frame.decode_run(data, offset):
+                found.append((message.offset, message.value))
+                offset = message.offset + 1
+        assert offset == store.high_watermark
+        return found
+
+
+Step = Callable[[Scene], Any]
+STEPS: dict[str, Step] = {
+    "topic a": lambda s: s.topic("a", 2),
+    "topic b": lambda s: s.topic("b", 1, segment_bytes=30_000),
+    "topic gone": lambda s: s.topic("gone", 1),
+    "send": lambda s: s.send(1, b"first", b"second"),
+    "send to what will go": lambda s: s.send(4, b"never"),
+    "producer": lambda s: s.decide(ProducerOpened(1, 1, "p", s.engine.now())),
+    "send of a producer": lambda s: s.send(2, b"numbered", producer_id=1, epoch=1, sequence=0),
+    "prepare": lambda s: (s.begin((1, b"p"), (2, b"p" + BIG)).prepare("p"), s.settle()),
+    "big": lambda s: s.send(3, BIG),
+    "one phase": lambda s: (s.begin((1, b"both"), (3, b"both")).commit(), s.settle()),
+    "positions": lambda s: s.decide(OffsetsCommitted("g", [PartitionOffset(1, 1)], s.engine.now())),
+    "flush": lambda s: s.flush(),
+    "checkpoint": lambda s: s.checkpoint(),
+    "rolled back": lambda s: (s.begin((1, b"no")).rollback(), s.settle()),
+    "delete": lambda s: s.decide(TopicDeleted("gone", s.engine.now())),
+    "bigger": lambda s: s.send(3, BIG, b"and more"),
+    "second checkpoint": lambda s: s.checkpoint(),
+    "retention": lambda s: s.decide(LogStartMoved(3, 1, s.engine.now())),
+    "big again": lambda s: s.send(3, BIG),
+    "third checkpoint": lambda s: s.checkpoint(),
+    "read": lambda s: s.read_all(),
+    "commit of the staged": lambda s: s.end("p", commit=True),
+    "prepare another": lambda s: (s.begin((2, b"q")).prepare("q"), s.settle()),
+    "clean stop and start": lambda s: s.stop(),
+    "send after the start": lambda s: s.send(1, b"third"),
+    "kill and start": lambda s: s.die(),
+    "send after the kill": lambda s: s.send(2, b"fourth"),
+    "rollback": lambda s: s.end("q", commit=False),
+    "big at the end": lambda s: s.send(1, BIG),
+    "last checkpoint": lambda s: s.checkpoint(),
+    "read at the end": lambda s: s.read_all(),
+}
+
+
+@dataclass
+class Clean:
+    """The work without a fault: the state after each step, and how many calls of each kind there were."""
+
+    states: list[Any] = field(default_factory=list)
+    calls: dict[Operation, int] = field(default_factory=dict)
+
+
+@cache
+def clean() -> Clean:
+    scene, found = Scene(), Clean()
+    found.states.append(scene.state())
+    twin = Scene()
+    for name in STEPS:
+        STEPS[name](twin)
+        STEPS[name](scene)
+        found.states.append(scene.state())
+    found.calls = dict(twin.plan.counts)  # those of the work alone: looking at the state reads too
+    return found
+
+
+FAILURES = (OSError, TxBrokerError)
+
+
+def check_named(error: BaseException) -> None:
+    """The error says which file it is about."""
+    if isinstance(error, OSError):
+        assert error.filename is not None, repr(error)
+    else:
+        assert any(part in str(error) for part in ("journal/", "partitions/", "checkpoints/", "staged/"))
+
+
+def check_end(inner: MemoryFilesystem, allowed: list[Any]) -> None:
+    """Start on what is left: one of the states, and everything goes on from there."""
+    after = Scene(inner)
+    found = after.state()
+    assert found in allowed
+    for number in after.engine.catalog.stores:
+        after.send(number, b"goes on")
+    after.checkpoint()
+    again = Scene(after.inner.crash_clone(0, survive=0))
+    assert again.state() == after.state()
+
+
+def run(*faults: Fault) -> None:
+    """Do the work until a call fails for good; judge what is left."""
+    inner = MemoryFilesystem()
+    plan = FaultPlan(faults)
+    done = 0
+    scene = None
+    try:
+        scene = Scene(inner, plan)
+        for name in STEPS:
+            if not carry_out(scene, name):
+                break
+            done += 1
+    except FAILURES as error:
+        check_named(error)
+    allowed = clean().states[done : done + 2]
+    disk = inner if scene is None else scene.inner
+    check_end(disk.kill_clone(), allowed)
+    check_end(disk.crash_clone(0, survive=0), allowed)
+    check_end(disk.kill_clone().crash_clone(done), allowed)
+
+
+def carry_out(scene: Scene, name: str) -> bool:
+    """Do a step; False if the process would have to stop. A step that was refused is done again."""
+    for _ in range(2):
+        try:
+            STEPS[name](scene)
+        except FAILURES as error:
+            check_named(error)
+            if scene.engine.failed or "start" in name:
+                stopped_for_good(scene)
+                return False
+            if not may_fail_alone(name):
+                raise AssertionError(f"{name} failed, but not the engine") from error
+        else:
+            return True
+    raise AssertionError(f"{name} failed twice, the engine did not: {scene.plan.faults}")
+
+
+def may_fail_alone(name: str) -> bool:
+    """Whether a step reads before it decides: its failure changes nothing, and it can be tried again."""
+    return "read" in name or "commit" in name
+
+
+def stopped_for_good(scene: Scene) -> None:
+    if scene.engine.failed:
+        for attempt in (lambda: scene.send(1, b"after the failure"), scene.engine.sync):
+            with pytest.raises(JournalPoisoned):
+                attempt()
+
+
+def sweep(kind: Operation, error: int, short: int | None, every: int, first: int) -> None:
+    for nth in range(1 + first, clean().calls[kind] + 1, every):
+        run(Fault(kind, nth, "*", error, short))
+
+
+ERRORS: dict[Operation, tuple[tuple[int, int | None], ...]] = {
+    Operation.WRITE: (
+        (errno.EIO, None),
+        (errno.EIO, 4096),
+        (errno.ENOSPC, None),
+        (errno.ENOSPC, 100),
+        (errno.EDQUOT, None),
+    ),
+    Operation.FORCE: ((errno.EIO, None), (errno.ENOSPC, None)),
+    Operation.CREATE: ((errno.ENOSPC, None), (errno.EIO, None)),
+    Operation.TRUNCATE: ((errno.EIO, None), (errno.ENOSPC, None)),
+    Operation.RENAME: ((errno.EIO, None), (errno.ENOSPC, None)),
+    Operation.UNLINK: ((errno.EIO, None),),
+    Operation.MAKE_DIRECTORY: ((errno.ENOSPC, None), (errno.EIO, None)),
+    Operation.REMOVE_DIRECTORY: ((errno.EIO, None),),
+    Operation.FORCE_DIRECTORY: ((errno.EIO, None),),
+    Operation.LIST_DIRECTORY: ((errno.EIO, None),),
+    Operation.OPEN: ((errno.EIO, None), (errno.EMFILE, None)),
+    Operation.READ: ((errno.EIO, None),),
+    Operation.LOCK: ((errno.EIO, None),),
+    Operation.FREE_BYTES: ((errno.EIO, None),),
+}
+WAYS = [(kind, error, short) for kind, errors in ERRORS.items() for error, short in errors]
+
+
+def named(way: tuple[Operation, int, int | None]) -> str:
+    kind, error, short = way
+    return f"{kind.value}-{errno.errorcode[error]}" + (f"-after-{short}" if short else "")
+
+
+def test_the_work_makes_calls_of_every_kind():
+    assert set(clean().calls) - {Operation.READ_NOW} == set(ERRORS)
+    assert sum(clean().calls.values()) > 500
+
+
+def test_every_step_can_be_told_by_the_state_or_changes_nothing():
+    states = clean().states
+    changes = sum(one != other for one, other in pairwise(states))
+    assert changes > 20
+
+
+@pytest.mark.parametrize("way", WAYS, ids=named)
+def test_a_call_here_and_there_fails(way):
+    sweep(*way, every=13, first=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("way", WAYS, ids=named)
+def test_whatever_single_call_fails_all_that_was_acknowledged_is_there(way, part):
+    sweep(*way, every=4, first=part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Operation.WRITE, Operation.FORCE])
+@pytest.mark.parametrize("part", range(4))
+def test_two_calls_in_a_row_fail(kind, part):
+    """A force that fails, and whatever the handling of it writes or forces then."""
+    for nth in range(1 + part, clean().calls[kind] + 1, 4):
+        run(Fault(kind, nth, times=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [1, 513, 4097])
+def test_writes_that_are_short_each_time_are_gone_on_with(length):
+    faults = [Fault(Operation.WRITE, nth, error=None, short=length) for nth in range(1, 4000, 2)]
+    run(*faults)
+    assert faults[0].seen > clean().calls[Operation.WRITE]
+
+
+WRITING = [
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.TRUNCATE,
+    Operation.RENAME,
+    Operation.UNLINK,
+    Operation.MAKE_DIRECTORY,
+    Operation.REMOVE_DIRECTORY,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_from_any_moment_on_the_file_system_is_read_only(part):
+    """As after `mount -o remount,ro`, which the kernel does by itself when the disk fails."""
+    for nth in range(1 + part, clean().calls[Operation.WRITE] + 1, 4):
+        faults = [Fault(kind, 1 << 40, error=errno.EROFS, times=1 << 40) for kind in WRITING]
+        faults[0].nth = nth
+        plan_together(faults)
+        run(*faults)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_from_any_moment_on_the_disk_is_full(part):
+    for nth in range(1 + part, clean().calls[Operation.WRITE] + 1, 4):
+        faults = [
+            Fault(kind, 1 << 40, error=errno.ENOSPC, times=1 << 40)
+            for kind in (Operation.WRITE, Operation.CREATE, Operation.MAKE_DIRECTORY)
+        ]
+        faults[0].nth = nth
+        plan_together(faults)
+        run(*faults)
+
+
+def plan_together(faults: list[Fault]) -> None:
+    """Once the first has struck, the others strike too."""
+    first = faults[0]
+
+    class Together(Fault):
+        def strikes(self, kind: Operation, path: str) -> bool:
+            self.nth = 1 if first.seen >= first.nth else 1 << 40
+            self.seen = 0
+            return super().strikes(kind, path)
+
+    faults[1:] = [
+        Together(fault.kind, error=fault.error, times=1 << 40, path=fault.path) for fault in faults[1:]
+    ]
