@@ -2,6 +2,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from journal.frame import decode_run
+from journal.testing import MemoryFile
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
 from txbroker.fetching import MOST_COLD_READS
@@ -50,13 +51,23 @@ def values(peer, answer):
     return found
 
 
+def unreadable(monkeypatch, directory):
+    """Every read of a file in that directory fails, as on a failing disk."""
+    read = MemoryFile.read
+
+    def fails(self, position, length):
+        if self.path.startswith(directory):
+            raise OSError(5, "Input/output error", self.path)
+        return read(self, position, length)
+
+    monkeypatch.setattr(MemoryFile, "read", fails)
+
+
 def make_cold(room, monkeypatch):
     """Everything is in segments, and nothing of them in the page cache."""
     room.flush()
     pool = Pool()
     room.broker.fetching._run_blocking = pool
-    from journal.testing import MemoryFile
-
     monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
     return pool
 
@@ -397,6 +408,37 @@ class TestCold:
         told = [event["error"] for event in logged]
         assert len(told) == 1, "once, though readers try again"
         assert log in told[0]
+
+    def test_a_disk_that_cannot_read_one_partition_is_that_partitions_error(self, room, monkeypatch):
+        bad, good = room.topic(partitions=2)
+        peer = room.peer()
+        for partition in (bad, good):
+            peer.send(partition, b"a")
+        pool = make_cold(room, monkeypatch)
+        directory = room.engine.catalog.stores[bad].directory
+        unreadable(monkeypatch, directory)
+        with capturedLogs() as logged:
+            asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
+            pool.run()
+            answer = peer.answer(asked) or peer.answer(asked)
+        assert [part.error for part in answer.partitions] == ["StorageUnavailable", ""]
+        assert directory in answer.partitions[0].message
+        assert values(peer, answer)[good] == [b"a"]
+        assert any(directory in event["error"] for event in logged)
+
+    def test_a_disk_that_cannot_be_read_refuses_that_question_and_the_session_goes_on(
+        self, room, partition, monkeypatch
+    ):
+        peer = room.peer()
+        for _ in range(3):
+            peer.send(partition, b"a" * 40_000)
+            room.clock.advance(SECOND)
+        room.flush()
+        with monkeypatch.context() as patch, capturedLogs():
+            unreadable(patch, room.engine.catalog.stores[partition].directory)
+            answer = peer.ask(commands.OffsetsForTime, [partition], room.clock.wall() - 3 * SECOND // 2)
+        assert "Input/output error" in refused(answer, "StorageUnavailable")
+        assert isinstance(peer.send(partition, b"goes on"), commands.Sent)
 
     def test_the_answer_to_a_session_that_has_ended_is_dropped(self, room, partition, monkeypatch):
         peer = room.peer()

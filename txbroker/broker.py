@@ -61,6 +61,7 @@ from txbroker.errors import (
     LimitExceeded,
     MemoryExhausted,
     PeerViolation,
+    StorageUnavailable,
     TxBrokerError,
 )
 from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
@@ -294,6 +295,11 @@ class Broker:
                 )  # a fold's, so the record is queued: no refusal would be true
                 return
             encoded = encode(refusal(command.correlation, error))
+        except OSError as error:
+            if self.engine.failed:
+                self._broke(session, command, error)
+                return
+            encoded = encode(refusal(command.correlation, self._unreadable(command, error)))
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
             return
@@ -304,6 +310,14 @@ class Broker:
         if isinstance(command, Add | AddOffsets):
             self.transacting.doom(session, command)
         self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
+
+    def _unreadable(self, command: Any, error: OSError) -> StorageUnavailable:
+        """The disk failed while a request was judged: nothing has changed, and no other request is concerned."""
+        kind = type(command).__name__
+        self.log.error("{command}: reading failed: {error}", command=kind, error=error)
+        return StorageUnavailable(
+            f"{kind}: reading failed: {error}. Nothing has changed; try again, and look at the broker's disk"
+        )
 
     def _broke(self, session: Session, command: Any, error: Exception) -> None:
         """A bug. See the module's docstring for who pays for it."""

@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from journal.constants import KIB
 from txbroker.codec import encode_parts
 from txbroker.commands import Fetch, Fetched, FetchedPartition
-from txbroker.errors import CorruptData, LimitExceeded, TxBrokerError
+from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
 from txbroker.refusals import error_name, refusal
 from txbroker.sending import unknown_partition
 from txbroker.session import Session
@@ -211,7 +211,7 @@ class Fetching:
                 except TxBrokerError as refused:
                     error = refused
                 except OSError as failed:  # this may be called while a group is published, which must go on
-                    error = TxBrokerError(f"reading failed: {failed}; try again")
+                    error = _unreadable(failed)
             reading.parts.append((partition, store, error))
             reading.failed = reading.failed or error is not None
         return reading
@@ -299,7 +299,7 @@ class Fetching:
         self.bytes += reading.found
         if reading.failed:
             for _, _, failure in reading.parts:
-                if isinstance(failure, CorruptData):
+                if isinstance(failure, CorruptData | StorageUnavailable):
                     self._tell(str(failure))
             # An error may tell of a decision, such as a topic's deletion, that is not on disk yet.
             self._engine.when_forced(deliver, b"".join(parts))
@@ -348,10 +348,19 @@ def _run_plans(plans: list[tuple[int, ReadPlan]]) -> list[tuple[int, bytes | TxB
                 results.append((place, plan.run()))
             except CorruptData as error:
                 results.append((place, error))
+            except OSError as error:
+                results.append((place, _unreadable(error)))
     finally:
         for _, plan in plans:
             plan.close()
     return results
+
+
+def _unreadable(error: OSError) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"reading failed: {error}. Nothing has changed, and other partitions can be read; try again, and look at the "
+        "broker's log and at its disk"
+    )
 
 
 def _part(
