@@ -2,6 +2,7 @@ import pytest
 from twisted.logger import capturedLogs
 
 from journal.frame import decode_run
+from journal.record import LogStartMoved
 from journal.testing import MemoryFile
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
@@ -449,3 +450,16 @@ class TestCold:
         answers = len(peer.answers)
         pool.run()
         assert len(peer.answers) == answers
+
+
+def test_where_a_log_starts_is_told_when_that_is_on_disk(room, partition):
+    peer = room.peer()
+    peer.send(partition, b"a", b"b", b"c")
+    room.engine.accept(LogStartMoved(partition, 2, room.engine.now()))
+    asked = peer.tell(commands.Fetch, [(partition, 2)])
+    assert peer.answer(asked) is None
+    room.engine.sync()
+    [part] = peer.answer(asked).partitions
+    assert (part.start_offset, part.high_watermark) == (2, 3)
+    asked = peer.tell(commands.Fetch, [(partition, 2)])
+    assert peer.answer(asked) is not None

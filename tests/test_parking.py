@@ -149,6 +149,20 @@ def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
     assert peer.answer(late).base_offset == 2500
 
 
+def test_after_a_failure_nothing_that_waits_is_carried_out_or_logged_as_its_cause(busy):
+    engine, broken = busy.room.engine, []
+    busy.room.broker.on_failure = lambda doing, error: broken.append(doing)
+    peer = busy.room.peer()
+    asked = [peer.tell(commands.Rollback, serial=7), peer.tell(commands.Send, 99, data=frames(b"1"))]
+    engine.fail("running FlushStore")
+    for group in iter(engine.take, None):
+        engine.publish(group)
+    while engine.busy:
+        engine.continue_apply()
+    assert [peer.answer(each) for each in asked] == [None, None]
+    assert broken == []
+
+
 class TestMemory:
     @pytest.fixture
     def room(self):

@@ -297,11 +297,12 @@ class Fetching:
         deliver = fetch.session.deliver
         self.fetches += 1
         self.bytes += reading.found
-        if reading.failed:
+        if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
             for _, _, failure in reading.parts:
                 if isinstance(failure, CorruptData | StorageUnavailable):
                     self._tell(str(failure))
-            # An error may tell of a decision, such as a topic's deletion, that is not on disk yet.
+            # An error may tell of a decision that is not on disk yet, such as a topic's deletion, and where a log
+            # starts of one of retention's.
             self._engine.when_forced(deliver, b"".join(parts))
             return
         for part in parts:

@@ -98,7 +98,10 @@ class Parking:
         self._engine.want_flush()
 
     def move(self) -> None:
-        """The engine is idle, or memory has come back: carry out what waits, in order, as far as it goes."""
+        """The engine is idle, or memory has come back: carry out what waits, in order, as far as it goes.
+
+        After a failure nothing is: it would only be refused, and what has nothing to do with it be logged as its cause.
+        """
         self._woken = True
         if self._moving:
             return
@@ -112,7 +115,7 @@ class Parking:
 
     def _move(self) -> None:
         line, left = self.line, SLICE
-        while line and not self._engine.busy:
+        while line and not self._engine.busy and not self._engine.failed:
             if not left and self._call_later is not None:
                 self._call_later(0, self.move)
                 return
