@@ -42,6 +42,20 @@ def test_a_face_has_every_name_of_the_blocking_client(face):
     assert names(blocking.Consumer) - {"closed"} <= names(face.Consumer)
 
 
+@pytest.mark.parametrize("face", [asyncio_face, twisted_face])
+def test_a_call_takes_the_same_on_every_face(face):
+    calls = {
+        name for name in names(blocking.OperationCalls) if callable(getattr(blocking.OperationCalls, name))
+    }
+    assert {"transactions", "forget_transaction"} <= calls
+    for name in calls - {"run"}:
+        taken = [
+            [(each.name, each.kind, each.default) for each in inspect.signature(call).parameters.values()]
+            for call in (getattr(blocking.OperationCalls, name), getattr(face.Connection, name))
+        ]
+        assert taken[0] == taken[1], name
+
+
 async def through_everything(face, url):
     async with await face.connect(url, timeout=5.0) as connection:
         receipts = await asyncio.gather(*[connection.send("t", b"%d" % number) for number in range(500)])
