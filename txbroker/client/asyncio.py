@@ -45,8 +45,7 @@ class Connection(LoopConnection):
     """
 
     def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(options)
-        self._address = address
+        super().__init__(address, options)
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +55,7 @@ class Connection(LoopConnection):
         self._opening = self._loop.create_task(self._open())
 
     async def _open(self) -> None:
-        address, loop = self._address, self._loop
+        address, loop = self.address, self._loop
         try:
             async with asyncio.timeout(self.core.options.timeout):
                 if address.kind == "unix":

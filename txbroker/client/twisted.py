@@ -56,7 +56,7 @@ class Connection(LoopConnection):
     """
 
     def __init__(self, address: urls.Address, options: Options, reactor: Any) -> None:
-        super().__init__(options)
+        super().__init__(address, options)
         self._reactor = reactor
         self._endpoint = endpoint(reactor, address, options.timeout)
         self._protocol: _Protocol | None = None

@@ -13,6 +13,7 @@ from journal.record import PartitionOffset
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client import fork
+from txbroker.client import url as urls
 from txbroker.client.companion import Companion
 from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
 from txbroker.client.core import Core
@@ -32,7 +33,8 @@ class LoopConnection(Exceptions, ABC):
     resolver: Companion | None = None
     """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, address: urls.Address, options: Options) -> None:
+        self.address = address
         named = options._replace(client=options.client or fork.process_name())
         self.core = Core(named, time.monotonic, random.random)
         self._producer = Producer(self.core)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.promise import Promise
+from txbroker.client.waking import LoopConnection
 from txbroker.databases.adapter import Connector
 from txbroker.databases.resolver import Resolution, Resolver
 
@@ -26,6 +27,9 @@ TIDY = 0.25
 
 INTERVAL = 10.0
 """Seconds between passes over what is in doubt, unless told otherwise."""
+
+GRACE = 1.0
+"""Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
 
 CLOSE_IDLE = 5.0
 """Seconds after which a database connection that is not needed is closed."""
@@ -64,7 +68,8 @@ class _Charge:
 
 
 class Background:
-    """The worker of one connection. ``open_broker`` gives the connection it resolves with, ``drive`` moves the user's.
+    """The worker of one connection. ``open_broker`` gives the connection it resolves with: the user's, if ``drive``
+    moves that, else one of its own.
 
     ``interval`` may be set at any time.
     """
@@ -75,6 +80,7 @@ class Background:
         self.interval = INTERVAL
         self._open_broker = open_broker
         self._drive = drive
+        self._broker: Connection | None = None
         self._charges: dict[str, _Charge] = {}
         self._told: deque[tuple[Promise[Any], str]] = deque()
         self._wake = threading.Event()
@@ -148,13 +154,16 @@ class Background:
         for charge in self._charges.values():
             if charge.resolver is not None:
                 charge.resolver.close_database()
+        if self._broker is not None and self._drive is None:  # a connection of its own
+            self._broker.close(0.0)
 
     def _round(self, now: float) -> None:
         self._tidy()
         for name, charge in list(self._charges.items()):
             if charge.connector is not None and now >= charge.due:
                 self._guard(name, charge, self._pass)
-                charge.due = now + (min(1.0, self.interval) if charge.last.waiting else self.interval)
+                soon = charge.last.waiting or charge.last.young
+                charge.due = now + (min(GRACE, self.interval) if soon else self.interval)
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
                 charge.resolver.close_database()
 
@@ -208,7 +217,9 @@ class Background:
         try:
             if charge.resolver is None:
                 assert charge.connector is not None
-                charge.resolver = Resolver(charge.connector, self._open_broker())
+                if self._broker is None:
+                    self._broker = self._open_broker()
+                charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE)
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""
@@ -248,5 +259,32 @@ def background_of(connection: Connection) -> Background:
                     log.debug("waiting for an acknowledgement: %s", error)
 
             connection.resolver = Background(lambda: connection, drive)
+        assert isinstance(connection.resolver, Background)
+        return connection.resolver
+
+
+def background_beside(connection: LoopConnection) -> Background:
+    """The worker beside a connection on an event loop: with a blocking connection of its own to the same broker."""
+    with _starting:
+        if connection.resolver is None:
+            options = connection.core.options
+            own = options._replace(client=f"{options.client[:200]}-resolver", producer="")
+
+            def open_broker() -> Connection:
+                opened = Connection(connection.address, own)
+                try:
+                    opened.run(opened.core.opened(time.monotonic() + options.timeout))
+                    if opened.identity != connection.identity:
+                        raise errors.BrokerReplaced(
+                            "the broker behind the address has other data than the one that the program is "
+                            "connected to; "
+                            "nothing is resolved"
+                        )
+                except BaseException:
+                    opened.close(0.0)
+                    raise
+                return opened
+
+            connection.resolver = Background(open_broker)
         assert isinstance(connection.resolver, Background)
         return connection.resolver

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from journal.transaction import State, Xid
 from txbroker import errors
@@ -15,9 +15,7 @@ from txbroker.client.results import Message, Receipt
 from txbroker.databases import identity
 from txbroker.databases.adapter import Connector, Database, adapt, run
 from txbroker.databases.background import Background, background_of
-from txbroker.databases.deciding import Deciding
-
-WAITS = ("decision", "commit")
+from txbroker.databases.deciding import Deciding, Side, check_wait, delivery_pending
 
 
 def atomic(
@@ -37,8 +35,7 @@ def atomic(
     shown), which waits ``timeout`` seconds (None: the broker connection's). ``connect_database`` opens connections for
     the resolver, where the driver does not tell how. See ``docs/atomic.md``.
     """
-    if wait not in WAITS:
-        raise errors.Misuse(f"wait is {wait!r}; {' and '.join(map(repr, WAITS))} are known; nothing was done")
+    check_wait(wait)
     if not isinstance(broker, Connection):
         raise errors.Misuse(
             f"{type(broker).__module__}.{type(broker).__qualname__} is no blocking connection to a broker, as "
@@ -78,6 +75,10 @@ class BlockingSide:
         """Whether nothing was sent or received."""
         return self.transaction is None or self.transaction._core.is_empty
 
+    def make_background(self) -> Background:
+        """The worker beside the connection."""
+        return background_of(self.connection)
+
     def open(self, xid: Xid) -> None:
         """Begin."""
         self.transaction = self.connection.transaction(xid)
@@ -98,13 +99,8 @@ class BlockingSide:
         if self._waits:
             try:
                 self.connection._driver.wait(told, self._timeout)
-            except (errors.HeuristicOutcome, errors.TransactionRolledBack):
-                raise
             except (errors.TxBrokerError, TimeoutError) as error:
-                raise errors.DeliveryPending(
-                    f"the rows are committed, and so are the messages; the broker has not shown them within "
-                    f"{self._timeout:g} s ({error}). It will: do not do the work again"
-                ) from error
+                raise delivery_pending(error, self._timeout) from error
 
     async def rollback(self) -> None:
         """Have it rolled back."""
@@ -125,10 +121,43 @@ class BlockingSide:
             self.background.hurry()
 
 
+class Calls(Protocol):
+    """A transaction whose calls return when they are done."""
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Add a message."""
+
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Message | None:
+        """Receive a message."""
+
+
+class CallingSide(Side, Protocol):
+    """A side with such a transaction: the blocking client's, or Twisted's from a thread."""
+
+    background: Background | None
+
+    @property
+    def transaction(self) -> Calls | None:
+        """The transaction, inside of the block."""
+
+    def make_background(self) -> Background:
+        """The worker beside the connection."""
+
+
 class Atomic:
     """A block: what is sent and received in it becomes real together with the rows, or never. For one thread."""
 
-    def __init__(self, deciding: Deciding, side: BlockingSide, connect_database: Connector | None) -> None:
+    def __init__(self, deciding: Deciding, side: CallingSide, connect_database: Connector | None) -> None:
         self._deciding = deciding
         self._side = side
         self._connect_database = connect_database
@@ -166,13 +195,13 @@ class Atomic:
         """Receive the group's next message with the block; see ``Transaction.receive``."""
         return self._open().receive(topics, group, timeout, **choices)
 
-    def _open(self) -> Transaction:
+    def _open(self) -> Calls:
         if self._side.transaction is None or self.outcome is not State.ACTIVE:
             raise errors.Misuse("this works inside of the block's `with` only; nothing was sent")
         return self._side.transaction
 
     def __enter__(self) -> Self:
-        background = self._side.background = background_of(self._side.connection)
+        background = self._side.background = self._side.make_background()
         run(self._deciding.enter())
         found = self._deciding.identity
         assert found is not None

@@ -27,11 +27,30 @@ _REFUSED = {
     "alone may commit: open the block of txbroker.atomic instead of that one",
 }
 
+WAITS = ("decision", "commit")
 ROLLED_BACK = "txbroker: neither the rows nor the messages of this block are there; it can be run again"
 
 _in_block: dict[int, object] = {}
 """The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
 _lock = threading.Lock()
+
+
+def check_wait(wait: str) -> None:
+    """Raise Misuse for a choice that is not known."""
+    if wait not in WAITS:
+        raise errors.Misuse(f"wait is {wait!r}; {' and '.join(map(repr, WAITS))} are known; nothing was done")
+
+
+def delivery_pending(error: BaseException, timeout: float) -> errors.TxBrokerError:
+    """What to raise when the broker's commit was to be waited for and did not come in time."""
+    if isinstance(error, (errors.HeuristicOutcome, errors.TransactionRolledBack)):
+        error.add_note("txbroker: the rows are committed; somebody forced the messages to the opposite")
+        return error
+    return errors.DeliveryPending(
+        f"the rows are committed, and so are the messages; the broker has not shown them within {timeout:g} s "
+        f"({error}). "
+        "It will: do not do the work again"
+    )
 
 
 class Side(Protocol):

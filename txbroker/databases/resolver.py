@@ -50,6 +50,8 @@ class Resolution(NamedTuple):
     contradicted: list[str]
     removed: int
     elsewhere: int
+    young: int = 0
+    """Prepared for less than the grace period: most of them are being decided by their programs."""
 
     @property
     def is_quiet(self) -> bool:
@@ -136,7 +138,7 @@ class Resolver:
     def resolve(self) -> Resolution:
         """One pass over all that is in doubt, then over rows that are left over. Raises what stops it."""
         done = Resolution([], [], [], [], 0, 0)
-        mine, elsewhere = self.in_doubt()
+        mine, elsewhere, young = self.in_doubt()
         for xid in mine:
             verdict = self.decide(xid)
             if verdict == WAITING:
@@ -148,19 +150,15 @@ class Resolver:
             if told is not Told.CONTRADICTED:
                 self.remove([xids.row_key(xid)])
         removed, contradicted = self.sweep()
-        return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere)
+        return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere, young=young)
 
-    def in_doubt(self) -> tuple[list[Xid], int]:
-        """The prepared transactions that this table decides, and how many blocks' others there are."""
-        name, broker = self.look().name, self.broker.identity
+    def in_doubt(self) -> tuple[list[Xid], int, int]:
+        """The prepared transactions to decide here; how many blocks' others there are, and how many too young ones."""
+        name, broker, grace = self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
-        mine = [
-            info
-            for info in found
-            if xids.belongs(info.xid, name, broker) and (info.prepared_age or 0) >= self.grace * 1e6
-        ]
-        elsewhere = sum(1 for info in found if not xids.belongs(info.xid, name, broker))
-        return [info.xid for info in mine if info.xid is not None], elsewhere
+        mine = [info for info in found if xids.belongs(info.xid, name, broker)]
+        old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
+        return old, len(found) - len(mine), len(mine) - len(old)
 
     def decide(self, xid: Xid) -> str:
         """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING."""

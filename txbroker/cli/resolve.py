@@ -1,0 +1,154 @@
+"""``txbroker resolve``: end what programs have left prepared, as their database decided."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+from rich.console import Group as Stack
+from rich.console import RenderableType
+
+from txbroker import create_decision_table
+from txbroker.cli.arguments import Parsed, duration
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Command, Invocation, pass_invocation
+from txbroker.cli.output import emit, facts, json_line
+from txbroker.databases.adapter import Connector
+from txbroker.databases.dialects import named
+from txbroker.databases.resolver import Resolution, Resolver
+from txbroker.databases.urls import connector
+from txbroker.errors import StorageUnavailable
+
+
+@click.command(cls=Command)
+@click.option(
+    "--database",
+    required=True,
+    metavar="URL",
+    envvar="TXBROKER_DATABASE",
+    help="postgresql://..., sqlite:///PATH or mysql://... (or TXBROKER_DATABASE).",
+)
+@click.option("--watch", is_flag=True, help="Go on, a pass every --interval, until Ctrl-C.")
+@click.option("--once", is_flag=True, help="One pass. The default.")
+@click.option(
+    "--interval", type=Parsed("duration", duration), default="10s", help="Between passes. Default 10s."
+)
+@click.option("--create", is_flag=True, help="Make the decision table if there is none, and resolve nothing.")
+@click.option(
+    "--adopt",
+    type=click.Choice(["replacement", "separate"]),
+    help="The table came with a copy of the database: it replaces the first one for good, or both live on.",
+)
+@pass_invocation
+def resolve(
+    invocation: Invocation,
+    database: str,
+    watch: bool,
+    once: bool,
+    interval: int,
+    create: bool,
+    adopt: str | None,
+) -> None:
+    """End what blocks of `txbroker.atomic` have left prepared, as their database decided.
+
+    Exits with 1 if something is still undecided (a database transaction is open), or contradicted by force.
+    """
+    if watch and (once or create or adopt):
+        raise click.UsageError("--watch goes with none of --once, --create and --adopt")
+    open_database = connector(database)
+    if create or adopt:
+        identity = make_table(open_database, adopt or "")
+        emit(invocation.as_json, {"table": identity}, lambda: f"The decision table is {identity}.")
+        return
+    with invocation.connect() as broker, Resolver(open_database, broker) as resolver:
+        if watch:
+            keep_resolving(invocation, resolver, interval / 1_000_000)
+        with database_errors():
+            found = resolver.resolve()
+    emit(invocation.as_json, resolution_json(found), lambda: resolution_text(found))
+    if found.waiting or found.contradicted:
+        raise click.exceptions.Exit(int(Exit.NO))
+
+
+@contextmanager
+def database_errors() -> Iterator[None]:
+    """Turn a driver's error into an exit code: a database that is away is no broken program."""
+    try:
+        yield
+    except Exception as error:
+        if not named(error, "Error") or not named(error, "DatabaseError", "InterfaceError"):
+            raise
+        away = named(error, "OperationalError", "InterfaceError")
+        raise Failure(
+            f"the database said {type(error).__name__}: {str(error).strip()}. What was not decided waits",
+            Exit.UNREACHABLE if away else Exit.REFUSED,
+        ) from error
+
+
+def make_table(open_database: Connector, adopt: str) -> str:
+    """Make the decision table, or adopt it."""
+    with database_errors():
+        database = open_database()
+        try:
+            return create_decision_table(database, adopt)
+        finally:
+            database.close()
+
+
+def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -> None:
+    """One pass after the other; what is away now is tried again."""
+    while True:
+        try:
+            with database_errors():
+                found = resolver.resolve()
+        except (Failure, StorageUnavailable) as error:
+            click.echo(f"{error}; trying again in {seconds:g} s", err=True)
+            resolver.close_database()
+        else:
+            if not found.is_quiet:
+                text = resolution_json(found)
+                click.echo(json_line(text) if invocation.as_json else sentence(found))
+        time.sleep(seconds)
+
+
+def resolution_json(found: Resolution) -> dict[str, object]:
+    """A pass in JSON."""
+    return {
+        "committed": [str(xid) for xid in found.committed],
+        "rolled_back": [str(xid) for xid in found.rolled_back],
+        "waiting": [str(xid) for xid in found.waiting],
+        "contradicted": found.contradicted,
+        "removed": found.removed,
+        "elsewhere": found.elsewhere,
+    }
+
+
+def sentence(found: Resolution) -> str:
+    """A pass on one line."""
+    parts = [
+        f"{len(found.committed)} committed",
+        f"{len(found.rolled_back)} rolled back",
+        f"{len(found.waiting)} waiting for an open database transaction",
+        f"{len(found.contradicted)} contradicted by force",
+        f"{found.removed} rows removed",
+        f"{found.elsewhere} of other databases left alone",
+    ]
+    return ", ".join(part for part in parts if not part.startswith("0 ")) or "nothing was in doubt"
+
+
+def resolution_text(found: Resolution) -> RenderableType:
+    """A pass for people."""
+    named_ones = [
+        (what, str(xid))
+        for what, xids in (
+            ("committed", found.committed),
+            ("rolled back", found.rolled_back),
+            ("waiting", found.waiting),
+            ("contradicted", found.contradicted),
+        )
+        for xid in xids
+    ]
+    text = sentence(found)
+    return Stack(facts(named_ones), text) if named_ones else text

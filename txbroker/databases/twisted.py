@@ -1,0 +1,162 @@
+"""``atomic`` for Twisted: an interaction of ``adbapi``, in a thread of its pool, with the Twisted client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from twisted.enterprise.adbapi import ConnectionPool
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.threads import blockingCallFromThread
+
+from journal.transaction import Xid
+from txbroker import errors
+from txbroker.client.promise import Promise, start
+from txbroker.client.results import Message, Receipt
+from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.twisted import Connection, Transaction
+from txbroker.databases.adapter import Connector, adapt
+from txbroker.databases.background import Background, background_beside
+from txbroker.databases.blocking import Atomic
+from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
+
+T = TypeVar("T")
+_in_reactor: Any = blockingCallFromThread  # its own types know Deferreds of one kind only
+
+
+def run_atomic(
+    pool: ConnectionPool,
+    broker: Connection,
+    interaction: Callable[..., T],
+    *args: Any,
+    application: str = "",
+    wait: str = "decision",
+    timeout: float | None = None,
+    connect_database: Connector | None = None,
+) -> Deferred[T]:
+    """Like ``pool.runInteraction``, with messages: ``interaction(cursor, tx, *args)`` runs in a thread of the pool.
+
+    ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred ends with the interaction's result
+    once all is decided (see :func:`txbroker.atomic`, also for the other arguments), or with what it raised.
+    """
+    check_wait(wait)
+    if not isinstance(broker, Connection):
+        raise errors.Misuse(
+            f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.twisted; "
+            f"nothing "
+            "was done"
+        )
+    seconds = broker.core.options.timeout if timeout is None else timeout
+
+    def work(wrapped: Any) -> T:
+        connection = wrapped._connection  # adbapi's wrapper has no name for it
+        side = ThreadSide(broker, wait == "commit", seconds)
+        with Atomic(Deciding(adapt(connection), side, application), side, connect_database) as tx:
+            return interaction(connection.cursor(), tx, *args)
+
+    deferred: Deferred[T] = pool.runWithConnection(work)
+    return deferred
+
+
+class ThreadTransaction:
+    """A transaction of the Twisted client, used from another thread than the reactor's."""
+
+    def __init__(self, reactor: Any, transaction: Transaction) -> None:
+        self._reactor = reactor
+        self._transaction = transaction
+        self._core: TransactionCore = transaction._core
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Receipt:
+        """Add a message."""
+        found: Receipt = _in_reactor(
+            self._reactor, self._transaction.send, topic, value, key, headers, partition, timestamp
+        )
+        return found
+
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Message | None:
+        """Receive a message."""
+        found: Message | None = _in_reactor(
+            self._reactor, self._transaction.receive, topics, group, timeout, **choices
+        )
+        return found
+
+
+class ThreadSide:
+    """The broker's part of a block, over the Twisted client, from a thread of a pool."""
+
+    def __init__(self, connection: Connection, waits: bool, timeout: float) -> None:
+        self.connection = connection
+        self.transaction: ThreadTransaction | None = None
+        self.background: Background | None = None
+        self._reactor = connection._reactor
+        self._waits = waits
+        self._timeout = timeout
+
+    @property
+    def identity(self) -> str:
+        """Of the broker's data."""
+        return self.connection.identity
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was sent or received."""
+        return self.transaction is None or self.transaction._core.is_empty
+
+    def make_background(self) -> Background:
+        """The worker beside the connection."""
+        return background_beside(self.connection)
+
+    def open(self, xid: Xid) -> None:
+        """Begin."""
+        made = _in_reactor(self._reactor, self.connection.transaction, xid)
+        self.transaction = ThreadTransaction(self._reactor, made)
+
+    async def prepare(self) -> None:
+        """Prepare; the messages that wait here go out in the same write."""
+        assert self.transaction is not None
+        _in_reactor(self._reactor, self.transaction._transaction.prepare)
+
+    async def commit(self, key: str) -> None:
+        """Have it committed; wait for that if the caller chose to."""
+        told, done = _in_reactor(self._reactor, self._tell, True, key)
+        if self._waits:
+            try:
+                _in_reactor(self._reactor, done.addTimeout, self._timeout, self._reactor)
+                told.result()
+            except (errors.TxBrokerError, TimeoutError) as error:
+                raise delivery_pending(error, self._timeout) from error
+
+    async def rollback(self) -> None:
+        """Have it rolled back."""
+        if self.transaction is not None and not self.connection.is_forked:
+            _in_reactor(self._reactor, self._tell, False, "")
+
+    def _tell(self, committed: bool, key: str) -> tuple[Promise[None], Deferred[None]]:
+        """On the reactor's thread: begin to tell the broker; a promise, and what fires when it is settled."""
+        assert self.transaction is not None
+        core = self.transaction._core
+        core.received.settle(committed)
+        told = start(core.commit() if committed else core.rollback())
+        self.connection._settle()
+        if self.background is not None:
+            self.background.track(told, key)
+        done: Deferred[None] = Deferred()
+        told.then(lambda: None if done.called else done.callback(None))
+        return told, done
+
+    def abandon(self) -> None:
+        """What was received is read again, from where the group is when that is known."""
+        if self.transaction is not None:
+            _in_reactor(self._reactor, self.transaction._core.received.discard)
+        if self.background is not None:
+            self.background.hurry()
