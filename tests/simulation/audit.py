@@ -1,0 +1,98 @@
+"""After each start: ask for everything, over the wire, and let the model judge all of it together."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from journal.transaction import State
+from tests.simulation.model import OPEN
+from tests.simulation.transactions import TransactionalClient
+from txbroker import commands
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Auditor(TransactionalClient):
+    """A client that waits for each answer. Only the reactor and the readers go on meanwhile, nothing is written."""
+
+    def wait(self, *request: Any) -> tuple[Any, bytes, int]:
+        """Ask, and return the answer with its data and the time of asking."""
+        got: list[tuple[Any, bytes, int]] = []
+        self.ask(*request, then=lambda *answer: got.append(answer))
+        self.settle()
+        self.model.require(got, "an answer comes", f"none to {request[0].__name__}")
+        return got[0]
+
+    def settle(self) -> None:
+        """Let all answers come that need no write."""
+        world, connection = self.world, self.connection
+        assert connection is not None
+        while (
+            connection.deliver(1 << 30)
+            or world.reader.step(1 << 30)
+            or world.reactor.turn()
+            or self.take(1 << 30)
+        ):
+            pass
+
+
+def audit(world: World, random: Random) -> None:
+    """Every promise, after a start or at rest."""
+    model = world.model
+    auditor = Auditor(world, 99)
+    auditor.connect()
+    auditor.settle()
+    if not auditor.ready:  # the very first welcome waits for a write
+        world.pump()
+        auditor.settle()
+    model.require(auditor.ready, "a session", "none")
+    topics, _, _ = auditor.wait(commands.DescribeTopics)
+    alive = model.settle_topics({each.name: [p.number for p in each.partitions] for each in topics.topics})
+    starts = {p.number: p.start_offset for each in topics.topics for p in each.partitions}
+    _read_all(auditor, starts)
+    prepared = _transactions(auditor, random)
+    for group in "gh":
+        auditor.offsets_fetched(group, *auditor.wait(commands.FetchOffsets, group, None))
+    model.settle(alive, prepared)
+    auditor.lost(0)
+    auditor.world.connections[-1].deliver(1)
+    world.reactor.turn()
+    world.count("audits")
+    world.check_log()
+
+
+def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:
+    model = auditor.model
+    auditor.positions = dict(starts)
+    while True:
+        positions = list(auditor.positions.items())
+        floor = model.floor(starts)
+        if not auditor.fetched(positions, floor, *auditor.wait(commands.Fetch, positions, 1 << 20, 0)):
+            break
+    model.require(
+        all(auditor.positions[number] == model.ends[number] for number in starts),
+        f"all can be read, to {dict(model.ends)}", auditor.positions,
+    )  # fmt: skip
+
+
+def _transactions(auditor: Auditor, random: Random) -> set[tuple[int, int]]:
+    """Ask for each transaction how it ended; return those that are prepared, which all must be listed."""
+    model = auditor.model
+    prepared: set[tuple[int, int]] = set()
+    more, after = True, (0, 0)
+    while more:
+        listing, _, _ = auditor.wait(commands.ListTransactions, [], after, 3)
+        for each in listing.transactions:
+            number = after = (each.session, each.serial)
+            model.require(number in model.transactions, "transactions that were begun", f"{number} is listed")
+            model.require(each.state is State.PREPARED, "only prepared ones are undecided now", each)
+            if each.state is State.PREPARED:
+                prepared.add(number)
+        more = listing.more
+    for intent in list(model.transactions.values()):
+        if intent.state == OPEN or random.random() < 0.2:
+            auditor.ask_outcome_of(intent)
+    auditor.settle()
+    return prepared

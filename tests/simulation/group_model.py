@@ -1,0 +1,71 @@
+"""What must hold of consumer groups: the last who moved a position has moved it, and who was fenced has not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from tests.simulation.model import DONE, OPEN, VOID, Intent, Model
+
+Key = tuple[str, int]
+"""A group's position: (group, partition)."""
+
+
+class GroupModel:
+    """Positions are known by the token that each move of them carries as its metadata."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.movers: dict[Key, list[tuple[Intent, str | None]]] = defaultdict(_nobody)
+        self.claims: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+
+    def move_with(self, intent: Intent, key: Key, token: str | None) -> None:
+        """If the intent happens, the position is moved (with None: deleted)."""
+        self.movers[key].append((intent, token))
+
+    def position(self, key: Key, token: str | None, since: int) -> None:
+        """It was read, by one who asked at ``since``: as moved by the last one of all, or by one about to."""
+        movers = self.movers[key]
+        ended = [one for one, _ in movers if one.state == DONE and one.ended_at < since]
+        fits = [
+            one
+            for one, moved in movers
+            if moved == token
+            and one.state != VOID
+            and not any(other is not one and other.asked_at > one.ended_at for other in ended)
+        ]
+        found = [(one.name, moved, one.state) for one, moved in movers]
+        self.model.require(fits, f"{key} is where the last one moved it, of {found}", repr(token))
+        if len(fits) == 1 and fits[0].asked:
+            self.model.done(fits[0])
+
+    def held(self, key: Key, pending: bool, since: int) -> None:
+        """It was said whether an undecided transaction will move it."""
+        holders = [one.name for one, _ in self.movers[key] if self._holds(one, since)]
+        self.model.require(pending or not holders, f"{key} is held by {holders}", "it is not")
+
+    def moved(self, intent: Intent, generations: Mapping[Key, int], since: int) -> None:
+        """Positions were moved outside transactions, by one who asked at ``since``."""
+        for key, generation in generations.items():
+            newer = [g for g, at in self.claims[key] if g > generation and at < since]
+            self.model.require(
+                not newer, f"{key} belongs to {newer}", f"{intent.name} moved it as {generation}"
+            )
+            self.held(key, False, since)
+        self.model.done(intent)
+
+    def claimed(self, key: Key, generation: int, since: int) -> None:
+        """A member got a partition; nobody had that generation, or a higher one, before."""
+        before = max((g for g, at in self.claims[key] if at < since), default=0)
+        self.model.require(
+            generation > before, f"{key} is claimed above {before}", f"generation {generation}"
+        )
+        self.claims[key].append((generation, self.model.now))
+
+    def _holds(self, one: Intent, since: int) -> bool:
+        undecided = one.state == OPEN and not one.asked & {"commit", "rollback"} and not self.model.orphans
+        return undecided and one.prepared_at < since
+
+
+def _nobody() -> list[tuple[Intent, str | None]]:
+    return [(Intent("nothing", state=DONE, asked_at=0, ended_at=0), None)]

@@ -1,0 +1,305 @@
+"""One history: which steps are taken, drawn from a seed and the step's place, so that any of them can be left out."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+
+from journal.testing import Fault, Operation, PowerCut
+from tests.simulation.audit import audit
+from tests.simulation.machine import Site
+from tests.simulation.model import OPEN
+from tests.simulation.settings import Settings, draw, tiny_limits
+from tests.simulation.transactions import TransactionalClient
+from tests.simulation.world import World
+
+DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
+    "send": (8, TransactionalClient.send),
+    "send once": (8, TransactionalClient.send_once),
+    "send again": (1, TransactionalClient.send_again),
+    "begin": (8, TransactionalClient.begin),
+    "go on": (6, TransactionalClient.go_on),
+    "end": (5, TransactionalClient.end),
+    "ask": (2, TransactionalClient.ask_outcome),
+    "forget": (1, TransactionalClient.forget),
+    "show": (1, TransactionalClient.show),
+    "fetch": (6, TransactionalClient.fetch),
+    "create topic": (2, TransactionalClient.create_topic),
+    "delete topic": (1, TransactionalClient.delete_topic),
+    "claim": (1, TransactionalClient.claim),
+    "commit offsets": (3, TransactionalClient.commit_offsets),
+    "fetch offsets": (2, TransactionalClient.fetch_offsets),
+    "look around": (1, TransactionalClient.look_around),
+}
+"""What clients do, each with its weight."""
+
+
+def _act(world: World, random: Random) -> None:
+    client = random.choice(world.clients)
+    if client.connection is None:
+        client.connect(client.session if random.random() < 0.5 else 0)
+        return
+    if not client.ready:
+        return
+    if not world.model.homes:
+        client.create_topic(random)
+        return
+    for name in random.choices(list(DEEDS), cum_weights=world.deed_weights, k=random.choice((1, 2, 4, 8))):
+        DEEDS[name][1](client, random)
+    if random.random() < 0.5 and client.connection is not None:
+        client.connection.deliver(1 << 30)
+
+
+def _deliver(world: World, random: Random) -> None:
+    pieces = random.random() < 0.2
+    for connection in (
+        world.connections
+        if random.random() < 0.7
+        else random.sample(world.connections, min(1, len(world.connections)))
+    ):
+        connection.deliver(random.randint(1, 200) if pieces else 1 << 30)
+
+
+def _answer(world: World, random: Random) -> None:
+    pieces = random.random() < 0.2
+    for client in world.clients if random.random() < 0.7 else [random.choice(world.clients)]:
+        client.take(random.randint(1, 200) if pieces else 1 << 30)
+
+
+def _turn(world: World, random: Random) -> None:
+    world.reactor.turn()
+
+
+def _time(world: World, random: Random) -> None:
+    world.reactor.pass_time(random.choice((1_000, 60_000, 110_000, 110_000, 600_000, 1_100_000, 11_000_000)))
+
+
+def _write(world: World, random: Random) -> None:
+    world.writer.step(random.choice((1, 1, 2, 1 << 30, 1 << 30)))
+
+
+def _flush(world: World, random: Random) -> None:
+    world.flusher.step(random.choice((1, 2, 4, 8, 1 << 30, 1 << 30)))
+
+
+def _read(world: World, random: Random) -> None:
+    world.reader.step(random.choice((1, 3, 1 << 30)), random.randrange(2))
+
+
+def _pump(world: World, random: Random) -> None:
+    world.pump()
+
+
+def _lose(world: World, random: Random) -> None:
+    client = random.choice(world.clients)
+    if client.connection is not None:
+        world.count("connections lost")
+        sent = len(client.connection.to_broker)
+        client.lost(random.choice((0, sent, sent, random.randint(0, sent))))
+
+
+def _checkpoint(world: World, random: Random) -> None:
+    world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
+    world.serving.flusher.want()
+
+
+def _power(world: World, random: Random) -> None:
+    _plan_starts(world, random)
+    if random.random() < 0.3:
+        world.cut_power(random)
+    else:
+        world.plan.cut_in = random.choice((1, 2, 3, random.randint(1, 12), random.randint(1, 40)))
+
+
+def _kill(world: World, random: Random) -> None:
+    _plan_starts(world, random)
+    world.kill(random)
+
+
+def _stop(world: World, random: Random) -> None:
+    _plan_starts(world, random)
+    world.stop(random)
+
+
+def _plan_starts(world: World, random: Random) -> None:
+    while random.random() < 0.5:
+        world.starting.append((random.choice(("cut", "cut", "cut", "fault")), random.randint(1, 22)))
+
+
+_FAULTS = (
+    (Operation.FORCE, 3), (Operation.WRITE, 3), (Operation.RENAME, 1), (Operation.FORCE_DIRECTORY, 1),
+    (Operation.TRUNCATE, 1), (Operation.UNLINK, 1), (Operation.CREATE, 1), (Operation.MAKE_DIRECTORY, 1),
+)  # fmt: skip
+
+
+def _fault(world: World, random: Random) -> None:
+    [kind] = random.choices([kind for kind, _ in _FAULTS], [weight for _, weight in _FAULTS])
+    path = random.choice(("*", "*", "journal/*", "partitions/*", "checkpoints/*", "staged/*"))
+    world.plan.faults.append(
+        Fault(kind, nth=random.randint(1, 4), path=path, short=random.choice((None, 100, 4096)))
+    )
+    world.say(f"the next {kind.value} of {path} or so will fail")
+
+
+def _short(world: World, random: Random) -> None:
+    world.plan.faults.append(
+        Fault(Operation.WRITE, nth=random.randint(1, 3), error=None, short=random.choice((1, 511, 4096)))
+    )
+
+
+def _cold(world: World, random: Random) -> None:
+    world.plan.faults.append(Fault(Operation.READ_NOW, error=11, times=random.choice((1, 3))))
+
+
+def _full(world: World, random: Random) -> None:
+    world.plan.free_bytes = random.choice((None, 0, 20_000))
+
+
+def _wall(world: World, random: Random) -> None:
+    world.clock.set_wall(world.clock.wall() + random.randint(-(10**10), 10**10))
+
+
+STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
+    "act": (30, _act),
+    "deliver": (12, _deliver),
+    "answer": (8, _answer),
+    "turn": (14, _turn),
+    "time": (6, _time),
+    "write": (12, _write),
+    "flush": (8, _flush),
+    "read": (2, _read),
+    "pump": (4, _pump),
+    "lose": (2, _lose),
+    "checkpoint": (2, _checkpoint),
+    "power": (3, _power),
+    "kill": (1, _kill),
+    "stop": (1, _stop),
+    "fault": (1, _fault),
+    "short": (1, _short),
+    "cold": (1, _cold),
+    "full": (1, _full),
+    "wall": (1, _wall),
+}
+"""What may happen next, each with its weight."""
+
+
+@dataclass
+class Outcome:
+    """How a history went. ``problem`` is "" if all promises were kept."""
+
+    seed: int
+    steps: int
+    problem: str = ""
+    step: int = -1
+    trace: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    sites: Counter[Site] = field(default_factory=Counter)
+
+
+def settings_of(seed: int) -> Settings:
+    """What a seed's history runs with."""
+    return draw(
+        Random(f"settings {seed}"),
+        {n: w for n, (w, _) in STEPS.items()},
+        {n: w for n, (w, _) in DEEDS.items()},
+    )
+
+
+def run(seed: int, kept: Sequence[int] | None = None, trace: bool = False) -> Outcome:
+    """Run a history, or only some of its steps."""
+    settings = settings_of(seed)
+    outcome = Outcome(seed, settings.steps)
+    lines: list[str] | None = outcome.trace if trace else None
+    gc.disable()  # when garbage goes must not depend on what ran before
+    world = World(settings, Random(f"world {seed}"), lines)
+    try:
+        with tiny_limits(settings), world:
+            _go(world, seed, kept if kept is not None else range(settings.steps), outcome)
+    except Exception as error:  # noqa: BLE001  (whatever it is, it is what the history has found)
+        outcome.problem = (
+            f"{error}"
+            if isinstance(error, AssertionError) and str(error).startswith("expected")
+            else traceback.format_exc()
+        )
+    finally:
+        gc.enable()
+    outcome.counts, outcome.sites = world.counts, world.sites
+    return outcome
+
+
+def _go(world: World, seed: int, kept: Sequence[int], outcome: Outcome) -> None:
+    names = list(STEPS)
+    cumulative = list(accumulate(world.settings.weights[name] for name in names))
+    world.deed_weights = list(accumulate(world.settings.weights[name] for name in DEEDS))
+    world.start(Random(f"first {seed}"))
+    for step in kept:
+        outcome.step = step
+        random = Random((seed << 12) + step)
+        [name] = random.choices(names, cum_weights=cumulative)
+        if world.trace is not None:
+            world.say(f"[{step}] {name}")
+        _take(world, random, STEPS[name][1])
+    outcome.step = -1
+    _finish(world, Random(f"last {seed}"))
+
+
+def _take(world: World, random: Random, step: Callable[[World, Random], None]) -> None:
+    """One step, and what follows from it if the power goes or the process fails."""
+    try:
+        step(world, random)
+    except PowerCut:
+        assert world.plan.off
+    _ends(world, random)
+    world.check_log()
+
+
+def _ends(world: World, random: Random) -> None:
+    while world.plan.off or world.failed:
+        if world.plan.off:
+            world.cut_power(random)
+        else:
+            for _ in range(random.choice((0, 0, 1, 5))):
+                world.flusher.step(1)  # its threads go on until the process is gone
+            if not world.plan.off:
+                _plan_starts(world, random)
+                world.kill(random)
+
+
+def _finish(world: World, random: Random) -> None:
+    """At rest: end what is prepared, one way or the other, and see that everything is there, over another crash too."""
+    world.plan.faults.clear()
+    world.plan.cut_in = 0
+    world.plan.free_bytes = None
+    world.say("the end: all come to rest")
+    world.starting.clear()
+    _take(world, random, _pump)
+    _all_leave(world)
+    resolver = TransactionalClient(world, 50)
+    world.clients.append(resolver)
+    resolver.connect()
+    world.pump()
+    for begun in list(world.model.transactions.values()):
+        if begun.state == OPEN and begun.prepared_at <= world.model.now:
+            resolver.decide(random, begun, random.random() < 0.5)
+            world.count("prepared ended at last")
+    world.pump()
+    for begun in world.model.transactions.values():
+        world.model.require(
+            begun.state != OPEN or begun.prepared_at > world.model.now,
+            f"{begun.name} can be ended",
+            "it is still open",
+        )
+    random.choice((world.cut_power, world.kill, world.stop))(random)
+    _all_leave(world)
+    audit(world, random)
+
+
+def _all_leave(world: World) -> None:
+    for client in world.clients:
+        client.lost(0)
+    world.pump()

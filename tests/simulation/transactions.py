@@ -1,0 +1,254 @@
+"""What clients do with transactions: begin, prepare, end, from wherever and again and again, and ask how they ended."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import Any
+
+from crc32c import crc32c
+
+from journal.transaction import State, Totals, Xid
+from tests.simulation.clients import Client
+from tests.simulation.model import OPEN, Intent
+from txbroker import commands
+
+_COMMITTED = ("TransactionCommitted", "HeuristicallyCommitted")
+_ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "ContentMismatch", "GenerationFenced")
+
+
+class Begun(Intent):
+    """A transaction, and what its client has counted."""
+
+    def __init__(self, name: str, number: tuple[int, int], xid: Xid) -> None:
+        super().__init__(name, name, number=number)
+        self.xid = xid
+        self.totals = Totals(0, 0, 0)
+        self.partitions: list[int] = []
+
+
+class TransactionalClient(Client):
+    """A client that can do everything there is."""
+
+    # -- the owner ------------------------------------------------------------------------------------
+
+    def begin(self, random: Random) -> None:
+        """A transaction of some messages in some partitions."""
+        self.serial += 1
+        number = (self.session, self.serial)
+        name = self.world.name_intent()
+        begun = Begun(f"transaction {name}", number, Xid(1, b"x%d" % name, b"b"))
+        self.model.transactions[number] = begun
+        self.active.append(begun)
+        for _ in range(random.choice((0, 1, 1, 2, 3, 5))):
+            self.add(random, begun)
+        if random.random() < 0.2:
+            self.add_offsets(random, begun)
+        match random.random():
+            case x if x < 0.3:
+                self.prepare(random, begun)
+            case x if x < 0.6:
+                self.commit_own(random, begun)
+
+    def go_on(self, random: Random) -> None:
+        """Another step of one that is active."""
+        if self.active:
+            begun = random.choice(self.active)
+            step = random.choice(
+                (self.add, self.add, self.add_offsets, self.prepare, self.prepare, self.commit_own, self.end)
+            )
+            step(random, begun)
+
+    def add(self, random: Random, begun: Begun) -> None:
+        """Messages for a partition."""
+        partition = self.world.some_partition(random)
+        if partition is None:
+            return
+        values, data = self.world.messages(random)
+        if begun.asked:  # too late: it must be refused
+            self.model.put_into(Intent(f"late add to {begun.name}"), partition, values)
+        else:
+            self.model.put_into(begun, partition, values)
+            totals = begun.totals
+            begun.totals = Totals(
+                totals.messages + len(values), totals.requests + 1, crc32c(data, totals.checksum)
+            )
+        then = None if begun.asked else partial(self._add_refused, begun)
+        self.ask(commands.Add, begun.number[1], partition, self._xid(random, begun), data=data, then=then)
+
+    def add_offsets(self, random: Random, begun: Begun) -> None:
+        """A position for a group."""
+        partition = self.world.some_partition(random)
+        if partition is None:
+            return
+        group = random.choice("gh")
+        late = Intent(f"late offsets of {begun.name}") if begun.asked else begun
+        _, offset = self.move(random, late, (group, partition))
+        if late is begun:
+            totals = begun.totals
+            begun.totals = Totals(totals.messages, totals.requests + 1, totals.checksum)
+        then = None if begun.asked else partial(self._add_refused, begun)
+        self.ask(commands.AddOffsets, begun.number[1], group, [offset], self._xid(random, begun), then=then)
+
+    def _xid(self, random: Random, begun: Begun) -> Xid | None:
+        return begun.xid if begun.totals.requests % 2 else None
+
+    def _add_refused(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
+        begun.doomed = True
+
+    def _end_of(self, begun: Begun) -> int:
+        """The serial up to which all outcomes of this session have been seen."""
+        serial = begun.number[1]
+        seen = 0
+        while seen + 1 < serial and self.model.transactions[(self.session, seen + 1)].state != OPEN:
+            seen += 1
+        return seen
+
+    def _seen(self, random: Random, begun: Begun) -> int:
+        if random.random() < 0.7:
+            return 0
+        seen = self._end_of(begun)
+        self.model.forgettable[self.session] = max(self.model.forgettable[self.session], seen)
+        return seen
+
+    def prepare(self, random: Random, begun: Begun) -> None:
+        """The first phase."""
+        totals = begun.totals
+        if not begun.asked and random.random() < 0.05:
+            totals = Totals(totals.messages + 1, totals.requests, totals.checksum)
+            begun.doomed = True
+        seen = self._seen(random, begun)
+        self.ask(
+            commands.Prepare, begun.number[1], begun.xid, totals, seen, then=partial(self._prepared, begun)
+        )
+        self.model.ask(begun, "prepare")
+
+    def _prepared(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, commands.Done):
+            self.model.prepared(begun, since)
+            if begun in self.active:
+                self.active.remove(begun)
+        else:
+            self._refused(begun, answer, since)
+
+    def commit_own(self, random: Random, begun: Begun) -> None:
+        """In one phase."""
+        seen = self._seen(random, begun)
+        session = random.choice((0, begun.number[0]))
+        totals = begun.totals
+        then = partial(self._committed, begun)
+        self.ask(commands.Commit, session, begun.number[1], None, totals, seen, then=then)
+        self.model.ask(begun)
+
+    def _committed(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, commands.Committed):
+            bases = {each.partition: each.base_offset for each in answer.placements}
+            counts = {each.partition: each.count for each in answer.placements}
+            wanted = {partition: len(values) for partition, values in begun.values.items()}
+            self.model.require(counts == wanted, f"{begun.name} has {wanted}", counts)
+            self.model.done(begun, bases)
+            self._over(begun)
+        else:
+            self._refused(begun, answer, since)
+
+    # -- whoever ends it --------------------------------------------------------------------------------
+
+    def end(self, random: Random, begun: Begun | None = None) -> None:
+        """Commit or roll back any transaction that is not known to have ended, or one that is, again."""
+        if begun is None:
+            begun = self.world.some_transaction(random)
+        if begun is None:
+            return
+        self.decide(random, begun, random.random() < 0.6)
+
+    def decide(self, random: Random, begun: Begun, commit: bool) -> None:
+        """By number or xid, as the owner, another session or an operator."""
+        by_xid = random.random() < 0.4
+        number, xid = ((0, 0), begun.xid) if by_xid else (begun.number, None)
+        operator = (True, "operator", "drill") if random.random() < 0.2 else (False, "", "")
+        if commit:
+            self.ask(commands.Commit, *number, xid, None, 0, *operator, then=partial(self._committed, begun))
+            self.model.ask(begun)
+        else:
+            self.ask(commands.Rollback, *number, xid, 0, *operator, then=partial(self._rolled_back, begun))
+            self.model.ask(begun, "rollback")
+
+    def _rolled_back(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, commands.Done):
+            self.model.void(begun)
+            self._over(begun)
+        else:
+            self._refused(begun, answer, since)
+
+    def _refused(self, begun: Begun, answer: Any, since: int) -> None:
+        model, error = self.model, answer.error
+        if error in _COMMITTED:
+            model.done(begun)
+            self._over(begun)
+        elif error in _ROLLED_BACK or (error == "OffsetPending" and "has been rolled back" in answer.message):
+            model.void(begun)
+            self._over(begun)
+        elif error == "OutcomeForgotten":
+            model.forgotten(begun)
+            self._over(begun)
+        elif error == "UnknownTransaction":
+            if not self._forgettable(begun):
+                model.unprepared(begun, since)
+        elif error not in (
+            "TransactionConflict",
+            "LimitExceeded",
+            "OffsetPending",
+            "InvalidSetting",
+            "MemoryExhausted",
+        ):
+            self.world.storage_error(error, answer.message)
+
+    def _forgettable(self, begun: Begun) -> bool:
+        session, serial = begun.number
+        return self.model.forgetful or self.model.forgettable[session] >= serial
+
+    def _over(self, begun: Begun) -> None:
+        if begun in self.active:
+            self.active.remove(begun)
+
+    # -- asking -----------------------------------------------------------------------------------------
+
+    def ask_outcome(self, random: Random) -> None:
+        """How did some transaction end?"""
+        begun = self.world.some_transaction(random)
+        if begun is not None and random.random() < 0.3:
+            self.ask(commands.AskOutcome, 0, 0, begun.xid, then=partial(self._outcome, begun))
+        elif begun is not None:
+            self.ask_outcome_of(begun)
+
+    def ask_outcome_of(self, begun: Begun) -> None:
+        """How did that one end?"""
+        self.ask(commands.AskOutcome, *begun.number, then=partial(self._outcome, begun))
+
+    def _outcome(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
+        if not isinstance(answer, commands.Outcome):
+            self._refused(begun, answer, since)
+        elif answer.state is State.COMMITTED:
+            self.model.done(begun, {each.partition: each.base_offset for each in answer.placements})
+        elif answer.state is State.ROLLED_BACK:
+            self.model.void(begun)
+        elif answer.state is State.PREPARED:
+            self.model.prepared(begun, since)
+        else:
+            self.model.require(begun.ended_at > since, f"{begun.name} is {begun.state}", answer.state.name)
+            self.model.unprepared(begun, since)
+
+    def forget(self, random: Random) -> None:
+        """Let the broker forget how one ended."""
+        begun = self.world.some_transaction(random)
+        if begun is not None and begun.state != OPEN:
+            session, serial = begun.number
+            forgettable = self.model.forgettable
+            forgettable[session] = max(forgettable[session], serial)
+            self.ask(commands.Forget, *begun.number, None, "operator")
+
+    def show(self, random: Random) -> None:
+        """Look into one."""
+        begun = self.world.some_transaction(random)
+        if begun is not None:
+            self.ask(commands.ShowTransaction, *begun.number, None, random.choice((0, 100, 1 << 20)))
