@@ -82,7 +82,7 @@ class Housekeeping:
 
     def jobs(self, now: int) -> list[Job]:
         """What is to be run now, in this order. Call it on every tick and after every finished job."""
-        self._watch_space()
+        self.watch_space()
         found: list[Job] = []
         if self.phase is Phase.NONE and self._checkpoint_due(now):
             found += self._begin()
@@ -164,7 +164,7 @@ class Housekeeping:
         oldest = store.oldest_unflushed_time
         return oldest is not None and _policy(store.settings).due(store.unflushed_messages, now - oldest)
 
-    def _watch_space(self) -> None:
+    def watch_space(self) -> None:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
         unflushed = sum(store.unflushed_bytes for store in self._engine.dirty)
         needed = self._settings.low_water_bytes + unflushed + self._settings.file_bytes

@@ -241,8 +241,8 @@ class MessageStore:
 
     # -- messages go to segments --------------------------------------------------------------------
 
-    def begin_flush(self) -> FlushJob | None:
-        """A job that writes all published messages, and allowed ones, to segments.
+    def begin_flush(self, most: int | None = None) -> FlushJob | None:
+        """A job that writes all published messages, and allowed ones, to segments; the oldest ``most`` bytes if given.
 
         None if there are none, or if a job is under way.
 
@@ -251,6 +251,9 @@ class MessageStore:
         tail = self._tail
         published = tail.appends_below(self.high_watermark)
         appends = tail.appends_below(max(self.high_watermark, self._flushable))
+        if most is not None and appends:
+            appends = min(appends, max(1, tail.appends_within(tail.base_position + most)))
+            published = min(published, appends)
         if self._job is not None or not appends:
             return None
         pieces = []

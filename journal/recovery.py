@@ -166,6 +166,7 @@ class _Recovery:
         engine.on_flush_wanted = _nothing
         self._catalog.make_room = _nothing
         self._sweep(housekeeping, kept)
+        housekeeping.watch_space()
         self._report.in_doubt = engine.transactions.in_doubt
         self._report.partitions = len(self._catalog.stores)
         self._report.seconds = (self._clock.monotonic() - self._began) / 1e6
@@ -257,7 +258,9 @@ class _Recovery:
 
     def _cut_logs(self) -> None:
         stores = self._catalog.stores.values()
-        meter = Meter(self._clock, self._progress, "cutting logs to the checkpoint", len(stores), "partitions")
+        meter = Meter(
+            self._clock, self._progress, "cutting logs to the checkpoint", len(stores), "partitions"
+        )
         for store in stores:
             meter.advance(1)
             store.cut()
@@ -293,13 +296,21 @@ class _Recovery:
                     replay.group(header.first_lsn, header.records, body, scan.path, start)
 
     def _flush_everything(self) -> None:
+        """Give memory back to the replay. On a nearly full disk no more than it must: what was flushed before the end
+        was cut off again, so there is room for that, and for the ballast; and the rest was in memory then as well.
+        """
         for store in self._catalog.deleted:
             store.discard()  # all that is replayed is forced, so nobody needs its memory any more
-        for store in self._catalog.stores.values():
-            job = store.begin_flush()
-            if job is not None:
+        step = self._settings.pool_bytes // 8
+        scarce = self._filesystem.free_bytes() < self._settings.pool_bytes + self._settings.file_bytes
+        enough = self._allocator.available() + step
+        stores = sorted(self._catalog.stores.values(), key=_unflushed_bytes, reverse=True)
+        for store in stores:
+            while job := store.begin_flush(step if scarce else None):
                 job.run()
                 store.finish_flush(job)
+                if scarce and self._allocator.available() >= enough:
+                    return
 
     # -- the new start -----------------------------------------------------------------------------
 
@@ -344,6 +355,10 @@ class _Recovery:
         ]
         # The older of two checkpoints may still need a journal file that the newer one does not.
         housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions)
+
+
+def _unflushed_bytes(store: MessageStore) -> int:
+    return store.unflushed_bytes
 
 
 def _nothing(*_: object) -> None:

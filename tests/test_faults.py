@@ -9,7 +9,7 @@ import pytest
 from journal.constants import KIB
 from journal.errors import JournalPoisoned
 from journal.testing import Fault, MemoryFilesystem, Operation
-from tests.engine_room import SMALL, Room, decide, xid_of
+from tests.engine_room import SMALL, Room, contents, decide, xid_of
 
 BIG = b"v" * (40 * KIB)
 FAULTS = [
@@ -154,6 +154,26 @@ def test_on_a_full_disk_the_ballast_goes_so_that_the_start_succeeds():
     assert not inner.exists("ballast")
     assert any("ballast" in note for note in after.engine.report.notes)
     assert after.values() == [b"x"]
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_a_start_on_a_full_disk_flushes_no_more_than_was_flushed_before_and_a_part_of_the_ballast(partitions):
+    room = Room()
+    room.topic(partitions=partitions)
+    for number in range(70):
+        room.send(BIG, number=1 + number % partitions)
+    before = segment_bytes(room.inner)
+    inner = room.inner.kill_clone()
+    inner.free = 0
+    after = Room(inner)
+    assert after.engine.report.bytes > SMALL.pool_bytes, "memory alone would not do"
+    assert segment_bytes(inner) <= before + 2 * SMALL.file_bytes
+    assert sum(len(after.values(number)) for number in after.engine.catalog.stores) == 70
+    assert after.engine.full, "new work is refused from the start on"
+
+
+def segment_bytes(inner):
+    return sum(len(data) for path, data in contents(inner).items() if path.endswith(".log"))
 
 
 @pytest.mark.parametrize(

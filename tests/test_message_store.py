@@ -335,6 +335,15 @@ class TestFlushing:
         assert filesystem.open(f"{DIRECTORY}/{0:032d}.log").size() == 300
         assert drain(fresh) == [0, 1, 2]
 
+    def test_a_flush_takes_no_more_than_it_is_asked_to_but_at_least_one_append(self, store):
+        fill(store, 12)
+        for most, end in ((350, 3), (1, 4), (0, 5), (500, 10), (None, 12)):
+            job = store.begin_flush(most)
+            job.run()
+            store.finish_flush(job)
+            assert store.flushed_offset == end
+        assert drain(store) == list(range(12))
+
 
 class TestRecovery:
     def test_a_store_is_restored_from_its_state(self, store, filesystem, allocator):
