@@ -8,7 +8,10 @@ from rich.console import Console
 from journal.transaction import Cause, State, Xid
 from txbroker.cli import command_line
 from txbroker.cli.arguments import XidPrefix
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Invocation
 from txbroker.cli.transaction_choice import Choice
+from txbroker.cli.transaction_ending import NAMED, NOT_TRIED, Ending, Result, end_all, question, report
 from txbroker.cli.transaction_json import shown_json, transaction_json
 from txbroker.cli.transaction_views import details, listing
 from txbroker.cli.transaction_words import next_sentence, next_text, summary, totals
@@ -28,6 +31,7 @@ FORCED = TransactionInfo(
 )  # fmt: skip
 AGREED = replace(FORCED, told=CoordinatorWord(State.COMMITTED, WALL, "billing@10.0.0.7:51"))
 DAMAGED = replace(FORCED, told=CoordinatorWord(State.ROLLED_BACK, WALL, "billing@10.0.0.7:51"))
+ENDING = Ending("End", "ended", lambda broker, number: None)
 HOUR_POLICY = Policy("rollback", 60 * MINUTE)
 
 
@@ -225,3 +229,59 @@ def test_a_choice_is_one_only_if_a_filter_was_given():
 def test_what_is_incomplete_or_contradicts_itself_is_refused_before_anything_is_sent(arguments):
     result = CliRunner().invoke(command_line, ["--broker", "tcp:127.0.0.1:1", "transactions", *arguments])
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+def results(*codes):
+    return [Result(PREPARED, "as told", code) for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("codes", "exit_code"),
+    [
+        ((Exit.REFUSED, Exit.CORRUPT), Exit.CORRUPT),
+        ((Exit.CORRUPT, Exit.UNREACHABLE), Exit.UNREACHABLE),
+        ((Exit.REFUSED, Exit.UNREACHABLE, Exit.UNKNOWN), Exit.UNKNOWN),
+        ((Exit.OK, Exit.UNKNOWN, Exit.INTERRUPTED), Exit.INTERRUPTED),
+    ],
+)
+def test_of_several_failures_the_exit_code_is_that_of_the_one_to_be_looked_at_first(codes, exit_code):
+    with pytest.raises(Failure) as failed:
+        report(Invocation(as_json=True), ENDING, results(*codes))
+    assert failed.value.exit_code == exit_code
+
+
+def test_success_of_all_and_nothing_to_do_are_no_failures(capsys):
+    report(Invocation(), ENDING, results(Exit.OK))
+    report(Invocation(), ENDING, [])
+    assert "There was nothing to do." in capsys.readouterr().out
+
+
+def test_an_interrupted_one_is_not_called_undone_and_the_others_are_not_tried(capsys):
+    done = []
+
+    def act(broker, number):
+        if done:
+            raise KeyboardInterrupt
+        done.append(number)
+
+    many = [replace(PREPARED, serial=serial) for serial in (1, 2, 3)]
+    found = end_all(None, Ending("End", "ended", act), many)
+    assert [result.code for result in found] == [Exit.OK, Exit.INTERRUPTED, Exit.OK]
+    assert [found[0].text, found[1].text[16:30], found[2].text] == ["ended", "may or may not", NOT_TRIED]
+    with pytest.raises(Failure, match="1 of 3 transactions ended, 1 not, 1 not tried"):
+        report(Invocation(), Ending("End", "ended", act), found)
+    assert "not tried" in capsys.readouterr().out
+
+
+def test_of_very_many_only_the_failures_are_told_one_by_one(capsys):
+    with pytest.raises(Failure, match="30 of 31 transactions ended, 1 not"):
+        report(Invocation(), ENDING, results(*[Exit.OK] * 30, Exit.REFUSED))
+    assert capsys.readouterr().out.count("as told") == 1
+
+
+def test_a_question_names_some_and_counts_the_rest():
+    asked = question(ENDING, [PREPARED] * 50)
+    assert asked.count("Transaction 5-3") == NAMED
+    assert f"... and {50 - NAMED} more" in asked
+    assert asked.endswith("End these 50 transactions, 100 messages (75.0 KiB), the oldest 1m?")
+    assert question(ENDING, [PREPARED]).endswith("\nEnd it?")
