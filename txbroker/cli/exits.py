@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -69,7 +70,8 @@ class Failure(click.ClickException):
         """Write the paragraph, wrapped for people; one line if nobody sits at a terminal."""
         stream = file or sys.stderr
         text = "Error: " + " ".join(self.message.split())
-        click.echo(textwrap.fill(text, 100) if stream.isatty() else text, file=stream)
+        width = min(100, shutil.get_terminal_size().columns)
+        click.echo(textwrap.fill(text, width) if stream.isatty() else text, file=stream)
 
 
 @contextmanager
