@@ -67,8 +67,15 @@ def test_disarmed_it_is_a_file_system_like_any_other(files, tmp_path):
 def test_half_of_a_write_is_there_after_a_death_in_its_middle(files, tmp_path, trigger):
     file = files.open(JOURNAL, create=True)
     trigger.arm(POINTS["mid-write"])
-    assert dies(lambda: file.write_some(0, [b"x" * 600, b"y" * 400]))
-    assert size(tmp_path, JOURNAL) == 500
+    assert dies(lambda: file.write_some(100, [b"x" * 1600, b"y" * 400]))
+    assert size(tmp_path, JOURNAL) == 1536, "the sector in which the half of 2,000 bytes from 100 on ends"
+
+
+def test_what_lies_in_one_sector_is_written_whole(files, tmp_path, trigger):
+    file = files.open(JOURNAL, create=True)
+    trigger.arm(POINTS["mid-write"])
+    assert not dies(lambda: file.write_some(512, [b"x" * 512]))
+    assert size(tmp_path, JOURNAL) == 1024
 
 
 def test_the_nth_time_counts_and_other_files_do_not(files, tmp_path, trigger):
@@ -77,8 +84,8 @@ def test_the_nth_time_counts_and_other_files_do_not(files, tmp_path, trigger):
 
     def work(times):
         for _ in range(times):
-            other.write_some(0, [b"xx"])
-            file.write_some(file.size(), [b"xx"])
+            other.write_some(0, [bytes(5000)])
+            file.write_some(file.size(), [bytes(5000)])
 
     assert not dies(lambda: work(2))
     assert dies(lambda: work(3))

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from journal.filesystem import OSFile, OSFilesystem
 from journal.interfaces import IFile
 from journal.journal import JournalGroup
 from journal.testing.faults import Operation
 from txbroker.drill.points import Moment, Point
+
+SECTOR: Final = 512
+"""Bytes that a disk writes whole or not at all. A killed process leaves whole pages, which are made of them."""
 
 
 class Trigger:
@@ -98,11 +101,12 @@ class KillingFile:
         self._trigger = trigger
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Write; or write half of it and die."""
-        if self._trigger.reached(Moment.HALF, Operation.WRITE, self.path):
-            whole = b"".join(buffers)
-            self._file.write_some(position, [whole[: len(whole) // 2]])
-            self._trigger.die(f"half of a write of {len(whole)} bytes to {self.path} at {position}")
+        """Write; or write half of it and die. Half is whole sectors: what lies in one is never torn."""
+        length = sum(map(len, buffers))
+        half = -(-(position + length // 2) // SECTOR) * SECTOR - position
+        if half < length and self._trigger.reached(Moment.HALF, Operation.WRITE, self.path):
+            self._file.write_some(position, [b"".join(buffers)[:half]])
+            self._trigger.die(f"{half} bytes of a write of {length} to {self.path} at {position}")
         written: int = self._trigger.call(
             Operation.WRITE, self.path, self._file.write_some, position, buffers
         )

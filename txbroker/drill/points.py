@@ -96,8 +96,9 @@ _ALL: Final = (
         "during-staging",
         "half of a prepared transaction's staged file is written",
         _WRITE,
-        "staged/*.tmp",
+        "staged/*",
         Moment.HALF,
+        clean_stop=True,
     ),
     Point(
         "during-checkpoint",

@@ -326,6 +326,7 @@ class Drill:
 
     def _doing(self, what: str) -> None:
         self._progress.doing = what
+        self._progress.broker = self._victim.state
         self._watcher.show(self._progress)
 
     def _wait(self, seconds: float) -> None:

@@ -10,7 +10,7 @@ from journal.record import PartitionOffset
 from journal.transaction import State, Xid
 from txbroker.client.blocking_transaction import Transaction
 from txbroker.drill.ledger import Began, Decided, Ended, Prepared, Unknown
-from txbroker.drill.life import EXPECTED, Life, text_of
+from txbroker.drill.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.messages import MessageId, value_of
 from txbroker.drill.plan import FORMAT_ID, WRITTEN, Plan
 from txbroker.errors import (
@@ -35,7 +35,7 @@ ROLLED_BACK = 0.15
 DIES_PREPARED = 0.03
 DIES_DECIDED = 0.03
 LINGERS = 0.05
-LARGE = 0.05
+LARGE = 0.03
 """Shares of transactions: rolled back on purpose; whose client dies before or after its decision; that stay prepared
 for some seconds; that are large, if the plan wants them."""
 
@@ -117,6 +117,8 @@ class Carrying:
         self._connection = connection
         self._work = work
         self._xid = xid_of(life.plan, life.sender, work.operation)
+        self._asked = False
+        """Whether the broker may have been asked to decide; before that nothing can have happened."""
 
     def run(self) -> bool:
         """Begin, add, decide, and put down how it ended, whatever becomes of the broker."""
@@ -144,16 +146,17 @@ class Carrying:
                 transaction.send(topic, value_of(identity), *self._labels(place), partition=partition)
             if work.consumer is not None:
                 transaction.commit_offsets(work.consumer)
+            self._asked = True
             if not work.commit:
                 transaction.rollback()
                 self._end(committed=False)
                 return work.consumer is None  # what was read has to be read again
             transaction.commit()
-        except OutcomeUnknown as error:
+        except EXPECTED as error:
+            if not (self._asked and isinstance(error, OutcomeUnknown)):
+                return self._failed(error)
             self._unknown(error)
             return self._ask_again(transaction)
-        except EXPECTED as error:
-            return self._failed(error)
         self._end(committed=True, transaction=transaction)
         return True
 
@@ -161,9 +164,9 @@ class Carrying:
         return self._life.sender.encode(), {"place": b"%d" % place}
 
     def _failed(self, error: Exception) -> bool:
-        """Nothing of it happened, as the broker or the client says; and never will."""
+        """Nothing of it happened, and never will: the connection is dropped, and with it what is open."""
         self._end(committed=False)
-        if not isinstance(error, TransactionRolledBack | StorageUnavailable):
+        if not isinstance(error, (TransactionRolledBack, *LOST)):
             self._life.surprised(f"operation {self._work.operation}", error)
         return False
 
@@ -197,16 +200,17 @@ class Carrying:
                 connection.send(topic, value_of(identity), *self._labels(place), partition=partition)
             if work.consumer is not None:
                 connection.commit_offsets()
+            self._asked = True
             connection.tpc_prepare()
             self._prepared()
             commit = self._decide()
             connection.tpc_commit() if commit else connection.tpc_rollback()
-        except (OutcomeUnknown, StorageUnavailable) as error:
+        except EXPECTED as error:
+            if not (self._asked and isinstance(error, LOST)):
+                return self._failed(error)
             # A decision may have been taken and not have arrived: not before asking is anything of it known.
             self._unknown(error)
             return self._find_out()
-        except EXPECTED as error:
-            return self._failed(error)
         self._end(committed=commit)
         return commit or work.consumer is None
 

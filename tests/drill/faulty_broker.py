@@ -1,0 +1,74 @@
+"""Brokers that break a promise, for drills that must notice: ``python -m tests.drill.faulty_broker`` is an entry.
+
+The variable TXBROKER_FAULT says which.
+"""
+
+import os
+import sys
+from zlib import crc32
+
+from journal.applying import SlicedApply
+from journal.engine import Engine
+from journal.record import Started
+from journal.transaction_table import TransactionTable
+from txbroker.drill.broker_entry import run
+
+
+def answer_early():
+    """Answers leave before anything is written."""
+    Engine.when_forced = lambda self, deliver, answer: deliver(answer)
+
+
+def drop_sends():
+    """Every 50th send is acknowledged and stored nowhere."""
+    append, calls = Engine.append, 0
+
+    def drop(self, store, *arguments):
+        nonlocal calls
+        calls += 1
+        return append(self, store, *arguments) if calls % 50 else store.end_offset
+
+    Engine.append = drop
+
+
+def show_half():
+    """Of a fifth of the transactions over several partitions one partition's messages do not arrive."""
+    begin = SlicedApply.__init__
+
+    class Catalog:
+        def __init__(self, catalog, without):
+            self.stores = catalog.stores
+            self._catalog = catalog
+            self._without = without
+
+        def place(self, store, *arguments):
+            if store.number != self._without:
+                self._catalog.place(store, *arguments)
+
+    def begin_with_half(self, lsn, record, transaction, staging, catalog, *more):
+        begin(self, lsn, record, transaction, staging, catalog, *more)
+        chosen = crc32(b"%d %d" % (record.session, record.serial)) % 5 == 0
+        if chosen and len(record.placements) > 1:
+            self._catalog = Catalog(catalog, record.placements[-1].partition)
+
+    SlicedApply.__init__ = begin_with_half
+
+
+def forget_prepared():
+    """A start ends prepared transactions, as if they were active."""
+    apply = TransactionTable.apply
+
+    def forget(self, lsn, record, data):
+        if isinstance(record, Started):
+            for number in list(self.live):
+                self._end(number)
+        apply(self, lsn, record, data)
+
+    TransactionTable.apply = forget
+
+
+FAULTS = {fault.__name__: fault for fault in (answer_early, drop_sends, show_half, forget_prepared)}
+
+if __name__ == "__main__":
+    FAULTS[os.environ["TXBROKER_FAULT"]]()
+    run(sys.argv[1:])

@@ -1,0 +1,160 @@
+"""Whole drills: of the broker, which keeps its promises, and of brokers that break one, which must be found out."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+import journal
+import txbroker
+from journal.settings import TopicSettings
+from tests.broker_process import BrokerProcess
+from txbroker.cli import command_line
+from txbroker.drill.points import POINTS
+from txbroker.drill.report import Report
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def drill(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def drill(*arguments, code=0):
+        out = tmp_path / "out"
+        words = ["drill", "--out", str(out), *map(str, arguments)]
+        result = CliRunner().invoke(command_line, words)
+        assert result.exit_code == code, (result.output, result.exception)
+        report = msgspec.json.decode((out / "report.json").read_bytes(), type=Report)
+        assert report.command in result.stderr
+        return report, result
+
+    return drill
+
+
+def test_nothing_is_lost_at_any_point(drill, tmp_path):
+    report, result = drill("--fresh", "--seconds", 20, "--kills", 21, "--seed", 1, *at(*POINTS))
+    assert report.violations == []
+    assert report.kills >= 21
+    assert report.client_failures == []
+    planned = {blow.planned: blow.how for blow in report.blows if blow.kind == "kill"}
+    assert set(POINTS) <= set(planned)
+    there = [how for how in planned.values() if how.startswith("killed there")]
+    assert len(there) >= len(POINTS) - 5, f"too few points are reached: {planned}"
+    assert {blow.kind for blow in report.blows} == {"kill", "pause", "stop", "client kill"}
+    counts = report.counts
+    assert counts.acknowledged > 300
+    assert counts.held >= counts.acknowledged
+    assert counts.read_live > 0
+    assert min(report.recovery) > 0.05
+    assert len(report.recovery) == report.restarts - killed_recovering(report)
+    assert "No violation" in result.stderr
+    assert "LOST" in result.stdout
+    assert not (tmp_path / "out/data").exists(), "what nobody needs any more is removed"
+    assert "<svg" in (tmp_path / "out/report.html").read_text()
+
+
+def killed_recovering(report):
+    return sum(start.seconds is None for start in report.starts)
+
+
+def at(*points):
+    return [word for point in points for word in ("--at", point)]
+
+
+def test_old_content_is_copied_kept_and_looked_for_and_the_original_is_not_touched(drill, tmp_path):
+    data = tmp_path / "mine"
+    with BrokerProcess(data, "checkpoint_interval=1s") as broker:
+        with txbroker.connect(broker.address) as connection:
+            connection.create_topic("mine", partitions=2)
+            for number in range(50):
+                connection.send("mine", b"%d" % number, key=b"k%d" % number)
+            connection.set_offsets("readers", "mine", {0: 3})
+            connection.tpc_begin(connection.xid(7, "mine", "b"))
+            connection.send("mine", b"in doubt")
+            connection.tpc_prepare()
+        broker.stop()
+    before = {file: file.read_bytes() for file in data.rglob("*") if file.is_file()}
+    settings = tmp_path / "settings.toml"
+    settings.write_text('checkpoint_interval = "700ms"\n')
+    options = ["--data", data, "--config", settings, "--set", "file_bytes=20MiB", "--keep", "--json"]
+    report, result = drill(*options, "--seconds", 5, "--kills", 3, "--seed", 2)
+    assert report.violations == []
+    assert report.counts.old_messages == 50
+    assert {file: file.read_bytes() for file in data.rglob("*") if file.is_file()} == before
+    assert json.loads(result.stdout)["seed"] == 2
+    journals = list((tmp_path / "out/data/journal").glob("*.journal"))
+    assert 20 << 20 in {file.stat().st_size for file in journals}, "the broker has not had its settings"
+
+
+def test_in_place_the_old_content_stays_where_it_is_and_a_second_drill_has_topics_of_its_own(drill, tmp_path):
+    data = tmp_path / "mine"
+    with journal.open(data) as log:
+        log.create_topic("mine")
+        log.append("mine", b"a message")
+    with BrokerProcess(data) as broker:  # so that it has what only a broker keeps
+        with txbroker.connect(broker.address) as connection:
+            connection.create_topic("drill1-orders", partitions=1)
+        broker.stop()
+    report, _ = drill("--data", data, "--in-place", "--seconds", 3, "--kills", 1, "--seed", 3)
+    assert report.violations == []
+    assert report.name == "drill2"
+    assert not (tmp_path / "out/data").exists()
+    with BrokerProcess(data) as broker, txbroker.connect(broker.address) as connection:
+        assert [message.value for message in connection.read("mine", 0, 0)] == [b"a message"]
+        assert "drill2-orders" in {topic.name for topic in connection.topics()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "kinds", "points"),
+    [
+        ("answer_early", {"lost"}, ["mid-write"]),
+        ("drop_sends", {"lost", "moved"}, ["random"]),
+        ("show_half", {"half-visible"}, ["random"]),
+        ("forget_prepared", {"lost", "prepare lost"}, ["after-prepare-force"]),
+    ],
+)
+def test_a_broker_that_breaks_a_promise_is_found_out_and_named(
+    drill, monkeypatch, tmp_path, fault, kinds, points
+):
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = ["--entry", "tests.drill.faulty_broker", "--seconds", 7, "--kills", 5, "--seed", 5]
+    report, result = drill("--fresh", *options, *at(*points), code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert found & kinds, [str(violation) for violation in report.violations[:5]]
+    first = next(violation for violation in report.violations if violation.wrong.value in kinds)
+    assert first.client
+    ledger, _, line = first.ledger.rpartition(":")
+    lines = (tmp_path / "out/ledgers" / ledger).read_text().splitlines()
+    assert json.loads(lines[int(line) - 1])["what"] in (
+        "began",
+        "acknowledged",
+        "decided",
+        "ended",
+        "prepared",
+        "half seen",
+    )
+    assert "VIOLATION" in result.stderr
+    assert first.wrong.value in result.stderr
+    assert first.wrong.value in (tmp_path / "out/report.html").read_text()
+    assert (tmp_path / "out/data").exists(), "the evidence is kept"
+
+
+def test_a_broker_that_cannot_start_again_is_a_violation_with_the_end_of_its_log(
+    drill, tmp_path, monkeypatch
+):
+    data = tmp_path / "mine"
+    with journal.open(data) as log:
+        log.create_topic("mine", settings=TopicSettings())
+        log.append("mine", b"a message")
+    for file in (data / "checkpoints").iterdir():
+        file.write_bytes(b"no checkpoint")
+    report, result = drill("--data", data, "--seconds", 3, "--kills", 1, code=1)
+    (violation,) = report.violations
+    assert violation.wrong.value == "broker"
+    assert "cannot be opened" in violation.text
+    assert "cannot be opened" in result.stderr
