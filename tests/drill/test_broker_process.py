@@ -34,7 +34,7 @@ def test_after_the_end_no_thread_that_comes_late_can_start_it_again(tmp_path):
     broker = BrokerProcess(tmp_path / "data", tmp_path / "log")
     broker.start()
     broker.kill_for_good()
-    with pytest.raises(BrokerFailed, match="ended"):
+    with pytest.raises(BrokerFailed, match="not wanted any more"):
         broker.start()
     assert not takes_connections(broker)
 

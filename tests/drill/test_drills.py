@@ -40,7 +40,6 @@ def test_nothing_is_lost_at_any_point(drill, tmp_path):
     report, result = drill("--fresh", "--seconds", 20, "--kills", 21, "--seed", 1, *at(*POINTS))
     assert report.violations == []
     assert report.kills >= 21
-    assert report.client_failures == []
     planned = {blow.planned: blow.how for blow in report.blows if blow.kind == "kill"}
     assert set(POINTS) <= set(planned)
     there = [how for how in planned.values() if how.startswith("killed there")]

@@ -72,7 +72,6 @@ class Report(msgspec.Struct, kw_only=True):
     violations: list[Violation]
     throughput: list[tuple[float, float]] = []
     """(second, acknowledged messages per second)."""
-    client_failures: list[str] = []
 
     @property
     def sound(self) -> bool:

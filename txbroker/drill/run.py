@@ -12,6 +12,7 @@ import txbroker
 from journal.filesystem import OSFilesystem
 from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.coordinator import Coordinator
+from txbroker.drill.crew import LOG as CLIENTS_LOG
 from txbroker.drill.crew import Crew, client_names
 from txbroker.drill.directory import check_data_directory, copy_data, held
 from txbroker.drill.expectation import Expectation
@@ -71,6 +72,8 @@ class Drill:
         self._progress = Progress(seconds_asked=orders.seconds, kills_asked=orders.kills)
         self._blows: list[Blow] = []
         self._old = OldContent()
+        self._judged = Expectation()
+        self._violations: list[Violation] = []
         self._data = orders.data if orders.in_place and orders.data else orders.out / "data"
         log = orders.out / LOG
         self._process = BrokerProcess(self._data, log, self._options(), self._entry())
@@ -110,17 +113,16 @@ class Drill:
     def run(self) -> Report:
         """Everything; the broker and the clients are gone when it returns or raises."""
         began = time.monotonic()
-        violations: list[Violation] = []
         self._provide_directory()
         try:
             try:
                 self._open()
                 self._load()
                 self._settle()
-                violations = self._examine()
+                self._examine()
             except BrokerFailed as error:
-                violations = [Violation(wrong=Wrong.BROKER, text=str(error)), *self._examine_ledgers()]
-            return self._report(violations, time.monotonic() - began)
+                self._violations.insert(0, Violation(wrong=Wrong.BROKER, text=str(error)))
+            return self._report(time.monotonic() - began)
         finally:
             self._crew.kill_all()
             if self._coordinator is not None:
@@ -257,10 +259,11 @@ class Drill:
         self._doing("ending what is in doubt")
         self._coordinator.finish()
 
-    def _examine(self) -> list[Violation]:
+    def _examine(self) -> None:
         """Read everything back, through the broker and from its files, and judge."""
-        plan, expectation = self._plan, self._expectation()
-        judge = Judge(plan.name, plan.layout, expectation)
+        plan, violations = self._plan, self._violations
+        self._judged.take(read_ledgers(plan.ledgers))
+        judge = Judge(plan.name, plan.layout, self._judged)
         with self._connected() as connection:
             self._doing("reading everything back")
             parts = partitions_of(connection)
@@ -271,7 +274,7 @@ class Drill:
                 plan.layout.index((position.topic, position.partition)): position.offset
                 for position in connection.group_offsets(plan.group)
             }
-            violations = judge.judge(positions)
+            violations += judge.judge(positions)
             violations += compare_content(self._old, connection)
             for xid in connection.tpc_recover():
                 if xid.global_id.startswith(f"{plan.name}/".encode()):
@@ -281,23 +284,22 @@ class Drill:
         self._doing("reading the files")
         served = dict(zip(plan.layout, judge.checksums, strict=True))
         violations += check_files(OSFilesystem(self._data), served)
-        self._judged = expectation
-        return violations
 
-    def _examine_ledgers(self) -> list[Violation]:
-        """What the ledgers complain of by themselves, where there is no broker to compare them with."""
-        expectation = self._judged = self._expectation()
-        judge = Judge(self._plan.name, self._plan.layout, Expectation(complaints=expectation.complaints))
-        return judge.judge({})
+    def _complete_violations(self) -> list[Violation]:
+        """With what the ledgers complain of where there was no broker to compare them with, and clients that failed."""
+        if not self._judged.operations and self._plan.name:
+            self._judged.take(read_ledgers(self._plan.ledgers))
+            complaints = Expectation(complaints=self._judged.complaints)
+            self._violations += Judge(self._plan.name, self._plan.layout, complaints).judge({})
+        self._violations += [
+            Violation(wrong=Wrong.SURPRISE, text=f"{failure}; see {CLIENTS_LOG}")
+            for failure in self._crew.failures
+        ]
+        return self._violations
 
-    def _expectation(self) -> Expectation:
-        expectation = Expectation()
-        if self._plan.name:
-            expectation.take(read_ledgers(self._plan.ledgers))
-        return expectation
-
-    def _report(self, violations: list[Violation], seconds: float) -> Report:
+    def _report(self, seconds: float) -> Report:
         orders, victim, begin = self._orders, self._victim, self._load_began
+        violations = self._complete_violations()
         counts = count(self._judged)
         counts.old_messages = self._old.messages
         sizes = {key: len(operation.began.places) for key, operation in self._judged.operations.items()}
@@ -319,7 +321,6 @@ class Drill:
             counts=counts,
             violations=violations,
             throughput=throughput(lines, sizes, begin, self._load_ended or time.monotonic()),
-            client_failures=self._crew.failures,
         )
 
     # -- meanwhile ---------------------------------------------------------------------------------
