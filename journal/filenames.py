@@ -45,6 +45,8 @@ DIRECTORIES = (JOURNAL_DIRECTORY, CHECKPOINT_DIRECTORY, STAGED_DIRECTORY, PARTIT
 REPAIRS = "repairs.json"
 REPAIR_PLAN = "repair.plan"
 REPAIR_DIRECTORY = "repair.new"
+EVIDENCE = "evidence"
+"""What the names of the side folders begin with."""
 REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
 """What a repair leaves only while it is at work."""
 
@@ -64,7 +66,7 @@ _recycled = re.compile(_POSITION + r"\.recycled")
 _checkpoint = re.compile(_POSITION + r"\.checkpoint")
 _staged = re.compile(_NUMBER + "-" + _NUMBER + r"\.staged")
 _partition = re.compile(f"({_TOPIC})-{_NUMBER}" + r"\." + _NUMBER)
-_evidence = re.compile(r"evidence-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
+_evidence = re.compile(EVIDENCE + r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?")
 _segment = re.compile(_POSITION + r"\.(log|index|time)")
 
 
@@ -193,7 +195,7 @@ def parse_segment_file(name: str) -> SegmentName | None:
 
 def evidence_directory(when: str, number: int) -> str:
     """The directory for what a repair replaces; ``when`` is as in ``20260101T120000Z``, ``number`` counts from 0."""
-    return f"evidence-{when}" + (f"-{number}" if number else "")
+    return f"{EVIDENCE}-{when}" + (f"-{number}" if number else "")
 
 
 def is_evidence(name: str) -> bool:

@@ -19,7 +19,7 @@ from journal.catalog import Catalog
 from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
 from journal.constants import START_STRIDE
 from journal.engine import Engine
-from journal.errors import NEXT_STEP, CorruptJournal, InvalidSetting
+from journal.errors import NEXT_STEP, CorruptData, CorruptJournal, InvalidSetting
 from journal.filesystem import write_fully
 from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
@@ -30,6 +30,7 @@ from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
 from journal.meter import Meter, Progress
 from journal.open_files import OpenFiles
+from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
 from journal.settings import TopicSettings
 from journal.staging import Staging
@@ -67,7 +68,8 @@ def recover(
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
     Raises :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has
-    changed but what an earlier recovery would have rewritten identically), or the ``OSError`` of a failed call.
+    changed but what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair was
+    not finished, or the ``OSError`` of a failed call.
     """
     settings = (settings or JournalSettings()).check()
     filesystem.make_directory("")
@@ -76,6 +78,8 @@ def recover(
     filesystem.force_directory("")
     lock = filesystem.lock(filenames.LOCK)
     try:
+        if filesystem.exists(filenames.REPAIR_PLAN):
+            raise CorruptData(UNFINISHED, filenames.REPAIR_PLAN)
         with _collector_paused():
             return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent).run()
     except BaseException:
@@ -147,6 +151,7 @@ class _Recovery:
     def run(self) -> Engine:
         """Everything, in order."""
         self._make_room_on_disk()
+        self._report.notes += map(told, repair_notes(self._filesystem))
         checkpoint, kept = self._newest_checkpoint()
         scans = self._scan.scan(checkpoint)
         if scans:

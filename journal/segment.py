@@ -162,8 +162,8 @@ def is_of_another(read: Read, segment: Segment) -> bool:
     data = read(0, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
         return False
-    length, crc, *_ = _unpack_header(data)
-    if crc == segment.head or not HEADER_BYTES <= length <= segment.size:
+    length, crc, _, _, _, flag, _ = _unpack_header(data)
+    if crc == segment.head or flag & LOST or not HEADER_BYTES <= length <= segment.size:
         return False
     return is_sound(memoryview(read(0, length)))
 

@@ -33,7 +33,7 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
         try:
             found.append(read_checkpoint(filesystem, lsn, second_crc32c))
         except CorruptData as error:
-            found.append(Finding(error.path, error.position, str(error)))
+            found.append(Finding(error.path, error.position, reason_of(error)))
     sound = any(isinstance(each, Checkpoint) for each in found)
     for each in found:
         if isinstance(each, Finding) and sound:
@@ -42,6 +42,12 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
             )
         else:
             yield each
+
+
+def reason_of(error: CorruptData) -> str:
+    """What an error says beside its path and position, which a finding has of its own."""
+    told = str(error).removesuffix(". Nothing was changed")
+    return told.removeprefix(f"{error.path} is damaged at {error.position}: ").removeprefix(f"{error.path}: ")
 
 
 def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:

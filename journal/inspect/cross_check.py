@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from journal import filenames
 from journal.errors import InvalidFrame
-from journal.frame import stamp
+from journal.frame import CRC_START, HEADER, HEADER_BYTES, LOST, stamp
 from journal.inspect.findings import Affected, Finding, second_crc32c
 from journal.inspect.journal_walk import JournalEntry, read_some
 from journal.inspect.log_reader import LogReader, OpenLogs, difference
@@ -283,6 +283,8 @@ class CrossCheck:
         for add in known.adds:
             if add.partition != partition:
                 continue
+            if not self._filesystem.exists(add.path):
+                return  # a missing staged file, told of itself
             data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
             try:
                 sound = messages_of(data, None) == add.count
@@ -311,20 +313,25 @@ class CrossCheck:
         ):
             return
         found = log.read(base, len(expected))
-        same = 0 if found is None else difference(expected, found)[0]
         count = messages_in(expected)
         self._tally.placed += count
-        if found is not None and same == count:
+        if found == expected:
             log.advance(base + count, len(expected))
             return
         self._broken.add(partition)
-        path = log.segments[0].directory if log.segments else filenames.PARTITION_DIRECTORY
+        if found is None:
+            return
+        same, at = difference(expected, found)
+        if is_told_otherwise(found[at:]):
+            return
+        path, position = log.place
         affects = self._affects(partition, base + same, base + count - 1, number)
         yield Finding(
             path,
-            0,
+            position + at,
             f"the log does not hold what LSN {entry.lsn} ({type(entry.record).__name__}) put at offset {base + same}",
             affects=affects,
+            foreign=True,
         )
 
     def _affects(
@@ -337,3 +344,14 @@ class CrossCheck:
 def messages_in(run: bytes | memoryview) -> int:
     """How many messages a sound, stamped run holds."""
     return difference(run, bytes(run))[0]
+
+
+def is_told_otherwise(frame: bytes) -> bool:
+    """Whether it is no sound frame, which is told of the segment itself, or one that says that a repair found none."""
+    if len(frame) < HEADER_BYTES:
+        return False
+    length, crc, _, _, _, flag, _ = HEADER.unpack_from(frame)
+    if flag & LOST:
+        return True
+    whole = HEADER_BYTES <= length <= len(frame)
+    return whole and bool(second_crc32c(frame[CRC_START:length]) != crc)

@@ -11,6 +11,7 @@ from journal.checkpoint import CheckpointHeader, End, Rows, Stores, walk_section
 from journal.errors import CorruptData
 from journal.filenames import SegmentKind
 from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, salt_of
+from journal.inspect.checkpoint_check import reason_of
 from journal.inspect.findings import Finding, second_crc32c
 from journal.inspect.journal_walk import JournalEntry, file_size, read_some, survey_any, walk_file
 from journal.inspect.run_check import frames_of
@@ -85,7 +86,7 @@ def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int =
         case FileKind.CHECKPOINT:
             for position, section in walk_sections(filesystem, path, second_crc32c):
                 if isinstance(section, CorruptData):
-                    yield Finding(path, position, str(section))
+                    yield Finding(path, position, reason_of(section))
                 else:
                     yield SectionItem(position, section)
         case FileKind.STAGED:

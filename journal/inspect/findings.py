@@ -70,6 +70,7 @@ class Finding:
     """Something that is not as it was written. ``position`` is in bytes from the file's start.
 
     ``harmless`` says that it can be the trace of a crash and was never acknowledged, or is repaired by itself.
+    ``foreign`` says that the bytes are sound, but not those that belong there: nothing of the file can be believed.
     """
 
     path: str
@@ -77,6 +78,7 @@ class Finding:
     problem: str
     harmless: bool = False
     affects: Affected = NOBODY
+    foreign: bool = False
 
 
 def of_partition(path: str, first_offset: int | None = None, last_offset: int | None = None) -> Affected:

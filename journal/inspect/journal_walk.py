@@ -148,11 +148,24 @@ def _link_findings(
         yield Finding(
             path, 0, problem, affects=Affected(first_lsn=first, last_lsn=max(first, after.previous_end - 1))
         )
-    elif after.start == header.start and (after.first_lsn != after.previous_end or after.salt != header.salt):
+    elif after.start == header.start and (after.first_lsn < after.previous_end or after.salt != header.salt):
         yield Finding(path, 0, f"it does not continue {file.path}, which is of the same start")
+    elif leaves_out(header, after):
+        missing = Affected(first_lsn=after.previous_end, last_lsn=after.first_lsn - 1)
+        yield Finding(path, 0, "a repair has left out what lay before it", True, missing)
     elif after.start != header.start and (after.start < header.start or after.first_lsn % START_STRIDE):
         problem = f"start {after.start} at LSN {after.first_lsn} cannot follow start {header.start}"
         yield Finding(path, 0, problem)
+
+
+def leaves_out(header: FileHeader, after: FileHeader) -> bool:
+    """Whether records are missing between two files that follow each other, as only a repair leaves them.
+
+    A file continues the one before it, or is the first of the next start, at the next stride.
+    """
+    if after.start == header.start:
+        return after.first_lsn > after.previous_end
+    return after.start > header.start + 1
 
 
 def walk_journal(
@@ -238,7 +251,7 @@ def walk_group(
             unpacked = record.unpack(body, position, seed, path, start)
         except CorruptJournal as error:
             lost = Affected(first_lsn=lsn, last_lsn=end - 1)
-            yield Finding(path, start + position, str(error), affects=lost)
+            yield Finding(path, start + position, str(error).removeprefix(f"{path}: "), affects=lost)
             return
         if lsn >= from_lsn:
             at = start + position

@@ -56,14 +56,27 @@ class LogReader:
         return self.segments[0].base_offset if self.segments else self.state.flushed_offset
 
     def read(self, offset: int, length: int) -> bytes | None:
-        """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end, None if it cannot be found."""
-        if offset != self._offset and not self._seek(offset):
-            return None
+        """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end.
+
+        None if damage keeps it from being found, nothing if no frame begins with that offset.
+        """
+        if offset != self._offset:
+            try:
+                if not self._seek(offset):
+                    return b""
+            except BrokenChain:
+                return None
         segment = self.segments[self._segment]
         if self._position >= segment.size and self._segment + 1 < len(self.segments):
             self._segment, self._position = self._segment + 1, 0
             segment = self.segments[self._segment]
         return self._read(segment, self._position, min(length, segment.size - self._position))
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The path and the position of what was read last."""
+        segment = self.segments[self._segment] if self.segments else None
+        return (segment.path, self._position) if segment is not None else (filenames.PARTITION_DIRECTORY, 0)
 
     def advance(self, offset: int, length: int) -> None:
         """What was read was what belongs there: the next frame, of ``offset``, begins ``length`` bytes on."""
@@ -101,12 +114,9 @@ class LogReader:
                 hint = None
             if hint is not None and is_frame_of(read, segment, *hint):
                 start = hint
-        try:
-            for place in walk_headers(read, segment, *start):
-                if place.offset >= offset:
-                    return place.position if place.offset == offset else None
-        except BrokenChain:
-            pass
+        for place in walk_headers(read, segment, *start):
+            if place.offset >= offset:
+                return place.position if place.offset == offset else None
         return None
 
 

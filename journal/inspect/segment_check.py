@@ -115,9 +115,9 @@ def _walk(
             yield _bounded(each, state)
             continue
         count(each)
-        if not each.position and state.head and checksum_of(each.frame) != state.head:
+        if not each.position and _is_of_another(each, state):
             lost = of_partition(path, state.base_offset, state.end_offset - 1)
-            yield Finding(path, 0, "it begins with a message of another segment", affects=lost)
+            yield Finding(path, 0, "it begins with a message of another segment", affects=lost, foreign=True)
         offset = each.offset + each.messages
         yield from _check_frame(path, each, deep)
         while entry < len(index.positions) and index.positions[entry] < each.position:
@@ -136,7 +136,12 @@ def _walk(
     if not broken and offset != state.end_offset:
         lost = of_partition(path, min(offset, state.end_offset), max(offset, state.end_offset) - 1)
         problem = f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
-        yield Finding(path, min(state.size, file_size(filesystem, path)), problem, affects=lost)
+        at = min(state.size, file_size(filesystem, path))
+        yield Finding(path, at, problem, affects=lost, foreign=at == state.size)
+
+
+def _is_of_another(first: FrameEntry, state: SegmentState) -> bool:
+    return bool(state.head) and not first.flag & LOST and checksum_of(first.frame) != state.head
 
 
 def _bounded(finding: Finding, state: SegmentState) -> Finding:

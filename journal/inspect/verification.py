@@ -24,6 +24,7 @@ from journal.inspect.journal_walk import (
     chain_findings,
     file_size,
     header_findings,
+    leaves_out,
     surveyed,
     walk_file,
 )
@@ -142,6 +143,9 @@ class _Verification:
             if file.header is None:
                 continue
             following = files[number + 1].header if number + 1 < len(files) else None
+            before = files[number - 1].header if number else None
+            if cross is not None and before is not None and leaves_out(before, file.header):
+                cross.interrupted()
             dead = following is not None and following.previous_end <= needed
             for each in walk_file(self._filesystem, file.path, file.header, following):
                 if isinstance(each, Finding):

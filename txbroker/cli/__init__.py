@@ -8,6 +8,7 @@ from txbroker.cli.drill import drill
 from txbroker.cli.dump import dump
 from txbroker.cli.groups import groups
 from txbroker.cli.invocation import Group
+from txbroker.cli.repair import repair
 from txbroker.cli.resolve import resolve
 from txbroker.cli.send import send
 from txbroker.cli.status import status
@@ -16,7 +17,19 @@ from txbroker.cli.topics import topics
 from txbroker.cli.transactions import transactions
 from txbroker.cli.verify import verify
 
-COMMANDS: tuple[click.Command, ...] = (topics, send, tail, status, groups, transactions, resolve, verify, dump, drill)
+COMMANDS: tuple[click.Command, ...] = (
+    topics,
+    send,
+    tail,
+    status,
+    groups,
+    transactions,
+    resolve,
+    verify,
+    dump,
+    repair,
+    drill,
+)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

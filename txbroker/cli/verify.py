@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 from rich.console import Group, RenderableType
@@ -57,14 +59,20 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
 
 def look(filesystem: OSFilesystem, level: Level, tally: Tally) -> list[Finding]:
     """All findings, with a progress bar on stderr where that is a terminal."""
+    with progress_of(filesystem, level) as progress:
+        return list(inspect.verify(filesystem, level, tally, progress))
+
+
+@contextmanager
+def progress_of(filesystem: OSFilesystem, level: Level) -> Iterator[Advance]:
+    """A bar on stderr for a verification of that level, where that is a terminal."""
     shown = console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn(),
         console=shown, transient=True, disable=not shown.is_terminal,
     )  # fmt: skip
     with bar:
-        task = bar.add_task("verifying", total=inspect.planned_bytes(filesystem, level))
-        return list(inspect.verify(filesystem, level, tally, Advance(bar, task)))
+        yield Advance(bar, bar.add_task("verifying", total=inspect.planned_bytes(filesystem, level)))
 
 
 class Advance:

@@ -1,0 +1,263 @@
+"""What a repair would do and what would be lost, decided before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from journal import filenames
+from journal.checkpoint import Checkpoint
+from journal.errors import CorruptData
+from journal.filenames import SegmentKind
+from journal.inspect import Finding, Level, verify
+from journal.inspect.checkpoint_check import checkpoints, live_rows
+from journal.inspect.findings import Affected
+from journal.inspect.journal_walk import file_size
+from journal.inspect.segment_walk import partitions, segments
+from journal.interfaces import IFilesystem
+from journal.record import TransactionCommitted, TransactionRolledBack
+from journal.repair.followed import Finder
+from journal.repair.journal_choice import Choice, choose
+from journal.repair.journal_files import plan_journal
+from journal.repair.journal_runs import SoundFile, entries, sound_files
+from journal.repair.losses import Loss, LostRecords, Names, lost_lsns, lost_offsets
+from journal.repair.pieces import Change
+from journal.repair.segment_plan import DamagedSegment, mended, segments_of
+from journal.repair.staged_plan import StagedPlan, plan_staged
+from journal.transaction import TransactionNumber
+from journal.transaction_state import TransactionRow
+from journal.witness import NOTHING, Witness, pack_witness, read_witness
+
+Progress = Callable[[str, int], object]
+
+
+class Irreparable(CorruptData):
+    """No way is known to make the directory one that starts without guessing. Nothing was changed."""
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """``damage`` is what was found. ``changes`` make the directory one that starts; ``lost`` is what that costs.
+
+    ``rollbacks`` can only be rolled back, which the repair then does; ``tails`` (path, position) are bytes that a
+    start will cut off, and which are kept as evidence first; ``indexes`` are made again once the directory starts.
+    """
+
+    damage: list[Finding] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    lost: list[Loss] = field(default_factory=list)
+    rollbacks: list[TransactionNumber] = field(default_factory=list)
+    tails: list[tuple[str, int]] = field(default_factory=list)
+    indexes: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is nothing to repair."""
+        return not self.changes and not self.rollbacks
+
+    @property
+    def size(self) -> int:
+        """How many bytes a repair writes."""
+        return sum(change.size for change in self.changes)
+
+
+def diagnose(filesystem: IFilesystem, progress: Progress | None = None) -> Diagnosis:
+    """Read everything and decide; writes nothing. Raises :class:`Irreparable`."""
+    return _Diagnosing(filesystem, progress or _silent).run()
+
+
+def _silent(what: str, count: int) -> None:
+    """Nobody watches."""
+
+
+class _Diagnosing:
+    """One diagnosis."""
+
+    def __init__(self, filesystem: IFilesystem, progress: Progress) -> None:
+        self._filesystem = filesystem
+        self._result = Diagnosis()
+        findings = list(verify(filesystem, Level.DEEP, progress=progress))
+        ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
+        self._damaged = {f.path for f in ours if not f.harmless}
+        self._foreign = {f.path for f in ours if f.foreign}
+        self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}
+        self._result.damage = [f for f in ours if not f.harmless or f.path in self._bad_indexes]
+        found = list(checkpoints(filesystem))
+        self._sound = [each for each in found if isinstance(each, Checkpoint)]
+        self._bad_checkpoints = [each for each in found if isinstance(each, Finding)]
+        self._newest = self._sound[-1] if self._sound else None
+        self._rows = live_rows(self._newest) if self._newest is not None else []
+        self._witness = read_witness(filesystem) or NOTHING
+        self._names = Names()
+
+    def run(self) -> Diagnosis:
+        """Everything, in order."""
+        result = self._result
+        files = sound_files(self._filesystem, [])
+        self._refuse_to_guess(files)
+        for finding in self._bad_checkpoints:
+            result.changes.append(
+                Change(finding.path, None, "it is damaged; the other one, or the journal, has all")
+            )
+            if finding not in result.damage:
+                result.damage.append(finding)
+        journal = any(path.startswith(filenames.JOURNAL_DIRECTORY) for path in self._damaged)
+        choice = choose(files, self._newest, self._witness.forced)
+        if not journal:
+            choice.cut, choice.gaps = False, []
+        damaged = self._damaged_segments()
+        finder = self._follow_all(files, damaged)
+        staged = plan_staged(self._filesystem, self._rows, self._damaged, choice.gaps, finder)
+        self._settle(choice, staged)
+        if journal or choice.cut:
+            self._journal(files, choice)
+        self._segments(damaged, finder)
+        self._indexes()
+        return result
+
+    def _refuse_to_guess(self, files: list[SoundFile]) -> None:
+        """Without a checkpoint everything must be in the journal."""
+        if self._newest is not None or (files and files[0].header.previous_end <= 1):
+            return
+        anything = self._bad_checkpoints or partitions(self._filesystem) or files or self._witness.newest
+        if not anything:
+            return
+        begins = f"the journal begins at LSN {files[0].header.first_lsn}" if files else "there is no journal"
+        raise Irreparable(
+            f"no checkpoint can be read, and {begins}: which topics there were, which messages are committed and which "
+            "transactions are undecided is in none of what is left, and a repair would have to guess. Nothing was "
+            "changed. Restore a file of checkpoints/ from a copy and repair then; the messages that are in segments "
+            "can be read with 'txbroker dump DIR --partition TOPIC-INDEX --values'",
+            filenames.CHECKPOINT_DIRECTORY,
+        )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _damaged_segments(self) -> list[DamagedSegment]:
+        stores = self._newest.stores if self._newest is not None else []
+        self._names.know(stores)
+        return [
+            each
+            for store in stores
+            for each in segments_of(self._filesystem, store, self._damaged, self._foreign)
+        ]
+
+    def _follow_all(self, files: list[SoundFile], damaged: list[DamagedSegment]) -> Finder:
+        holes = [hole for segment in damaged for hole, _ in segment.holes()]
+        finder = Finder(self._filesystem, holes)
+        finder.wanted = {entry.lsn for row in self._rows for entry in row.entries}
+        if not holes and not finder.wanted:
+            return finder
+        finder.know(live_rows(self._sound[0]) if self._sound else [])
+        for file in files:
+            for run in file.runs:
+                for entry in entries(self._filesystem, run):
+                    finder.follow(entry)
+        return finder
+
+    def _settle(self, choice: Choice, staged: StagedPlan) -> None:
+        """Transactions whose frames are lost: rolled back, unless they were decided above the checkpoint."""
+        self._result.changes += staged.changes
+        state = self._newest.header.lsn + 1 if self._newest is not None else 1
+        hopeless = {row.number: row for row in staged.hopeless}
+        for run in choice.kept if hopeless else ():
+            for entry in entries(self._filesystem, run, state):
+                if isinstance(entry.record, TransactionRolledBack):
+                    hopeless.pop(TransactionNumber(entry.record.session, entry.record.serial), None)
+                elif isinstance(entry.record, TransactionCommitted):
+                    number = TransactionNumber(entry.record.session, entry.record.serial)
+                    if number in hopeless and entry.lsn < choice.end:
+                        choice.cut, choice.end = True, entry.lsn
+        for row in hopeless.values():
+            self._result.rollbacks.append(row.number)
+            self._result.lost.append(_hopeless(row))
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _journal(self, files: list[SoundFile], choice: Choice) -> None:
+        result, newest = self._result, self._newest
+        needed = newest.header.needed_from if newest is not None else 1
+        start = newest.header.start if newest is not None else 0
+        plan = plan_journal(self._filesystem, files, choice, needed, start)
+        result.changes += plan.changes
+        lsn = newest.header.lsn if newest is not None else 0
+        witness = pack_witness(Witness(plan.newest, choice.end - 1, lsn))
+        result.changes.append(Change(filenames.WITNESS, [witness], "says how far the journal goes now"))
+        for checkpoint in self._sound[:-1]:
+            if any(last > checkpoint.header.lsn for _, last in choice.gaps):
+                path = filenames.checkpoint_file(checkpoint.header.lsn)
+                result.changes.append(
+                    Change(path, None, "what it needs above it is no longer in the journal")
+                )
+        if choice.cut:
+            self._name_losses(choice)
+            self._keep_tails()
+
+    def _name_losses(self, choice: Choice) -> None:
+        state = self._newest.header.lsn + 1 if self._newest is not None else 1
+        for run in choice.kept:
+            for entry in entries(self._filesystem, run, state):
+                if entry.lsn < choice.end:
+                    self._names.follow(entry)
+        lost, at = LostRecords(self._names), choice.end
+        unreadable: list[Loss] = []
+        for run in [*choice.kept, *choice.lost]:
+            if run.end <= choice.end:
+                continue
+            missing = run.header.previous_end if run.begins else run.first_lsn
+            if at < missing:
+                unreadable.append(lost_lsns(at, missing - 1))
+            for entry in entries(self._filesystem, run, choice.end):
+                lost.follow(entry)
+            at = run.end
+        if self._witness.forced >= at:
+            unreadable.append(lost_lsns(at, self._witness.forced))
+        unreadable.append(lost_lsns(max(at, self._witness.forced + 1), None))
+        self._result.lost += [*lost.told(), *unreadable]
+
+    def _keep_tails(self) -> None:
+        """Flushed bytes beyond the checkpoint, and partitions that the kept journal does not know: a start drops it."""
+        sizes = {}
+        for store in self._newest.stores if self._newest is not None else ():
+            directory = filenames.partition_directory(store.topic, store.index, store.number)
+            for state in store.segments:
+                sizes[filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)] = state.size
+        for _, directory in partitions(self._filesystem):
+            for _, path in segments(self._filesystem, directory):
+                size = file_size(self._filesystem, path)
+                if size > sizes.get(path, 0):
+                    self._result.tails.append((path, sizes.get(path, 0)))
+
+    def _segments(self, damaged: list[DamagedSegment], finder: Finder) -> None:
+        for segment in damaged:
+            change, lost = mended(self._filesystem, segment, finder.found)
+            self._result.changes.append(change)
+            self._result.lost += lost_offsets(segment.store, lost)
+            self._remake(segment.path, segment.store.number, segment.state.base_offset)
+
+    def _indexes(self) -> None:
+        for store in self._newest.stores if self._newest is not None else ():
+            directory = filenames.partition_directory(store.topic, store.index, store.number)
+            for state in store.segments:
+                path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
+                beside = {
+                    path.removesuffix("log") + kind.value for kind in (SegmentKind.INDEX, SegmentKind.TIME)
+                }
+                if beside & self._bad_indexes:
+                    self._remake(path, store.number, state.base_offset)
+
+    def _remake(self, log: str, number: int, base_offset: int) -> None:
+        if (number, base_offset) in self._result.indexes:
+            return
+        self._result.indexes.append((number, base_offset))
+        for kind in (SegmentKind.INDEX, SegmentKind.TIME):
+            path = log.removesuffix("log") + kind.value
+            if self._filesystem.exists(path):
+                self._result.changes.append(Change(path, None, "made again from the log"))
+            else:
+                self._result.changes.append(Change(path, [b""], "missing; made again from the log"))
+
+
+def _hopeless(row: TransactionRow) -> Loss:
+    text = f"transaction {row.number} (xid {row.xid}): frames of it are lost, so it can only be rolled back, and is"
+    return Loss(text, Affected(transaction=row.number, xid=row.xid))

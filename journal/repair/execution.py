@@ -1,0 +1,223 @@
+"""Carrying a repair out: written beside first, decided with one rename, then only done again until it is done.
+
+Phase 1 writes every new file to ``repair.new/`` and forces it, and copies what only a start would destroy to the side
+folder; nothing of the directory has changed yet. Then the plan gets its name: from here on the repair is carried
+out, by whichever process comes next, and no start goes past it. Phase 2 moves what is replaced to the side folder
+and the new files into place; each step can be done again. Phase 3 starts the directory once, rolls back what can
+only be rolled back, makes indexes again, writes a checkpoint, and notes the repair. docs/recovery.md has the windows.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from journal import filenames
+from journal.filesystem import write_fully
+from journal.inspect.journal_walk import file_size, read_some
+from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.journal_settings import JournalSettings
+from journal.repair.diagnosis import Diagnosis
+from journal.repair.first_start import start_once
+from journal.repair.pieces import Piece, Slice, write_pieces
+from journal.repair_notes import RepairNote, repair_notes
+from journal.transaction import TransactionNumber
+
+SPARE_BYTES = 1 << 20
+"""What must be free beside what a repair writes."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A file that goes to the side folder, and the new one that takes its name, if there is one."""
+
+    path: str
+    scratch: str | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A repair that has been decided: all that is needed to carry it out."""
+
+    note: RepairNote
+    places: list[Place]
+    rollbacks: list[tuple[int, int]]
+    indexes: list[tuple[int, int]]
+
+
+MakeFolds = Callable[[], Sequence[IFold]]
+
+
+def is_unfinished(filesystem: IFilesystem) -> bool:
+    """Whether a repair was decided here and has not been finished."""
+    return filesystem.exists(filenames.REPAIR_PLAN)
+
+
+def execute(
+    filesystem: IFilesystem,
+    clock: IClock,
+    lock: ILock,
+    diagnosis: Diagnosis,
+    folds: MakeFolds,
+    settings: JournalSettings,
+) -> RepairNote:
+    """Carry a diagnosis out; the caller holds the directory's lock since before it was made.
+
+    Raises ``OSError``: before the plan is there nothing has changed, after it :func:`resume` goes on.
+    """
+    _check_room(filesystem, diagnosis)
+    evidence = _side_folder(filesystem, clock)
+    _sweep_scratch(filesystem)
+    filesystem.make_directory(evidence)
+    filesystem.make_directory(filenames.REPAIR_DIRECTORY)
+    places = [
+        _prepared(filesystem, number, change.path, change.pieces)
+        for number, change in enumerate(diagnosis.changes)
+    ]
+    for path, position in diagnosis.tails:
+        _keep_tail(filesystem, evidence, path, position)
+    for place in places:
+        _make_directories(filesystem, f"{evidence}/{place.path}")
+        _make_directories(filesystem, place.path)
+    filesystem.force_directory(filenames.REPAIR_DIRECTORY)
+    filesystem.force_directory("")
+    plan = Plan(
+        _noted(diagnosis, evidence, clock),
+        places,
+        [(number.session, number.serial) for number in diagnosis.rollbacks],
+        diagnosis.indexes,
+    )
+    _write_whole(filesystem, filenames.REPAIR_PLAN, msgspec.json.format(msgspec.json.encode(plan)))
+    return resume(filesystem, clock, lock, folds, settings)
+
+
+def resume(
+    filesystem: IFilesystem, clock: IClock, lock: ILock, folds: MakeFolds, settings: JournalSettings
+) -> RepairNote:
+    """Carry out the plan that lies in the directory; may be done again any number of times."""
+    data = read_some(filesystem, filenames.REPAIR_PLAN, 0, file_size(filesystem, filenames.REPAIR_PLAN))
+    plan = msgspec.json.decode(data, type=Plan)
+    _put_in_place(filesystem, plan)
+    numbers = [TransactionNumber(*number) for number in plan.rollbacks]
+    start_once(filesystem, clock, lock, folds, settings, numbers, plan.indexes)
+    notes = repair_notes(filesystem)
+    if plan.note not in notes:
+        _write_whole(
+            filesystem, filenames.REPAIRS, msgspec.json.format(msgspec.json.encode([*notes, plan.note]))
+        )
+    filesystem.unlink(filenames.REPAIR_PLAN)
+    filesystem.force_directory("")
+    _sweep_scratch(filesystem)
+    filesystem.remove_directory(filenames.REPAIR_DIRECTORY)
+    return plan.note
+
+
+# -- before the decision ---------------------------------------------------------------------------
+
+
+def _check_room(filesystem: IFilesystem, diagnosis: Diagnosis) -> None:
+    needed = diagnosis.size + SPARE_BYTES
+    needed += sum(file_size(filesystem, path) - position for path, position in diagnosis.tails)
+    free = filesystem.free_bytes()
+    if free < needed:
+        what = f"a repair writes {needed} bytes beside what is there, {free} are free; nothing was changed. Make room"
+        raise OSError(errno.ENOSPC, what)
+
+
+def _side_folder(filesystem: IFilesystem, clock: IClock) -> str:
+    when = _moment(clock).strftime("%Y%m%dT%H%M%SZ")
+    number = 0
+    while filesystem.exists(name := filenames.evidence_directory(when, number)):
+        number += 1
+    return name
+
+
+def _moment(clock: IClock) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock.wall())
+
+
+def _prepared(filesystem: IFilesystem, number: int, path: str, pieces: list[Piece] | None) -> Place:
+    if pieces is None:
+        return Place(path, None)
+    scratch = f"{filenames.REPAIR_DIRECTORY}/{number}"
+    file = filesystem.open(scratch, create=True)
+    try:
+        write_pieces(filesystem, file, pieces)
+    finally:
+        file.close()
+    return Place(path, scratch)
+
+
+def _keep_tail(filesystem: IFilesystem, evidence: str, path: str, position: int) -> None:
+    kept = f"{evidence}/{path}.from-{position}"
+    _make_directories(filesystem, kept)
+    file = filesystem.open(kept, create=True)
+    try:
+        write_pieces(filesystem, file, [Slice(path, position, file_size(filesystem, path) - position)])
+    finally:
+        file.close()
+    filesystem.force_directory(kept.rpartition("/")[0])
+
+
+def _make_directories(filesystem: IFilesystem, path: str) -> None:
+    """The directories above a path, durably."""
+    parts = path.split("/")[:-1]
+    for depth in range(1, len(parts) + 1):
+        directory = "/".join(parts[:depth])
+        if not filesystem.exists(directory):
+            filesystem.make_directory(directory)
+            filesystem.force_directory("/".join(parts[: depth - 1]))
+
+
+def _noted(diagnosis: Diagnosis, evidence: str, clock: IClock) -> RepairNote:
+    return RepairNote(
+        when=_moment(clock).strftime("%Y-%m-%d %H:%M:%S UTC"),
+        evidence=evidence,
+        damage=[f"{finding.path} at {finding.position}: {finding.problem}" for finding in diagnosis.damage],
+        changed=[f"{change.path}: {change.why}" for change in diagnosis.changes],
+        lost=[loss.text for loss in diagnosis.lost],
+        losses=[loss.what.facts() for loss in diagnosis.lost],
+    )
+
+
+def _sweep_scratch(filesystem: IFilesystem) -> None:
+    if filesystem.exists(filenames.REPAIR_DIRECTORY):
+        for name in filesystem.list_directory(filenames.REPAIR_DIRECTORY):
+            filesystem.unlink(f"{filenames.REPAIR_DIRECTORY}/{name}")
+
+
+def _write_whole(filesystem: IFilesystem, path: str, data: bytes) -> None:
+    """A file that is there whole or not at all."""
+    file = filesystem.open(filenames.temporary(path), create=True)
+    try:
+        file.truncate(0)
+        write_fully(file, 0, [data])
+        file.force()
+    finally:
+        file.close()
+    filesystem.rename(filenames.temporary(path), path)
+    filesystem.force_directory("")
+
+
+# -- after it --------------------------------------------------------------------------------------
+
+
+def _put_in_place(filesystem: IFilesystem, plan: Plan) -> None:
+    evidence = plan.note.evidence
+    directories = {place.path.rpartition("/")[0] for place in plan.places}
+    kept = [f"{evidence}/{directory}".removesuffix("/") for directory in directories]
+    for place in plan.places:
+        away = f"{evidence}/{place.path}"
+        pending = place.scratch is None or filesystem.exists(place.scratch)
+        if pending and filesystem.exists(place.path) and not filesystem.exists(away):
+            filesystem.rename(place.path, away)
+    for directory in [*kept, *directories]:
+        filesystem.force_directory(directory)
+    for place in plan.places:
+        if place.scratch is not None and filesystem.exists(place.scratch):
+            filesystem.rename(place.scratch, place.path)
+    for directory in directories:
+        filesystem.force_directory(directory)
+    if filesystem.exists(filenames.REPAIR_DIRECTORY):
+        filesystem.force_directory(filenames.REPAIR_DIRECTORY)

@@ -1,0 +1,104 @@
+"""The first start after a repair, made by the repair: it proves that there is one, and decides what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from journal import filenames
+from journal.engine import Engine
+from journal.errors import InvalidSetting
+from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.journal_settings import JournalSettings
+from journal.recovery import recover
+from journal.segment import Segment
+from journal.segment_index import SegmentIndex
+from journal.transaction import Cause, TransactionNumber
+
+BY = "txbroker repair"
+WHY = "frames of it were lost to damage of the broker's files; see repairs.json"
+
+
+def start_once(
+    filesystem: IFilesystem,
+    clock: IClock,
+    lock: ILock,
+    folds: Callable[[], Sequence[IFold]],
+    settings: JournalSettings,
+    rollbacks: list[TransactionNumber],
+    indexes: list[tuple[int, int]],
+) -> None:
+    """Start, roll back, make the indexes of (partition number, base offset) again, write a checkpoint, and stop."""
+    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, folds, settings)
+    try:
+        for transaction in rollbacks:
+            engine.transactions.rollback(transaction, Cause.OPERATOR, by=BY, why=WHY)
+        engine.sync()
+        for number, base_offset in indexes:
+            _make_index(engine, number, base_offset)
+        engine.mark()
+        engine.housekeeping.checkpoint_inline()
+    finally:
+        engine.close()
+
+
+def _started(
+    filesystem: IFilesystem, clock: IClock, folds: Callable[[], Sequence[IFold]], settings: JournalSettings
+) -> Engine:
+    """With as few folds as the directory has: a log that was made without the service stays one."""
+    try:
+        return recover(filesystem, clock, settings)
+    except InvalidSetting:
+        return recover(filesystem, clock, settings, folds())
+
+
+def _make_index(engine: Engine, number: int, base_offset: int) -> None:
+    store = engine.catalog.stores.get(number)
+    states = store.state().segments if store is not None else []
+    for state in states:
+        if store is None or state.base_offset != base_offset:
+            continue
+        segment = Segment(
+            number,
+            store.directory,
+            base_offset,
+            state.size,
+            state.end_offset,
+            state.first_time,
+            state.last_time,
+        )
+        file = engine.open_files.acquire(segment.path)
+        try:
+            SegmentIndex(engine.open_files, segment, True, {}, file.read, now=False).rebuild(
+                "a repair asks for it"
+            )
+        finally:
+            engine.open_files.release(file)
+        engine.filesystem.force_directory(store.directory)
+
+
+class _Held:
+    """A file system whose lock is held already, by who repairs; and where that repair is no reason to refuse."""
+
+    def __init__(self, filesystem: IFilesystem, lock: ILock) -> None:
+        self._filesystem = filesystem
+        self.held = lock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filesystem, name)
+
+    def lock(self, path: str) -> _Borrowed:
+        """The lock that is held."""
+        assert path == filenames.LOCK
+        return _Borrowed()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file; the plan is not for the start to see."""
+        return path != filenames.REPAIR_PLAN and bool(self._filesystem.exists(path))
+
+
+class _Borrowed:
+    """A lock that its borrower cannot give back."""
+
+    def release(self) -> None:
+        """Nothing: it belongs to who repairs."""

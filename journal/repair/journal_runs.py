@@ -1,0 +1,167 @@
+"""What of the journal is still sound: runs of records without a gap, wherever they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from journal import filenames
+from journal.constants import START_STRIDE
+from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import (
+    JournalEntry,
+    groups_beyond,
+    journal_files,
+    survey_any,
+    walk_group,
+    window,
+)
+from journal.interfaces import IFilesystem
+from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, Group
+from journal.repair.salt import find_salt
+
+
+@dataclass(frozen=True, slots=True)
+class SoundGroup:
+    """A group of which the first ``count`` records are sound."""
+
+    group: Group
+    count: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is."""
+        return self.count == self.group.header.records
+
+
+@dataclass(slots=True)
+class Run:
+    """Groups with consecutive LSNs in one file, from ``first_lsn`` to below ``end``.
+
+    ``begins`` says that they are the first of their file, so that its header tells what comes before them.
+    """
+
+    path: str
+    header: FileHeader
+    first_lsn: int
+    end: int
+    groups: list[SoundGroup] = field(default_factory=list)
+    begins: bool = False
+
+
+@dataclass(slots=True)
+class SoundFile:
+    """A journal file: its runs, and whether it is, with all that it holds, where and as it should be."""
+
+    path: str
+    header: FileHeader
+    runs: list[Run]
+    is_named_right: bool
+    is_rebuilt: bool
+    """Its header was lost; this one was found again from its records."""
+    end_is_damaged: bool
+    """What ends its last run is no trace of a crash."""
+
+
+def sound_files(filesystem: IFilesystem, damage: list[str]) -> list[SoundFile]:
+    """Every journal file with something sound in it, by first LSN; ``damage`` gets what is said of the others."""
+    found: dict[int, SoundFile] = {}
+    paths = journal_files(filesystem)
+    for path in paths:
+        file = _sound_file(filesystem, path, path == paths[-1], damage)
+        if file is None:
+            continue
+        known = found.get(file.header.first_lsn)
+        if known is None or (file.is_named_right and not known.is_named_right):
+            found[file.header.first_lsn] = file
+    ordered = [found[lsn] for lsn in sorted(found)]
+    for number, file in enumerate(ordered):
+        if file.is_rebuilt:
+            ordered[number] = _placed(ordered, number)
+    for file, following in pairwise(ordered):
+        if following.header.previous_first == file.header.first_lsn and not following.is_rebuilt:
+            _clip(file, following.header.previous_end)
+    return ordered
+
+
+def _clip(file: SoundFile, end: int) -> None:
+    """Leave out what the next file's header says was never believed: the trace of a crash."""
+    for run in file.runs:
+        run.groups = [
+            SoundGroup(each.group, min(each.count, end - each.group.header.first_lsn))
+            for each in run.groups
+            if each.group.header.first_lsn < end
+        ]
+        run.end = min(run.end, max(end, run.first_lsn))
+    file.runs[1:] = [run for run in file.runs[1:] if run.groups]
+
+
+def _sound_file(filesystem: IFilesystem, path: str, newest: bool, damage: list[str]) -> SoundFile | None:
+    named = filenames.parse_journal_file(path.rpartition("/")[2])
+    assert named is not None
+    header, rebuilt = survey_any(filesystem, path).header, False
+    with window(filesystem, path) as bytes_of:
+        if header is None:
+            salt = find_salt(bytes_of, named, path)
+            if salt is None:
+                damage.append(f"{path}: both copies of its header are damaged, and no group in it is sound")
+                return None
+            damage.append(f"{path}: both copies of its header are damaged; its records tell what they said")
+            header, rebuilt = FileHeader(named, 0, salt, 0, named, FIRST_GROUP), True
+        elif header.first_lsn != named:
+            damage.append(f"{path} is the journal file of LSN {header.first_lsn} under another's name")
+        scan = FileScan(bytes_of, path, header)
+        groups = [SoundGroup(group, group.header.records) for group in scan.groups]
+        if scan.partial:
+            groups.append(SoundGroup(scan.located[-1], scan.partial))
+        proven = scan.proof_beyond() is not None or scan.header_is_damaged
+        for group in groups_beyond(bytes_of, header, scan) if proven or not newest else ():
+            entries = walk_group(bytes_of, path, header.salt, group, 0, group.next_lsn)
+            count = sum(isinstance(each, JournalEntry) for each in entries)
+            if count:
+                groups.append(SoundGroup(group, count))
+        damaged = scan.header_is_damaged or bytes_of.size < header.size
+        return SoundFile(
+            path, header, _runs(path, header, groups), header.first_lsn == named, rebuilt, damaged
+        )
+
+
+def _runs(path: str, header: FileHeader, groups: list[SoundGroup]) -> list[Run]:
+    runs: list[Run] = []
+    for each in groups:
+        first = each.group.header.first_lsn
+        if not runs or runs[-1].end != first or not runs[-1].groups[-1].is_whole:
+            runs.append(Run(path, header, first, first, begins=first == header.first_lsn))
+        runs[-1].groups.append(each)
+        runs[-1].end = first + each.count
+    if not runs:
+        runs.append(Run(path, header, header.first_lsn, header.first_lsn, begins=True))
+    return runs
+
+
+def _placed(files: list[SoundFile], number: int) -> SoundFile:
+    """A file whose header was lost, with what the files beside it tell of it."""
+    file, before = files[number], files[number - 1] if number else None
+    header = file.header
+    if before is not None and before.header.salt == header.salt:
+        start, end = before.header.start, header.first_lsn
+    else:
+        start = max(header.first_lsn // START_STRIDE, before.header.start + 1 if before is not None else 0)
+        end = before.runs[-1].end if before is not None else header.first_lsn
+    header = header._replace(
+        start=start, previous_first=before.header.first_lsn if before is not None else 0, previous_end=end
+    )
+    return replace(file, header=header, runs=[replace(run, header=header) for run in file.runs])
+
+
+def entries(filesystem: IFilesystem, run: Run, from_lsn: int = 0) -> Iterator[JournalEntry]:
+    """The records of a run at ``from_lsn`` or after."""
+    with window(filesystem, run.path) as bytes_of:
+        for each in run.groups:
+            end = each.group.header.first_lsn + each.count
+            if end <= from_lsn:
+                continue
+            for entry in walk_group(bytes_of, run.path, run.header.salt, each.group, from_lsn, end):
+                if not isinstance(entry, Finding):
+                    yield entry

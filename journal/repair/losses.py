@@ -1,0 +1,150 @@
+"""What is lost, by name: partitions and offsets, transactions by xid, topics, groups, and LSNs that nobody can read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from journal.inspect.findings import Affected
+from journal.inspect.journal_walk import JournalEntry
+from journal.message_store import StoreState
+from journal.record import (
+    Messages,
+    OffsetsCommitted,
+    TopicCreated,
+    TopicDeleted,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.transaction import TransactionNumber, Xid
+
+MOST_NAMED = 1000
+"""Transactions that are named one by one; the evidence has all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that is lost: a sentence, and the same as data."""
+
+    text: str
+    what: Affected
+
+
+@dataclass(slots=True)
+class Names:
+    """What partitions are called; learned from a checkpoint and the records above it."""
+
+    by_number: dict[int, tuple[str, int]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    """The offset after the last message that is kept of each partition."""
+
+    def know(self, stores: list[StoreState]) -> None:
+        """What a checkpoint has."""
+        for store in stores:
+            self.by_number[store.number] = (store.topic, store.index)
+            self.ends[store.number] = store.flushed_offset
+
+    def follow(self, entry: JournalEntry) -> None:
+        """A record that is kept."""
+        match entry.record:
+            case Messages() as sent:
+                self.ends[sent.partition] = sent.base_offset + sent.count
+            case TransactionCommitted() as committed:
+                for placement in committed.placements:
+                    self.ends[placement.partition] = placement.base_offset + placement.count
+            case TopicCreated():
+                self.create(entry.record)
+
+    def create(self, made: TopicCreated) -> None:
+        """A topic was made."""
+        for index in range(made.partitions):
+            self.by_number[made.first_partition + index] = (made.topic, index)
+            self.ends.setdefault(made.first_partition + index, 0)
+
+
+@dataclass(slots=True)
+class LostRecords:
+    """Gathers what readable records behind the cut would have done."""
+
+    names: Names
+    _messages: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _xids: dict[TransactionNumber, Xid] = field(default_factory=dict)
+    _transactions: dict[TransactionNumber, str] = field(default_factory=dict)
+    _others: list[str] = field(default_factory=list)
+    _groups: set[str] = field(default_factory=set)
+    _uncounted: int = 0
+
+    def follow(self, entry: JournalEntry) -> None:
+        """A record that is lost."""
+        match entry.record:
+            case Messages() as sent:
+                self._place(sent.partition, sent.base_offset, sent.count)
+            case TransactionAdded() as added:
+                if added.xid is not None and len(self._xids) < MOST_NAMED:
+                    self._xids[TransactionNumber(added.session, added.serial)] = added.xid
+            case TransactionPrepared() as prepared:
+                number = TransactionNumber(prepared.session, prepared.serial)
+                self._xids[number] = prepared.xid
+                self._end(number, "its prepare")
+            case TransactionCommitted() as committed:
+                for placement in committed.placements:
+                    self._place(placement.partition, placement.base_offset, placement.count)
+                self._end(TransactionNumber(committed.session, committed.serial), "its commit")
+            case TransactionRolledBack() as ended:
+                self._end(TransactionNumber(ended.session, ended.serial), "its rollback")
+            case TopicCreated() as made:
+                self.names.create(made)
+                self._others.append(f"the creation of topic {made.topic!r} ({made.partitions} partitions)")
+            case TopicDeleted() as gone:
+                self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
+            case OffsetsCommitted() as moved:
+                self._groups.add(moved.group)
+
+    def _place(self, partition: int, base: int, count: int) -> None:
+        first, end = self._messages.get(partition, (base, base))
+        self._messages[partition] = (min(first, base), max(end, base + count))
+
+    def _end(self, number: TransactionNumber, what: str) -> None:
+        if number in self._transactions or len(self._transactions) < MOST_NAMED:
+            self._transactions[number] = what
+        else:
+            self._uncounted += 1
+
+    def told(self) -> list[Loss]:
+        """All of it, each thing once."""
+        losses = [self._partition(partition) for partition in sorted(self._messages)]
+        for number, what in self._transactions.items():
+            xid = self._xids.get(number)
+            named = f" (xid {xid})" if xid is not None else ""
+            losses.append(Loss(f"transaction {number}{named}: {what}", Affected(transaction=number, xid=xid)))
+        if self._uncounted:
+            losses.append(Loss(f"{self._uncounted} more ends of transactions", Affected()))
+        losses += [Loss(text, Affected()) for text in self._others]
+        losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
+        return losses
+
+    def _partition(self, partition: int) -> Loss:
+        end = self._messages[partition][1]
+        first = self.names.ends.get(partition, 0)
+        topic, index = self.names.by_number.get(partition, (f"partition number {partition}", 0))
+        affects = Affected(topic, index, first, end - 1)
+        return Loss(f"{topic}-{index}: offsets {first} to {end - 1} ({end - first:,} messages)", affects)
+
+
+def lost_offsets(store: StoreState, ranges: list[tuple[int, int]]) -> list[Loss]:
+    """Messages of segments that nothing holds any more; offsets inclusive."""
+    return [
+        Loss(
+            f"{store.topic}-{store.index}: offsets {first} to {last} ({last - first + 1:,} messages)",
+            Affected(store.topic, store.index, first, last),
+        )
+        for first, last in ranges
+    ]
+
+
+def lost_lsns(first: int, last: int | None) -> Loss:
+    """Records that cannot be read: what they did is not known."""
+    upto = f"to {last}" if last is not None else "on"
+    text = f"whatever LSNs {first} {upto} held: these records of the journal cannot be read"
+    return Loss(text, Affected(first_lsn=first, last_lsn=last))

@@ -1,0 +1,74 @@
+"""The salt of a journal file whose headers are gone, from the checksums that it seeds.
+
+CRC-32C is linear over GF(2): seeding it with another value changes the result by a linear function of the seed, which
+for data of one length can be inverted. So the header of one group gives the only salt with which its checksum can be
+right; that its body and each of its records are right with it too is the proof.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from journal import record
+from journal.constants import BLOCK
+from journal.errors import CorruptJournal
+from journal.file_window import FileWindow
+from journal.journal_file import (
+    FIRST_GROUP,
+    GROUP_CRC_END,
+    GROUP_HEADER_BYTES,
+    GROUP_MAGIC,
+    Group,
+    unpack_group_header,
+)
+
+_ALL = 0xFFFFFFFF
+
+
+def find_salt(bytes_of: FileWindow, first_lsn: int, path: str) -> int | None:
+    """The salt with which a sound group from ``first_lsn`` on is in the file; None if there is none."""
+    for position in range(FIRST_GROUP, bytes_of.size - GROUP_HEADER_BYTES + 1, BLOCK):
+        header = bytes(bytes_of.at(position, GROUP_HEADER_BYTES))
+        if int.from_bytes(header[:4], "big") != GROUP_MAGIC:
+            continue
+        lsn = int.from_bytes(header[16:24], "big")
+        if lsn < first_lsn:
+            continue
+        covered = header[GROUP_CRC_END:]
+        salt = (seed_of(covered, int.from_bytes(header[4:8], "big")) - lsn) & _ALL
+        found = unpack_group_header(memoryview(header), 0, salt)
+        if found is not None and _proves(bytes_of, Group(position, found), salt, path):
+            return salt
+    return None
+
+
+def _proves(bytes_of: FileWindow, group: Group, salt: int, path: str) -> bool:
+    body, position = bytes_of.at(group.position + GROUP_HEADER_BYTES, group.header.length), 0
+    if crc32c(body) != group.header.body_crc:
+        return False
+    try:
+        for lsn in range(group.header.first_lsn, group.next_lsn):
+            position += record.unpack(body, position, record.seed(salt, lsn), path).length
+    except CorruptJournal:
+        return False
+    return position == len(body)
+
+
+def seed_of(data: bytes, crc: int) -> int:
+    """The only seed with which the checksum of ``data`` is ``crc``."""
+    base = crc32c(data, 0)
+    columns = [crc32c(data, 1 << bit) ^ base for bit in range(32)]
+    wanted, seed = crc ^ base, 0
+    rows = [(column, 1 << bit) for bit, column in enumerate(columns)]
+    for bit in range(32):
+        pivot = next(index for index in range(bit, 32) if rows[index][0] >> bit & 1)
+        rows[bit], rows[pivot] = rows[pivot], rows[bit]
+        value, mask = rows[bit]
+        rows = [
+            (v ^ value, m ^ mask) if index != bit and v >> bit & 1 else (v, m)
+            for index, (v, m) in enumerate(rows)
+        ]
+    for bit in range(32):
+        if wanted >> bit & 1:
+            seed ^= rows[bit][1]
+    return seed

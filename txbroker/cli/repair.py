@@ -1,0 +1,171 @@
+"""``txbroker repair``: a damaged data directory made one that starts again, and what that costs said before."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from journal import filenames, inspect
+from journal.clock import SystemClock
+from journal.errors import DirectoryLocked
+from journal.filesystem import OSFilesystem
+from journal.inspect import Level
+from journal.interfaces import ILock
+from journal.journal_settings import JournalSettings
+from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
+from journal.repair_notes import RepairNote
+from txbroker.broker import folds
+from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
+from txbroker.cli.output import console, count_text, emit, size_text, table
+from txbroker.cli.verify import progress_of
+
+MOST_SHOWN = 100
+"""Lines of each kind for people; all are in the JSON and in repairs.json."""
+
+SETTINGS = JournalSettings(low_water_bytes=0)
+"""For the one start that a repair makes: none of it is kept."""
+
+
+@click.command(cls=Command)
+@DIRECTORY
+@click.option("--execute", "really", is_flag=True, help="Do it; without this the plan is only shown.")
+@click.option("--dry-run", is_flag=True, help="Only show the plan. That is what happens without --execute.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_invocation
+def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, yes: bool) -> None:
+    """Make the damaged data DIRECTORY of a stopped broker one that starts again.
+
+    Shows what is damaged, what would be changed, and by name what is lost with it: nothing is invented, nothing
+    reordered, nothing is shown that was not committed. What is replaced is kept in a side folder. Exits with 6 where
+    there is something to repair, or no way to.
+    """
+    if really and dry_run:
+        raise Failure("--execute and --dry-run are opposites; nothing was read", Exit.USAGE)
+    filesystem = data_directory(directory)
+    if not really:
+        with held_still(filesystem, directory):
+            diagnosis = None if is_unfinished(filesystem) else _diagnosed(filesystem)
+        if diagnosis is None:
+            raise Failure(
+                "a repair was begun here and not finished; --execute goes on with it. Nothing was changed",
+                Exit.CORRUPT,
+            )
+        emit(invocation.as_json, _plan_json(diagnosis), lambda: _plan_shown(diagnosis, directory))
+        if not diagnosis.is_sound:
+            raise click.exceptions.Exit(int(Exit.CORRUPT))
+        return
+    lock = _locked(filesystem)
+    try:
+        _execute(invocation, filesystem, directory, lock, yes)
+    finally:
+        lock.release()
+
+
+def _locked(filesystem: OSFilesystem) -> ILock:
+    try:
+        lock: ILock = filesystem.lock(filenames.LOCK)
+    except DirectoryLocked as error:
+        raise Failure(f"{error}. A repair needs the broker to be stopped", Exit.UNREACHABLE) from error
+    return lock
+
+
+def _execute(
+    invocation: Invocation, filesystem: OSFilesystem, directory: str, lock: ILock, yes: bool
+) -> None:
+    logging.getLogger("journal").setLevel(logging.ERROR)  # indexes are made again, as the plan says
+    clock = SystemClock()
+    if is_unfinished(filesystem):
+        confirm(f"A repair of {directory} was begun and not finished. Go on with it?", yes)
+        note = resume(filesystem, clock, lock, folds, SETTINGS)
+    else:
+        diagnosis = _diagnosed(filesystem)
+        if diagnosis.is_sound:
+            emit(invocation.as_json, _plan_json(diagnosis), lambda: _plan_shown(diagnosis, directory))
+            return
+        if not yes:
+            console(stderr=invocation.as_json).print(_plan_shown(diagnosis, directory, asking=True))
+        confirm(f"Repair {directory} like that?", yes)
+        note = execute(filesystem, clock, lock, diagnosis, folds, SETTINGS)
+    damages = [f for f in inspect.verify(filesystem, Level.DEEP) if not f.harmless]
+    document = {
+        "repaired": True, "when": note.when, "evidence": note.evidence, "changed": note.changed, "lost": note.lost,
+        "losses": note.losses, "still_damaged": [finding_json(finding) for finding in damages],
+    }  # fmt: skip
+    emit(invocation.as_json, document, lambda: _done(note, directory, len(damages)))
+    if damages:
+        raise click.exceptions.Exit(int(Exit.CORRUPT))
+
+
+def _diagnosed(filesystem: OSFilesystem) -> Diagnosis:
+    with progress_of(filesystem, Level.DEEP) as progress:
+        return diagnose(filesystem, progress)
+
+
+def _plan_json(diagnosis: Diagnosis) -> dict[str, object]:
+    return {
+        "repaired": False,
+        "sound": diagnosis.is_sound,
+        "damage": [finding_json(finding) for finding in diagnosis.damage],
+        "changes": [
+            {
+                "file": change.path,
+                "action": "remove" if change.pieces is None else "replace",
+                "why": change.why,
+            }
+            for change in diagnosis.changes
+        ],
+        "lost": [loss.text for loss in diagnosis.lost],
+        "losses": [loss.what.facts() for loss in diagnosis.lost],
+        "rolled_back": [str(number) for number in diagnosis.rollbacks],
+        "bytes": diagnosis.size,
+    }
+
+
+def _plan_shown(diagnosis: Diagnosis, directory: str, asking: bool = False) -> RenderableType:
+    if diagnosis.is_sound:
+        return Text(f"There is nothing to repair in {directory}. Nothing was changed.")
+    damage = [(f.path, f.position, f.problem, str(f.affects) or None) for f in diagnosis.damage]
+    changes = [(c.path, "remove" if c.pieces is None else "replace", c.why) for c in diagnosis.changes]
+    parts: list[RenderableType] = [
+        Text("Damaged", style="bold"),
+        table(("file", "byte", "what", "affects"), damage[:MOST_SHOWN], "nothing but what follows"),
+        Text("\nWould be changed", style="bold"),
+        table(("file", "action", "why"), changes[:MOST_SHOWN], "no file"),
+        *_lost([loss.text for loss in diagnosis.lost], "Would be lost"),
+        Text(
+            f"\nA repair writes {size_text(diagnosis.size)}, keeps what it replaces in "
+            f"{directory}/{filenames.EVIDENCE}-..., starts the directory once and verifies it."
+        ),
+    ]
+    if not asking:
+        parts.append(
+            Text("Nothing was changed. Take a copy first if you can, then add --execute.", style="bold")
+        )
+    return Group(*parts)
+
+
+def _lost(sentences: list[str], title: str) -> list[RenderableType]:
+    if not sentences:
+        return [Text(f"\n{title}", style="bold"), Text("nothing: all of it is still there, elsewhere")]
+    shown = [Text(f"  {sentence}") for sentence in sentences[:MOST_SHOWN]]
+    if len(sentences) > MOST_SHOWN:
+        shown.append(Text(f"  ... and {len(sentences) - MOST_SHOWN:,} more: --json gives all of them."))
+    return [Text(f"\n{title}", style="bold"), *shown]
+
+
+def _done(note: RepairNote, directory: str, damages: int) -> RenderableType:
+    verdict = "It starts, and nothing in it is damaged any more."
+    if damages:
+        verdict = f"It starts, but {count_text(damages, 'damage')} remained: see 'txbroker verify {directory} --deep'."
+    return Group(
+        Text(f"Repaired: {count_text(len(note.changed), 'file')} changed. {verdict}", style="bold"),
+        *_lost(note.lost, "Lost"),
+        Text(
+            f"\nWhat was replaced is in {directory}/{note.evidence}, what was done in {directory}/{filenames.REPAIRS}."
+        ),
+    )
