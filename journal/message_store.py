@@ -173,7 +173,7 @@ class MessageStore:
         :class:`journal.errors.MemoryExhausted` if the first finds no room.
         """
         ends = list(accumulate(run.counts[first:], initial=self._tail.end_offset))
-        if ends[:-1] != run.bases[first:]:
+        if ends[:-1] != list(run.bases[first:]):
             return 0
         return self._tail.append_stamped(run.frames[first:], ends[1:], run.times[first:])
 

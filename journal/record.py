@@ -10,9 +10,7 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
-from struct import error as StructError
 from typing import NamedTuple
 
 import msgspec
@@ -267,8 +265,10 @@ AnyRecord = (
 )
 
 _encode_head = msgspec.msgpack.Encoder().encode
-_decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
-_unpack_lengths = Struct(">I4xI").unpack_from
+decode_head = msgspec.msgpack.Decoder(AnyRecord).decode
+"""The record of a head; raises what msgspec does."""
+lengths = Struct(">I4xI").unpack_from
+"""(length, head length) of the record at a position of some bytes."""
 _pack_before_body = Struct(">II").pack
 _pack_after_crc = Struct(">I").pack
 
@@ -313,44 +313,13 @@ def unpack(view: memoryview, position: int, crc_seed: int, path: str, start: int
         raise CorruptJournal(f"{path}: the record at {at} fails its checksum", path, at)
     head_end = position + HEADER_BYTES + head_length
     try:
-        record = _decode_head(view[position + HEADER_BYTES : head_end])
+        record = decode_head(view[position + HEADER_BYTES : head_end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _unknown(path, at, error) from error
+        raise unknown(path, at, error) from error
     return Unpacked(record, view[head_end : position + length], length)
 
 
-def _unknown(path: str, position: int, error: Exception) -> CorruptJournal:
+def unknown(path: str, position: int, error: Exception) -> CorruptJournal:
+    """The error for a sound record that this program cannot read."""
     message = f"{path}: the record at {position} is of a kind or form that is not known here: {error}"
     return CorruptJournal(message, path, position)
-
-
-BLOCK_RECORDS = 512
-"""Records that :func:`proven` gives at once. Of 100 B singles 512 take 1.1 µs each to fold, a whole group's 12,000
-1.9: what is made of them no longer fits into the processor's cache."""
-
-
-def proven(body: bytes, count: int, path: str, start: int) -> Iterator[tuple[list[AnyRecord], list[bytes]]]:
-    """The records of a group whose own checksum holds, and the data of each, some hundred at a time.
-
-    Their own checksums are not looked at: the group's covers every byte of them, and its header says where they
-    belong. That takes 0.7 µs a record, :func:`unpack` for each of them 1.7. ``path`` and the ``start`` of the body
-    in it are for the message of :class:`CorruptJournal`, if a record is of a kind or form that is not known here.
-    """
-    position = number = 0
-    try:
-        while number < count:
-            records: list[AnyRecord] = []
-            data: list[bytes] = []
-            for _ in range(min(BLOCK_RECORDS, count - number)):
-                length, head_length = _unpack_lengths(body, position)
-                head = position + HEADER_BYTES
-                head_end = head + head_length
-                records.append(_decode_head(body[head:head_end]))
-                position += length
-                data.append(body[head_end:position])
-            number += len(records)
-            yield records, data
-        if position != len(body):
-            raise StructError(f"the group's {count} records end at {position} of {len(body)} bytes")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, StructError) as error:
-        raise _unknown(path, start + position, error) from error

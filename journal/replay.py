@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
-from journal import record
 from journal.engine import Engine
 from journal.errors import InvalidSetting
 from journal.interfaces import IRunFold
-from journal.message_run import MessageRun
+from journal.message_run import MessageRun, Row
 from journal.record import AnyRecord, Mark, Messages
+from journal.record_blocks import Block, blocks
+
+_AT: Final = 3
+assert Messages.__struct_fields__[_AT] == "at"
 
 
 class Replay:
@@ -31,9 +34,22 @@ class Replay:
     def group(self, first_lsn: int, count: int, body: bytes, path: str, start: int) -> None:
         """Fold all records of a group whose checksum holds; its ``body`` is from ``start`` on in ``path``."""
         lsn = first_lsn
-        for records, data in record.proven(body, count, path, start):
-            self._block(lsn, records, data)
-            lsn += len(records)
+        for block in blocks(body, count, path, start):
+            if isinstance(block, Block):
+                self._block(lsn, block.records, block.data)
+                lsn += len(block.records)
+            else:
+                self._even(lsn, block.rows)
+                lsn += len(block.rows)
+
+    def _even(self, lsn: int, rows: list[Row]) -> None:
+        if not self._in_runs:
+            self._block(lsn, [Messages(*row[:-1]) for row in rows], [row[-1] for row in rows])
+            return
+        split = _by_partition([row[0] for row in rows])
+        runs = [MessageRun.of_rows([rows[each] for each in one]) for one in split]
+        runs = runs or [MessageRun.of_rows(rows)]
+        self._runs(runs, lsn + len(rows), rows[-1][_AT])
 
     def _block(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
         first = 0
@@ -64,25 +80,31 @@ class Replay:
         self.records += 1
 
     def _sends(self, next_lsn: int, records: Sequence[AnyRecord], data: Sequence[bytes]) -> None:
-        for run in _runs(cast(Sequence[Messages], records), data):
+        """Fold sends, up to the LSN before ``next_lsn``."""
+        sends = cast(Sequence[Messages], records)
+        split = _by_partition([each.partition for each in sends])
+        runs = [MessageRun.of_records([sends[n] for n in one], [data[n] for n in one]) for one in split]
+        runs = runs or [MessageRun.of_records(sends, data)]
+        self._runs(runs, next_lsn, records[-1].at)
+
+    def _runs(self, runs: list[MessageRun], next_lsn: int, at: int) -> None:
+        for run in runs:
             for fold in self._folds:
                 fold.apply_run(run)
+            self.records += len(run.frames)
         self._engine.next_lsn, self._engine.forced_lsn = next_lsn, next_lsn - 1
-        self.at = max(self.at, records[-1].at)
-        self.records += len(records)
+        self.at = max(self.at, at)
 
 
-def _runs(records: Sequence[Messages], data: Sequence[bytes]) -> list[MessageRun]:
-    """The sends by partition."""
-    partitions = [each.partition for each in records]
+def _by_partition(partitions: list[int]) -> list[list[int]]:
+    """The numbers of the sends to each partition; nothing if there is just one."""
     if partitions.count(partitions[0]) == len(partitions):
-        return [MessageRun(records, data)]
-    found: dict[int, tuple[list[Messages], list[bytes]]] = {}
-    for each, frames in zip(records, data, strict=True):
-        run = found.get(each.partition)
-        if run is None:
-            found[each.partition] = [each], [frames]
+        return []
+    found: dict[int, list[int]] = {}
+    for number, partition in enumerate(partitions):
+        known = found.get(partition)
+        if known is None:
+            found[partition] = [number]
         else:
-            run[0].append(each)
-            run[1].append(frames)
-    return [MessageRun(*run) for run in found.values()]
+            known.append(number)
+    return list(found.values())

@@ -78,7 +78,7 @@ class Tail:
         self._times.append(time)
         return view
 
-    def append_stamped(self, runs: Sequence[bytes], ends: list[int], times: list[int]) -> int:
+    def append_stamped(self, runs: Sequence[bytes], ends: Sequence[int], times: Sequence[int]) -> int:
         """Append many runs of frames that carry their offsets already, up to the first without room; return how many.
 
         ``ends`` are the offsets after each. In replay: 0.2 µs for a frame of 136 bytes where :meth:`append` takes 1.1.

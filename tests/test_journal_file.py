@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal import record
+from journal import record, record_blocks
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
 from journal.file_window import FileWindow
@@ -224,9 +224,9 @@ def whole(data, number=0, from_lsn=0, end_lsn=None, read_again=None):
 
 
 def test_the_records_of_a_sound_group_are_given_in_one_piece():
-    [(blocks_of, data)] = record.proven(whole(WHOLE), 2, "f", 0)
-    assert blocks_of == [Mark(FIRST), Mark(FIRST + 1)]
-    assert data == [b"", bytes(9)]
+    [block] = record_blocks.blocks(whole(WHOLE), 2, "f", 0)
+    assert block.records == [Mark(FIRST), Mark(FIRST + 1)]
+    assert block.data == [b"", bytes(9)]
 
 
 def test_a_group_of_which_not_all_counts_is_not_given_in_one_piece():

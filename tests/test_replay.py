@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal
 from journal.frame import walk
-from journal.message_run import MessageRun, follows
-from journal.record import BLOCK_RECORDS, LogStartMoved, Messages, ProducerOpened, pack, proven
+from journal.message_run import MessageRun
+from journal.record import LogStartMoved, Messages, ProducerOpened
+from journal.record_blocks import BLOCK_RECORDS
 from journal.recovery import recover
 from journal.testing import ManualClock
 from tests.builders import Recorder
@@ -150,7 +151,7 @@ def test_a_run_that_is_larger_than_the_pool_is_flushed_as_it_goes():
 
 def test_a_hole_between_the_log_and_a_run_is_refused(room):
     store = room.topic()[0]
-    run = MessageRun([Messages(1, base, 1, base) for base in (1, 2, 3)], [run_of(b"x")] * 3)
+    run = MessageRun.of_records([Messages(1, base, 1, base) for base in (1, 2, 3)], [run_of(b"x")] * 3)
     with pytest.raises(CorruptJournal, match="ends at offset 0, the journal goes on with offsets 1 to 1"):
         room.engine.catalog.apply_run(run)
     assert store.end_offset == 0
@@ -158,45 +159,12 @@ def test_a_hole_between_the_log_and_a_run_is_refused(room):
 
 def test_a_hole_inside_a_run_is_refused_after_what_comes_before_it(room):
     store = room.topic()[0]
-    run = MessageRun([Messages(1, base, 1, base) for base in (0, 1, 3)], [run_of(b"x")] * 3)
+    run = MessageRun.of_records([Messages(1, base, 1, base) for base in (0, 1, 3)], [run_of(b"x")] * 3)
     with pytest.raises(CorruptJournal, match="ends at offset 2, the journal goes on with offsets 3 to 3"):
         room.engine.catalog.apply_run(run)
     assert store.end_offset == 2
 
 
-def test_columns_follow_each_other_or_not():
-    assert follows([5], [3])
-    assert follows([5, 8, 9], [3, 1, 7])
-    assert not follows([5, 9], [3, 1])
-    assert not follows([5, 7], [3, 1])
-
-
 @pytest.fixture
 def room():
     return Room()
-
-
-def packed(*records):
-    return b"".join(pack(record, b"data", 0) + b"data" for record in records)
-
-
-class TestTheRecordsOfAProvenGroup:
-    def test_come_in_blocks_with_their_data(self):
-        records = [Messages(1, offset, 1, 0) for offset in range(BLOCK_RECORDS + 1)]
-        blocks = list(proven(packed(*records), len(records), "f", 0))
-        assert [len(block) for block, _ in blocks] == [BLOCK_RECORDS, 1]
-        assert [each for block, _ in blocks for each in block] == records
-        assert {data for _, block in blocks for data in block} == {b"data"}
-
-    def test_of_an_unknown_kind_are_refused_with_their_place(self):
-        known = packed(Messages(1, 0, 1, 0))
-        unknown = bytearray(known)
-        unknown[13] = 99  # the tag
-        with pytest.raises(CorruptJournal, match=rf"the record at {100 + len(known)} is of a kind") as caught:
-            list(proven(known + unknown, 2, "f", 100))
-        assert caught.value.position == 100 + len(known)
-
-    @pytest.mark.parametrize(("count", "extra"), [(2, b""), (1, b"x"), (2, b"xxxx")])
-    def test_must_be_just_as_many_as_the_group_says(self, count, extra):
-        with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
-            list(proven(packed(Messages(1, 0, 1, 0)) + extra, count, "f", 0))

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from journal.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from journal.interfaces import IRunFold
-from journal.message_run import MessageRun, follows
+from journal.message_run import MessageRun
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from txbroker.partition_ranges import PartitionRanges
 
@@ -173,7 +173,7 @@ class ProducersFold:
         """Take one record into the state; asserts that the record continues it."""
         if type(record) is Messages:
             if record.producer_id:
-                self._sent(record, record.count, record.at)
+                self._sent(record)
         elif type(record) is ProducerOpened:
             self._opened(record)
         elif type(record) is ProducersExpired:
@@ -186,16 +186,23 @@ class ProducersFold:
 
     def apply_run(self, run: MessageRun) -> None:
         """Take many sends to a partition; see :class:`IRunFold`."""
-        first = run.records[0]
-        if run.follows and _is_of_one_batch(run):
-            if first.producer_id:
-                self._sent(first, sum(run.counts), run.times[-1])
+        partition = run.partition
+        if run.is_of_one_producer:
+            if run.producers[0]:
+                self._sent(
+                    Messages(
+                        partition, run.bases[0], sum(run.counts), run.times[-1], run.producers[0], run.epochs[0],
+                        run.sequences[0],
+                    )
+                )  # fmt: skip
             return
-        for record in run.records:
+        columns = (run.bases, run.counts, run.times, run.producers, run.epochs, run.sequences)
+        for row in zip(*columns, strict=True):
+            record = Messages(partition, *row)
             if record.producer_id:
-                self._sent(record, record.count, record.at)
+                self._sent(record)
 
-    def _sent(self, record: Messages, count: int, at: int) -> None:
+    def _sent(self, record: Messages) -> None:
         producer = self.producers[record.producer_id]
         known = producer.partitions.get(record.partition)
         if known is None:
@@ -203,8 +210,8 @@ class ProducersFold:
             self.pairs += 1
         assert producer.epoch == record.epoch, f"epoch {producer.epoch} of {record}"
         assert known.next == record.sequence, f"sequence {known.next} before {record}"
-        known.extend(record.base_offset, count)
-        producer.used = at
+        known.extend(record.base_offset, record.count)
+        producer.used = record.at
 
     def _opened(self, record: ProducerOpened) -> None:
         producer = self.producers.get(record.producer_id)
@@ -266,15 +273,3 @@ class ProducersFold:
                 known.starts.extend(starts)
                 known.bases.extend(bases)
             self.pairs += len(producer.partitions)
-
-
-def _is_of_one_batch(run: MessageRun) -> bool:
-    """Whether one producer sent all of them, one after the other: then they extend what is known of it as one would."""
-    first = run.records[0]
-    same = len(run.records)
-    if [record.producer_id for record in run.records].count(first.producer_id) != same:
-        return False
-    return not first.producer_id or (
-        [record.epoch for record in run.records].count(first.epoch) == same
-        and follows([record.sequence for record in run.records], run.counts)
-    )
