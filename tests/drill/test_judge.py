@@ -177,9 +177,18 @@ class TestSends:
         only(room.judged(), Wrong.CHANGED)
 
     @pytest.mark.parametrize(
-        "value", [None, b"", b"what is this", value_of(MessageId("d", SENDER, 9, 0, 1, 1))]
+        "value",
+        [
+            None,
+            b"",
+            b"what is this",
+            value_of(MessageId("d", SENDER, 9, 0, 1, 1)),
+            value_of(MessageId("d", SENDER, 1, 1, 1, 1)),
+        ],
+        ids=["tombstone", "empty", "no line", "of no operation", "of no message of the operation"],
     )
     def test_a_message_that_nobody_sent_is_told(self, room, value):
+        room.batch(1, [0])
         room.holds(0, 1, 0, value=value)
         only(room.judged(), Wrong.NEVER_SENT)
 

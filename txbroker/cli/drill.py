@@ -14,13 +14,14 @@ from typing import Any
 import click
 import msgspec
 
+from journal.constants import MIB
 from journal.errors import InvalidSetting
 from txbroker import config
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, visible
 from txbroker.drill.directory import NoDirectory
-from txbroker.drill.orders import ENTRY, Orders
+from txbroker.drill.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.page import write_page
 from txbroker.drill.points import POINTS
 from txbroker.drill.report import Report, rows_of
@@ -149,7 +150,8 @@ def _orders(
         raise click.UsageError("--in-place needs --data DIRECTORY")
     if minutes is not None and seconds is not None:
         raise click.UsageError("say either --minutes or --seconds")
-    _check_settings(config_file, settings)
+    checked = _checked(config_file, settings)
+    limits = checked.journal.limits
     orders = Orders(
         seed=random.randrange(1_000_000) if seed is None else seed,
         seconds=seconds if seconds is not None else 60.0 * (minutes or 1.0),
@@ -157,20 +159,22 @@ def _orders(
         data=data,
         in_place=in_place,
         options=_options(config_file, settings),
+        largest=min(LARGEST, checked.broker.max_frame // 2),
+        large_transactions=min(limits.messages // LARGE_MESSAGES, limits.bytes // (32 * MIB)) > 0,
         **rest,
     )
     return msgspec.structs.replace(orders, command=_command(orders))
 
 
-def _check_settings(config_file: Path | None, settings: Sequence[str]) -> None:
-    """A setting that the broker would refuse is a mistake of the command line, not a violation."""
+def _checked(config_file: Path | None, settings: Sequence[str]) -> config.Config:
+    """The broker's settings. One that the broker would refuse is a mistake of the command line, not a violation."""
     pairs = [setting.partition("=") for setting in settings]
     try:
         given = {name.strip().replace("-", "_"): value.strip() for name, _, value in pairs}
         for name in given:
             config.check_known(name, "--set")
         from_file = config.read_file(str(config_file)) if config_file is not None else {}
-        config.merged({**from_file, "data": "data"}, given)
+        return config.merged({**from_file, "data": "data"}, given)
     except InvalidSetting as error:
         raise click.UsageError(str(error)) from error
 

@@ -18,6 +18,10 @@ BRISK: Final = (
 BRISK_TOPICS: Final = {"force_messages": 500, "force_interval": 1_000_000, "segment_bytes": 1 << 20}
 """The same of its topics, whoever's settings the broker has: their segments roll and are flushed all the time."""
 
+LARGEST: Final = 60_000
+LARGE_MESSAGES: Final = 300
+"""So many of the largest messages do not fit into one turn of the broker: 17 MiB."""
+
 ENTRY: Final = "txbroker.drill.broker_entry"
 
 
@@ -26,7 +30,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
 
     ``points``: where to kill, names or ``random``. ``out`` gets everything: ledgers, logs, the report, and the
     directory ``data`` with the broker's files, unless ``in_place``. ``data`` is copied there first. ``options`` are
-    of ``twistd txbroker``; ``entry`` is the module that behaves as twistd.
+    of ``twistd txbroker``; ``entry`` is the module that behaves as twistd. ``largest`` is the size of the largest
+    messages in bytes; ``large_transactions`` says whether the settings allow some of 300 such messages.
     """
 
     seed: int
@@ -40,5 +45,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     data: Path | None = None
     in_place: bool = False
     options: list[str] = []
+    largest: int = LARGEST
+    large_transactions: bool = True
     entry: str = ENTRY
     command: str = ""

@@ -39,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     two_phase: float = 0.5
     large: bool = False
-    largest: int = 60_000
+    largest: int
 
     def topic(self, short: str) -> str:
         """The topic's full name."""

@@ -118,7 +118,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
         ("  of all transactions in two phases", f"{counts.transactions_two_phase:,}"),
         ("  their answer lost, found out by asking", f"{counts.answers_lost:,}"),
         (
-            "left in doubt by dead clients, all ended",
+            "left in doubt by dead clients, and ended",
             f"{as_decided + by_coordinator:,}",
         ),
         (

@@ -105,7 +105,8 @@ class Drill:
             folder=str(orders.out.absolute()),
             rate=orders.rate,
             two_phase=orders.two_phase,
-            large=MID_APPLY in orders.points,
+            large=MID_APPLY in orders.points and orders.large_transactions,
+            largest=orders.largest,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
@@ -295,6 +296,14 @@ class Drill:
             Violation(wrong=Wrong.SURPRISE, text=f"{failure}; see {CLIENTS_LOG}")
             for failure in self._crew.failures
         ]
+        if (
+            not any(operation.found for operation in self._judged.operations.values())
+            and not self._violations
+        ):
+            text = (
+                f"nothing was acknowledged in the whole drill, so it shows nothing; see {LOG} and the ledgers"
+            )
+            self._violations.append(Violation(wrong=Wrong.BROKER, text=text))
         return self._violations
 
     def _report(self, seconds: float) -> Report:

@@ -12,6 +12,7 @@ from txbroker.client.blocking_transaction import Transaction
 from txbroker.drill.ledger import Began, Decided, Ended, Prepared, Unknown
 from txbroker.drill.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.messages import MessageId, value_of
+from txbroker.drill.orders import LARGE_MESSAGES
 from txbroker.drill.plan import FORMAT_ID, WRITTEN, Plan
 from txbroker.errors import (
     OutcomeForgotten,
@@ -24,9 +25,6 @@ from txbroker.errors import (
 
 PATIENCE = 60.0
 """Seconds until a client that cannot find out how a transaction ended leaves it to the coordinator."""
-
-LARGE_MESSAGES = 300
-"""So many of the largest messages do not fit into one turn: 17 MiB."""
 
 SHARES = (1, 2, 2, 3, 5, 8, 30)
 """Messages of a transaction."""
