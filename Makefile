@@ -14,7 +14,7 @@ unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: .venv/.ready  ## run the main job on a year of flights, with kills on the way (ARGS=... for options)
@@ -62,6 +62,14 @@ bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops (A
 .PHONY: model
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
 	$(RUN) models.check $(ARGS)
+
+.PHONY: example-orders
+example-orders: debian .venv/.ready  ## a small shop at work: rows in PostgreSQL, messages here (ARGS=... for options)
+	$(RUN) examples.orders $(ARGS)
+
+.PHONY: drill-orders
+drill-orders: debian .venv/.ready  ## the shop under 200 kill -9 of programs, broker and PostgreSQL (ARGS=... for options)
+	$(RUN) examples.orders.drill $(ARGS)
 
 .PHONY: venv
 venv: .venv/.ready  ## set up .venv with the pinned packages
