@@ -321,6 +321,30 @@ class TestTransactions:
             found.add((bool(done), bool(logs[0])))
         assert found == {(False, False), (False, True), (True, True)}
 
+    @pytest.mark.parametrize("checkpoints", [0, 1, 3])
+    def test_a_recovered_transaction_commits_behind_what_was_acknowledged_since(self, checkpoints):
+        room = Room()
+        topics(room)
+        room.begin((1, b"p1"), (2, b"p2")).prepare("p").sync()
+        for _ in range(checkpoints):
+            room.checkpoint()
+            room.send(b"filler", number=2)
+        room = room.crashed(1)
+        for number in range(5):
+            room.send(b"newer %d" % number)
+        room.flush()
+        room.send(b"newer 5")
+        decide(room, "p", commit=True)
+        room.send(b"newest")
+        expected = [b"before", *[b"newer %d" % number for number in range(6)], b"p1", b"newest"]
+        assert room.values(1) == expected
+        for seed in range(4):
+            after = room.crashed(seed)
+            assert after.values(1) == expected
+            assert after.values(2) == [*[b"filler"] * checkpoints, b"p2"]
+            after.checkpoint()
+            assert after.killed().values(1) == expected
+
     def test_every_step_of_two_phases_is_there_from_its_answer_on(self):
         def act(room, done):
             begun = room.begin((1, b"a"), (2, b"b")).sync()

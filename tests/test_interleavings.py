@@ -6,7 +6,13 @@ import pytest
 
 from journal.constants import KIB, MIB
 from journal.embedded import Log
-from journal.errors import InvalidSetting, JournalPoisoned, MemoryExhausted, OutcomeForgotten
+from journal.errors import (
+    InvalidSetting,
+    JournalPoisoned,
+    MemoryExhausted,
+    OutcomeForgotten,
+    TransactionRolledBack,
+)
 from journal.jobs import CollectGarbage, FillSpare, FlushStore, StageFrames, WriteCheckpoint
 from journal.journal_settings import JournalSettings
 from journal.record import (
@@ -19,7 +25,7 @@ from journal.record import (
 from journal.recovery import recover
 from journal.testing import Fault, FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem, Operation
 from journal.transaction import Cause, State, TransactionNumber
-from tests.engine_room import NEVER, SMALL, Room, decide
+from tests.engine_room import NEVER, SMALL, Room, contents, decide
 
 BIG = b"v" * (200 * KIB)
 
@@ -176,6 +182,81 @@ class TestLargeCommits:
         begun.commit().sync()
         assert room.plan.counts[Operation.READ] - before <= 4
         assert len(room.values(1)) == 40
+
+
+class TestForces:
+    def test_a_group_costs_one_force_however_many_partitions_it_is_for(self):
+        """Per-partition forces are what made 100 queues 13 times as slow as one elsewhere."""
+        for partitions in (1, 100):
+            room = Room()
+            room.topic(partitions=partitions)
+            before = room.plan.counts[Operation.FORCE]
+            for number in range(1, partitions + 1):
+                room.accept(b"a", b"b", number=number)
+            room.engine.sync()
+            room.engine.housekeeping.run_inline()
+            assert sum(len(room.values(number)) for number in range(1, partitions + 1)) == 2 * partitions
+            filled = 2  # the first call of housekeeping makes a spare and the ballast
+            assert room.plan.counts[Operation.FORCE] - before == 1 + filled
+            assert not [path for path in contents(room.inner) if path.endswith(".log")]
+
+
+class TestTimeouts:
+    """A time-out and a client that prepare or commit in the same moment: one of them is first, for everybody."""
+
+    AGE = 60_000_000
+
+    def begun(self):
+        room = Room()
+        room.topic()
+        begun = room.begin((1, b"a"), (2, b"b")).sync()
+        room.clock.advance(self.AGE)
+        return room, begun
+
+    def expire(self, room):
+        return room.engine.transactions.expire(room.engine.now(), self.AGE)
+
+    def outcome(self, room, begun):
+        """What the next start says, however much of the unforced survives."""
+        room.engine.sync()
+        [state] = {
+            after.engine.transactions.live[begun.number].state
+            if begun.number in after.engine.transactions.live
+            else after.engine.transactions.outcome(begun.number).state
+            for after in (room.crashed(0, survive=0), room.crashed(1), room.killed())
+        }
+        return state
+
+    @pytest.mark.parametrize("forced", [False, True])
+    def test_a_prepare_that_was_accepted_first_wins_before_its_force_too(self, forced):
+        room, begun = self.begun()
+        begun.prepare("p")
+        if forced:
+            room.engine.sync()
+        assert self.expire(room) == 0
+        assert self.outcome(room, begun) is State.PREPARED
+
+    @pytest.mark.parametrize("forced", [False, True])
+    def test_a_commit_that_was_accepted_first_wins_before_its_force_too(self, forced):
+        room, begun = self.begun()
+        begun.commit()
+        if forced:
+            room.engine.sync()
+        assert self.expire(room) == 0
+        assert self.outcome(room, begun) is State.COMMITTED
+        assert (room.values(1), room.values(2)) == ([b"a"], [b"b"])
+
+    @pytest.mark.parametrize("forced", [False, True])
+    @pytest.mark.parametrize("late", [lambda begun: begun.prepare("p"), lambda begun: begun.commit()])
+    def test_a_time_out_that_was_accepted_first_refuses_what_comes_later(self, late, forced):
+        room, begun = self.begun()
+        assert self.expire(room) == 1
+        if forced:
+            room.engine.sync()
+        with pytest.raises(TransactionRolledBack, match="active for more than"):
+            late(begun)
+        assert self.outcome(room, begun) is State.ROLLED_BACK
+        assert room.values(1) == room.values(2) == []
 
 
 class TestFailures:
