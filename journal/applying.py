@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
-from journal.errors import CorruptJournal, MemoryExhausted
+from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
+from journal.filenames import JOURNAL_DIRECTORY
 from journal.message_store import MessageStore
 from journal.record import TransactionCommitted
 from journal.staging import Staging
@@ -48,8 +49,8 @@ class SlicedApply:
         if counts != {p.partition: p.count for p in self._record.placements}:
             raise CorruptJournal(
                 f"transaction {self._transaction.number} committed at LSN {self.lsn} says {self._record.placements}, "
-                f"its adds are {counts}: a record is missing from the journal. Nothing was changed",
-                "",
+                f"its adds are {counts}: a record is missing from the journal. No record was changed. {NEXT_STEP}",
+                JOURNAL_DIRECTORY,
             )
 
     @property

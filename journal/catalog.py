@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.errors import (
+    NEXT_STEP,
     CorruptJournal,
     InvalidSetting,
     LimitExceeded,
@@ -19,7 +20,7 @@ from journal.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from journal.filenames import check_topic_name
+from journal.filenames import JOURNAL_DIRECTORY, check_topic_name
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun
 from journal.message_store import MessageStore, StoreState
@@ -147,8 +148,8 @@ class Catalog:
         if record.first_partition != self.next_partition:
             raise CorruptJournal(
                 f"topic {record.topic!r} was given partition {record.first_partition}, the next one is "
-                f"{self.next_partition}: a record is missing from the journal",
-                "",
+                f"{self.next_partition}: a record is missing from the journal. No record was changed. {NEXT_STEP}",
+                JOURNAL_DIRECTORY,
             )
         stores = [
             self._make_store(record.first_partition + index, record.topic, index, record.settings)

@@ -106,7 +106,8 @@ class Log:
         count = frame.check_run(frames)
         if self.engine.full:
             raise DiskFull(
-                "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work"
+                "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. "
+                "Make room on it, then try again"
             )
         try:
             offset = self.engine.append(store, frames, count)

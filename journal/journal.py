@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from journal import filenames, record
 from journal.constants import BLOCK, GROUP_BYTES, JOURNAL_FILE_BYTES
-from journal.errors import CorruptJournal, JournalPoisoned
+from journal.errors import NEXT_STEP, CorruptJournal, JournalPoisoned
 from journal.filesystem import write_fully, zero_fill
 from journal.interfaces import IFile, IFilesystem, IJournal
 from journal.journal_file import (
@@ -264,7 +264,9 @@ class Journal:
             header = unpack_group_header(memoryview(head), 0, written.header.salt)
             if header is None or header.first_lsn != first:
                 message = (
-                    f"{written.path}: the group of LSN {first} at {position} is damaged; nothing was changed"
+                    f"{written.path} is damaged at {position}: the group of LSN {first} cannot be read back, nor what "
+                    "transactions staged in it. Nothing was changed; they can be rolled back. Restore the file from a "
+                    f"copy. {NEXT_STEP}"
                 )
                 raise CorruptJournal(message, written.path, position)
             data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))

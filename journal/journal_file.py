@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from journal import record
 from journal.constants import BLOCK
-from journal.errors import CorruptJournal
+from journal.errors import NEXT_STEP, CorruptJournal
 from journal.file_window import FileWindow
 
 FILE_MAGIC = b"TXBJRNL\x01"
@@ -88,8 +88,8 @@ def unpack_file_header(data: bytes, path: str, checksum: Checksum = crc32c) -> F
         if header is not None:
             return header
     raise CorruptJournal(
-        f"{path}: both copies of its header are damaged, so its records cannot be checked. Nothing was changed. "
-        "Restore the file from a copy if there is one",
+        f"{path} is damaged at 0 and at {BLOCK}: both copies of its header are, so none of its records can be checked. "
+        f"Nothing was changed. Restore the file from a copy. {NEXT_STEP}",
         path,
     )
 

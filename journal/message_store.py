@@ -7,7 +7,7 @@ from itertools import accumulate
 import msgspec
 from zope.interface import implementer
 
-from journal.errors import CorruptJournal, OffsetOutOfRange
+from journal.errors import NEXT_STEP, CorruptJournal, OffsetOutOfRange
 from journal.filenames import partition_directory
 from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
@@ -159,9 +159,9 @@ class MessageStore:
             return
         if base_offset != end:
             raise CorruptJournal(
-                f"partition {self.topic}-{self.index} (number {self.number}) ends at offset {end}, the "
-                f"journal goes on with offsets {base_offset} to {base_offset + count - 1}. Nothing was "
-                "changed; keep the data directory as it is, and restore it from a copy if there is one",
+                f"{self.directory}: partition {self.topic}-{self.index} (number {self.number}) ends at offset {end}, "
+                f"the journal goes on with offsets {base_offset} to {base_offset + count - 1}. No record was "
+                f"changed. Restore the directory from a copy. {NEXT_STEP}",
                 self.directory,
             )
         self._tail.append(frames, count, time)

@@ -90,7 +90,7 @@ class Segment(msgspec.Struct, frozen=True):
         return CorruptSegment(
             f"{self.path} is damaged at byte {position}: {what}. Offsets {first_offset} to {last_offset} "
             "cannot be read, all others can; nothing was changed. Restore the file from a copy, or read on "
-            f"from offset {last_offset + 1}",
+            f"from offset {last_offset + 1}; 'txbroker verify DIR' says what else is damaged",
             self.path,
             position,
             first_offset,

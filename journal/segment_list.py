@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
-from journal.errors import CorruptSegment
+from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.segment import Segment, SegmentState, is_of_another
@@ -138,7 +138,8 @@ def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
     first, last = segment.base_offset, segment.end_offset - 1
     return CorruptSegment(
         f"{segment.path} is damaged at byte {position}: {what}. Its offsets {first} to {last}, or a part of them, are "
-        "lost, so the start is refused; nothing was changed. Restore the file from a copy and start again",
+        f"lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
+        f"{NEXT_STEP}",
         segment.path,
         position,
         first,

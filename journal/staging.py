@@ -207,8 +207,9 @@ class Staging:
 
 def _damaged(path: str, what: str, wanted: str, position: int = 0) -> CorruptJournal:
     return CorruptJournal(
-        f"{path}: {what} are not {wanted}. The transaction cannot be committed as it was prepared; nothing was "
-        "changed. Restore the file from a copy, or roll the transaction back",
+        f"{path} is damaged at {position}: {what} are not {wanted}. The transaction cannot be committed as it was "
+        "prepared; nothing was changed. Restore the file from a copy, or roll the transaction back; 'txbroker verify "
+        "DIR' says what else is damaged",
         path,
         position,
     )

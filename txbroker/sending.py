@@ -125,8 +125,9 @@ def unknown_partition(number: int) -> UnknownPartition:
 def disk_full() -> DiskFull:
     """The error for new work while the disk is nearly full."""
     return DiskFull(
-        "free space is below the low-water mark, new work is refused; nothing has changed. Reading, "
-        "deleting, commit and rollback work: make room, then try again"
+        "free space on the broker's disk is below the low-water mark, new work is refused; nothing has changed. "
+        "Reading, deleting, commit and rollback work: make room (free other files, delete topics, or let retention "
+        "take more), then try again"
     )
 
 

@@ -115,7 +115,10 @@ class TxBrokerService(Service):
 
     def _refused(self, error: BaseException) -> None:
         if not isinstance(error, Stopped):
-            self._end(f"{self.config.service.data} cannot be opened", error)
+            what = f"{self.config.service.data} cannot be opened"
+            if isinstance(error, OSError):
+                what += " (nothing acknowledged is lost: see whether the disk is there, full or failing; start again)"
+            self._end(what, error)
         self._recovery_is_over()
 
     def _recovered(self, engine: Engine) -> None:
