@@ -34,7 +34,7 @@ from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
 from journal.settings import TopicSettings
 from journal.staging import Staging
-from journal.transaction import State
+from journal.transaction import State, TransactionNumber
 from journal.transaction_store import JournalTransactionStore
 from journal.witness import NOTHING, WITNESS_LOST, read_witness
 
@@ -341,12 +341,7 @@ class _Recovery:
             for name in filesystem.list_directory(directory):
                 if filenames.is_temporary(name):
                     filesystem.unlink(f"{directory}/{name}")
-        live = {(n.session, n.serial) for n in self._engine.transactions.live}
-        staged = [
-            f"{filenames.STAGED_DIRECTORY}/{name}"
-            for name in filesystem.list_directory(filenames.STAGED_DIRECTORY)
-            if (found := filenames.parse_staged_file(name)) and (found.session, found.serial) not in live
-        ]
+        staged = self._unneeded_staged()
         partitions = [
             f"{filenames.PARTITION_DIRECTORY}/{name}"
             for name in filesystem.list_directory(filenames.PARTITION_DIRECTORY)
@@ -360,6 +355,25 @@ class _Recovery:
         ]
         # The older of two checkpoints may still need a journal file that the newer one does not.
         housekeeping.add_orphans([*staged, *checkpoints, *self._scan.dead], partitions)
+
+    def _unneeded_staged(self) -> list[str]:
+        """Staged files of transactions that have ended. One that no checkpoint got to refer to goes now.
+
+        Its transaction lives and does not know of it, so nobody would take it later.
+        """
+        filesystem, live = self._filesystem, self._engine.transactions.live
+        ended: list[str] = []
+        for name in filesystem.list_directory(filenames.STAGED_DIRECTORY):
+            found = filenames.parse_staged_file(name)
+            if found is None:
+                continue
+            path = filenames.staged_file(found.session, found.serial)
+            transaction = live.get(TransactionNumber(found.session, found.serial))
+            if transaction is None:
+                ended.append(path)
+            elif not transaction.staged.file_entries:
+                filesystem.unlink(path)
+        return ended
 
 
 def _unflushed_bytes(store: MessageStore) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from journal.constants import KIB
 from journal.errors import ContentMismatch, OffsetOutOfRange, UnknownTopic
+from journal.jobs import StageFrames
 from journal.record import LogStartMoved, TopicDeleted
 from journal.testing import MemoryFilesystem, PowerCut, cut_power_at
 from journal.transaction import Cause, State, Totals
@@ -219,6 +220,31 @@ def test_after_checkpoints_nothing_is_left_of_what_they_do_not_need():
     staged = [path for path in left if path.startswith("staged/")]
     assert staged == [f"staged/{1 << 32 | 7}-{serial}.staged" for serial in (1, 2)], "of what is undecided"
     assert not [path for path in left if path.startswith("partitions/t-0.1/0") and "00000.log" in path]
+
+
+def test_a_staged_file_that_no_checkpoint_got_to_refer_to_is_not_left_behind():
+    room = Room()
+    room.topic()
+    held = room.begin((1, b"held")).prepare("held").sync()
+    room.checkpoint()
+    room.send(b"x")
+    room.engine.housekeeping.request_checkpoint()
+    [stage] = [job for job in room.engine.jobs(room.engine.now()) if isinstance(job, StageFrames)]
+    stage.run()
+    after = room.crashed(1, survive=1)
+    number = held.number
+    path = f"staged/{number.session}-{number.serial}.staged"
+    for again in range(2):
+        assert after.inner.exists(path) == bool(again), "and made anew once it is needed"
+        after.checkpoint()
+        after.send(b"y")
+        after.checkpoint()
+    decide(after, "held", commit=True)
+    assert after.values() == [b"x", b"y", b"y", b"held"]
+    for _ in range(3):
+        after.send(b"z")
+        after.checkpoint()
+    assert not [path for path in contents(after.inner) if path.startswith("staged/")]
 
 
 def test_when_the_newest_checkpoint_is_damaged_the_older_one_and_its_journal_still_have_everything():
