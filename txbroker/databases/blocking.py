@@ -67,7 +67,8 @@ class BlockingSide:
 
     @property
     def identity(self) -> str:
-        """Of the broker's data."""
+        """Of the broker's data; raises ProcessForked in a child process."""
+        self.connection._driver.check_process()
         return self.connection.identity
 
     @property

@@ -111,14 +111,13 @@ class Deciding:
 
     async def enter(self) -> None:
         """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
-        database = self.database
-        condition = database.condition()
-        if condition in _REFUSED:
-            raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
         if not self.side.identity:
             raise errors.VersionRefused(
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
             )
+        condition = self.database.condition()
+        if condition in _REFUSED:
+            raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
         self._register()
         try:
             await self._begin(condition)

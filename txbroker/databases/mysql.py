@@ -75,8 +75,8 @@ class MysqlDialect(Dialect):
         return f"{server or 'server'}/{_text(here)}"
 
     def patience(self, seconds: float) -> Sequence[str]:
-        """Whole seconds, for the connection, which is the resolver's own."""
-        return (f"SET SESSION innodb_lock_wait_timeout = {max(1, round(seconds))}",)
+        """Whole seconds, for the connection, which is the resolver's own. (MySQL makes 1 of 0.)"""
+        return (f"SET SESSION innodb_lock_wait_timeout = {round(seconds)}",)
 
     def leftovers(self) -> str:
         """A thousand at a time."""

@@ -148,7 +148,7 @@ class Resolver:
             if told is Told.DONE:
                 (done.committed if verdict == COMMITTED else done.rolled_back).append(xid)
             if told is not Told.CONTRADICTED:
-                self.remove([xids.row_key(xid)])
+                self._remove_if_free([xids.row_key(xid)])
         removed, contradicted = self.sweep()
         return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere, young=young)
 
@@ -254,6 +254,16 @@ class Resolver:
             removed += max(0, self._write(self.database.dialect.delete(len(batch)), batch))
         return removed
 
+    def _remove_if_free(self, keys: list[str]) -> int:
+        """Delete them, or leave them to a later pass if others hold locks now."""
+        try:
+            return self.remove(keys)
+        except Exception as error:
+            if not self.database.dialect.is_blocked(error):
+                raise
+            log.debug("%d rows cannot be deleted now: %s", len(keys), error)
+            return 0
+
     def leftovers(self) -> list[tuple[str, ...]]:
         """Rows of this broker that somebody should have deleted: [(key, decision)]."""
         self.look()
@@ -284,7 +294,7 @@ class Resolver:
                 self._contradicted(key, COMMITTED, "the broker lists it as forced")
                 contradicted.append(key)
         gone = [key for key, _ in rows if key not in prepared and key not in contradicted]
-        return self.remove(gone), contradicted
+        return self._remove_if_free(gone), contradicted
 
     def _keys(self, states: list[State], prefix: bytes, forced: bool) -> set[str]:
         found = self.broker.transactions(

@@ -104,7 +104,8 @@ class ThreadSide:
 
     @property
     def identity(self) -> str:
-        """Of the broker's data."""
+        """Of the broker's data; raises ProcessForked in a child process."""
+        self.connection._check_process()
         return self.connection.identity
 
     @property
