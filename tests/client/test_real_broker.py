@@ -110,3 +110,28 @@ def test_a_named_producer_fences_the_one_before(broker):
         second.send("t", b"4")
         assert [message.value for message in second.read("t", 0, 0)] == [b"1", b"2", b"4"]
     first.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "of_topic"),
+    [((), {"max_message_bytes": 2000}), (("max_frame=2000",), {})],
+    ids=["topic", "broker"],
+)
+def test_messages_that_wait_together_are_never_refused_for_being_too_large_together(
+    tmp_path, settings, of_topic
+):
+    with (
+        BrokerProcess(tmp_path / "data", *settings) as broker,
+        txbroker.connect(broker.address) as connection,
+    ):
+        connection.create_topic("t", **of_topic)
+        for number in range(300):
+            connection.send_async("t", b"%d" % number * 20)
+        connection.flush()
+        with connection.transaction() as tx:
+            for number in range(300, 400):
+                tx.send("t", b"%d" % number * 20)
+        held = [message.value for message in connection.consume("t", start="earliest", follow=False)]
+        assert held == [b"%d" % number * 20 for number in range(400)]
+        with pytest.raises(errors.MessageTooLarge):
+            connection.send("t", bytes(2000))

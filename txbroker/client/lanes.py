@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 
 class Lane:
-    """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's."""
+    """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's.
 
-    def __init__(self, producer: Producer, topic: str, index: int, number: int) -> None:
+    ``room`` is how many bytes of messages a batch may have, so that its frame is within what the topic allows.
+    """
+
+    def __init__(self, producer: Producer, topic: str, index: int, number: int, room: int) -> None:
+        self.room = room
         self.topic = topic
         self.index = index
         self.number = number
@@ -53,7 +57,7 @@ class Lane:
         if batch is None:
             return self._begin(value, timestamp, key, headers)
         before = batch.size
-        position = batch.add(value, timestamp, key, headers, producer.room_of_batch)
+        position = batch.add(value, timestamp, key, headers, self.room)
         if position < 0:
             self.flush()
             return self._begin(value, timestamp, key, headers)
@@ -71,7 +75,7 @@ class Lane:
         producer.buffered += batch.size
         self.open = batch
         linger = self._core.options.linger
-        if batch.size >= producer.room_of_batch or not (linger or self._flying or self._sealed):
+        if batch.size >= self.room or not (linger or self._flying or self._sealed):
             self.flush()
         elif linger:
             self._core.sleep(linger).then(self.flush)

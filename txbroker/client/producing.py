@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import cast
 
+from journal.frame import HEADER_BYTES
 from txbroker import errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import Core, Phase
@@ -54,7 +55,6 @@ class Producer:
         self.sequences: dict[int, int] = {}
         self.buffered = 0
         self.asynchronous = False
-        self.room_of_batch = core.options.batch_bytes
         self.backoff = Backoff(core.random)
         self.failed: list[Batch] = []
         self._lanes: dict[int, Lane] = {}
@@ -86,8 +86,13 @@ class Producer:
         return self.known_route(topic) or self._learn(answer.topics[0])
 
     def _learn(self, info: TopicInfo) -> Route:
+        largest = info.settings.max_message_bytes or self.core.max_frame
+        allowed = min(largest, self.core.max_frame, self.core.max_request)
+        room = min(
+            self.core.options.batch_bytes, allowed - HEADER_BYTES
+        )  # the wrapper has a header of its own
         lanes = [
-            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number))
+            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number, room))
             for part in info.partitions
         ]
         route = self._routes[info.name] = Route(info.name, lanes)

@@ -133,7 +133,7 @@ class Transaction:
     ) -> None:
         found = self._batches.get(lane.number)
         batch = found[1] if found else Batch(math.inf)
-        if batch.add(value, timestamp, key, headers, self._producer.room_of_batch) < 0:
+        if batch.add(value, timestamp, key, headers, lane.room) < 0:
             self._post(lane, batch)
             batch = Batch(math.inf)
             batch.add(value, timestamp, key, headers, 0)
@@ -141,7 +141,7 @@ class Transaction:
             self._producer.check_size(batch)
             self._batches[lane.number] = (lane, batch)
             lane.batches_sealed += 1  # so that messages without a key spread over partitions
-        if batch.size >= self._producer.room_of_batch:
+        if batch.size >= lane.room:
             self._post(lane, batch)
 
     def _post(self, lane: Lane, batch: Batch) -> None:
