@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from txbroker.client.results import Durability as Durability
     from txbroker.client.results import Message as Message
     from txbroker.client.results import Receipt as Receipt
+    from txbroker.commands import TopicInfo as TopicInfo
+    from txbroker.commands import TransactionInfo as TransactionInfo
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
     from txbroker.databases.blocking import create_decision_table as create_decision_table
     from txbroker.databases.resolver import Resolution as Resolution
     from txbroker.databases.resolver import Resolver as Resolver
-    from txbroker.commands import TopicInfo as TopicInfo
-    from txbroker.commands import TransactionInfo as TransactionInfo
 
 _HOMES = {
     "Atomic": "txbroker.databases.blocking",
