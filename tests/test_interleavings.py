@@ -17,6 +17,7 @@ from journal.jobs import CollectGarbage, FillSpare, FlushStore, StageFrames, Wri
 from journal.journal_settings import JournalSettings
 from journal.record import (
     LogStartMoved,
+    Mark,
     OffsetsCommitted,
     PartitionOffset,
     TopicDeleted,
@@ -269,6 +270,8 @@ class TestFailures:
         for _ in range(2):
             with pytest.raises(JournalPoisoned):
                 log.append("t", b"not acknowledged either")
+        with pytest.raises(JournalPoisoned):
+            log.engine.accept(Mark(log.engine.now()))
         with pytest.raises(JournalPoisoned):
             log.engine.sync()
         log.close()
