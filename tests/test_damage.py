@@ -401,6 +401,16 @@ def test_a_file_that_lies_under_the_name_of_another_gives_no_wrong_message_and_i
                 assert not verdict.silent, (source, target)
 
 
+def test_without_any_checkpoint_a_journal_that_does_not_reach_back_to_the_beginning_is_refused():
+    disk = case().store.disk()
+    for path in case().files:
+        if path.startswith("checkpoints/"):
+            disk.unlink(path)
+    refused = case().judged(disk).refused
+    assert isinstance(refused, CorruptJournal)
+    assert f"{refused.path} is missing" in str(refused)
+
+
 @pytest.mark.parametrize("directory", ["a-0.1", "b-0.3", "twins-0.5"])
 def test_a_partitions_directory_that_is_missing_is_refused(directory):
     disk = case().store.disk()

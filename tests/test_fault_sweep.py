@@ -5,7 +5,8 @@ rolls, retention, recycling, reads, a clean stop, a kill, two starts) is done on
 state after each step. Then it is done again for every single call and error. It must end after the last acknowledged
 step or after the one that failed: nothing else was ever decided.
 
-@SEEN@
+Seen to fail: with a failed force that does not poison the journal, with a failed flush that does not fail the engine,
+with unproven groups not written again at the start, with a full disk let through from the writing of the witness.
 """
 
 from __future__ import annotations
