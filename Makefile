@@ -63,6 +63,10 @@ bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops (A
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
 	$(RUN) models.check $(ARGS)
 
+.PHONY: mutants
+mutants: .venv/.ready  ## make faults in the engine one by one, each to be found by the simulation (ARGS="--only TEXT")
+	$(RUN) tests.simulation.teeth $(ARGS)
+
 .PHONY: example-orders
 example-orders: debian .venv/.ready  ## a small shop at work: rows in PostgreSQL, messages here (ARGS=... for options)
 	$(RUN) examples.orders $(ARGS)

@@ -1,0 +1,229 @@
+"""One-line faults in the engine and the service, each of which the simulation must find: ``make mutants``.
+
+Most are in the project's list of lessons, or undo a rule of ``docs/recovery.md``. Left out are those that only damage
+would show, such as the older of two checkpoints going too early: the simulation cuts power, kills, and lets calls fail;
+it turns no bits. Left out are also those that something else makes good, and that have tests of their own: a full file
+is forced before a roll, but the writer has forced every group of it already; logs are cut at a start, but flushes write
+by position.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Mutant(NamedTuple):
+    """What is wrong, in which file, and the text that is replaced: it is there exactly once."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+
+
+MUTANTS: Final = (
+    # -- answers and readers before the disk
+    Mutant(
+        "answer before the force",
+        "journal/engine.py",
+        "            self._newest.waiters.append((deliver, answer))",
+        "            deliver(answer)",
+    ),
+    Mutant(
+        "show messages before the force",
+        "journal/engine.py",
+        "        self._filling.ends[store] = base + count\n",
+        "        store.publish(base + count)\n",
+    ),
+    Mutant(
+        "show a commit before the force",
+        "journal/engine.py",
+        "                self._filling.ends[store] = store.end_offset\n",
+        "                store.publish(store.end_offset)\n",
+    ),
+    Mutant(
+        "answer a repeated send before the first is forced",
+        "txbroker/sending.py",
+        "                return Sent(command.correlation, base)\n            if",
+        "                return session.deliver(__import__('txbroker.codec').codec.encode("
+        "Sent(command.correlation, base)))\n            if",
+    ),
+    # -- forces left out
+    Mutant("write a group and not force it", "journal/engine.py", "        self.journal.force()\n", ""),
+    Mutant(
+        "try a failed force again",
+        "journal/journal.py",
+        '            self._poison("forcing", error)',
+        "            self._file.force()",
+    ),
+    Mutant(
+        "roll without forcing the new file's header",
+        "journal/journal.py",
+        "        spare.force()\n        filesystem.rename",
+        "        filesystem.rename",
+    ),
+    Mutant(
+        "roll without forcing the directory",
+        "journal/journal.py",
+        "        filesystem.force_directory(filenames.JOURNAL_DIRECTORY)\n        spare.close()",
+        "        spare.close()",
+    ),
+    Mutant(
+        "flush a segment and not force it",
+        "journal/flush_job.py",
+        "        file.force()\n        self._files.release(file)",
+        "        self._files.release(file)",
+    ),
+    Mutant(
+        "not force the directory of a new segment",
+        "journal/flush_job.py",
+        "            filesystem.force_directory(segment.directory)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "rename a checkpoint that is not forced",
+        "journal/checkpoint.py",
+        "        file.force()\n    finally",
+        "        pass\n    finally",
+    ),
+    Mutant(
+        "not force the directory of checkpoints",
+        "journal/checkpoint.py",
+        "    filesystem.force_directory(filenames.CHECKPOINT_DIRECTORY)\n",
+        "",
+    ),
+    Mutant(
+        "not force staged frames", "journal/staging.py", "            file.force()\n", "            pass\n"
+    ),
+    Mutant(
+        "not force the directory of staged files",
+        "journal/jobs.py",
+        "        self._engine.filesystem.force_directory(filenames.STAGED_DIRECTORY)\n",
+        "        pass\n",
+    ),
+    # -- checkpoints that say too much
+    Mutant(
+        "write a checkpoint before the journal is forced up to it",
+        "journal/housekeeping.py",
+        "self.phase is Phase.FORCING and self._engine.forced_lsn >= self._next.lsn:",
+        "self.phase is Phase.FORCING:",
+    ),
+    Mutant(
+        "write a checkpoint before the logs are flushed",
+        "journal/housekeeping.py",
+        "            store.flushed_offset >= end for store",
+        "            True for store",
+    ),
+    Mutant(
+        "let the journal go that undecided transactions need",
+        "journal/housekeeping.py",
+        "engine.transactions.needed_from(lsn + 1)",
+        "lsn + 1",
+    ),
+    Mutant(
+        "leave how transactions ended out of checkpoints",
+        "journal/outcomes.py",
+        ", *self.by_number.values()]",
+        "]",
+    ),
+    # -- starts
+    Mutant(
+        "believe the page cache",
+        "journal/recovery.py",
+        "            self._rewrite_unproven(scans[-1])\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "rewrite what is unproven and not force it",
+        "journal/recovery.py",
+        "            file.force()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "use a start's number again",
+        "journal/recovery.py",
+        "self._engine.started(started + 1, first_lsn)",
+        "self._engine.started(1, first_lsn)",
+    ),
+    Mutant(
+        "use LSNs again",
+        "journal/recovery.py",
+        "        first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE\n",
+        "        first_lsn = max(end - 1, highest + 1)\n",
+    ),
+    Mutant(
+        "believe groups of an earlier use of the file",
+        "journal/journal_file.py",
+        "            if header is None or header.first_lsn != self.next_lsn:",
+        "            if header is None:",
+    ),
+    Mutant(
+        "believe the body of a torn group",
+        "journal/journal_file.py",
+        "        return len(body) == group.header.length and crc32c(body) == group.header.body_crc",
+        "        return True",
+    ),
+    Mutant(
+        "keep active transactions over a start",
+        "journal/transaction_table.py",
+        "                    self._end(number)\n",
+        "                    pass\n",
+    ),
+    # -- transactions
+    Mutant(
+        "lose prepared transactions at a start",
+        "journal/transaction_table.py",
+        "        self._deactivate(transaction.number)\n        self.prepared[",
+        "        self.prepared[",
+    ),
+    Mutant(
+        "roll back what is prepared with its connection",
+        "journal/transaction_store.py",
+        "        for number in list(self.active.get(session, ())):",
+        "        for number in [n for n in self.live if n.session == session]:",
+    ),
+    Mutant(
+        "commit what did not all arrive",
+        "journal/transaction_store.py",
+        "        if transaction.totals == totals:",
+        "        if totals:",
+    ),
+    Mutant(
+        "answer 'rolled back' of what is forgotten",
+        "journal/outcomes.py",
+        "        if outcome is None and self.is_forgotten(number):",
+        "        if outcome is None and not number:",
+    ),
+    Mutant(
+        "call an unfinished commit of another session rolled back",
+        "txbroker/transacting.py",
+        "        if not own and known is None:\n            self._check_begun(number)\n",
+        "",
+    ),
+    Mutant(
+        "move a group's position though the transaction is rolled back",
+        "txbroker/groups.py",
+        "    def _roll_back(self, record: TransactionRolledBack) -> None:\n"
+        "        self._release(TransactionNumber(record.session, record.serial))\n",
+        "    def _roll_back(self, record: TransactionRolledBack) -> None:\n        self._commit(record)\n",
+    ),
+    Mutant(
+        "forget positions that prepared transactions hold",
+        "txbroker/groups.py",
+        "                self._prepared.add(number)\n                self._held.update",
+        "                self._prepared.add(number)\n                {}.update",
+    ),
+    # -- once
+    Mutant(
+        "store a repeated send again",
+        "txbroker/producers.py",
+        "                return known.repeated(sequence, count)\n",
+        "                return None\n",
+    ),
+    Mutant(
+        "forget over a start what producers have sent",
+        "txbroker/producers.py",
+        "    def snapshot(self) -> Iterator[Any]:\n",
+        "    def snapshot(self) -> Iterator[Any]:\n        self = ProducersFold()\n",
+    ),
+)

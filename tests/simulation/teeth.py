@@ -1,0 +1,127 @@
+"""``make mutants``: whether the simulation finds each of the faults in :mod:`tests.simulation.mutants`, and how soon.
+
+Each is made in a copy of the sources, which a campaign then runs on. First the copy is run as it is, and must be found
+sound: a simulation that cries always has no teeth either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.simulation.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("journal", "txbroker", "tests/simulation")
+SOUND = "no fault at all"
+
+
+class Verdict(NamedTuple):
+    """What a campaign said of one fault. ``problem`` is the first line of the first broken promise, "" if none was."""
+
+    name: str
+    seconds: float
+    histories: int
+    problem: str
+
+
+def copy_sources(target: Path) -> None:
+    """What the simulation needs, to be changed at will."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def mutated(source: str, mutant: Mutant) -> str:
+    """The source with the fault; raises ``ValueError`` if the line is not there exactly once any more."""
+    if source.count(mutant.old) != 1:
+        raise ValueError(
+            f"{mutant.name!r}: {mutant.path} has {source.count(mutant.old)} times {mutant.old!r}; find its new place"
+        )
+    return source.replace(mutant.old, mutant.new)
+
+
+def judge(copy: Path, name: str, seconds: float, seed: int) -> Verdict:
+    """Run a campaign on the copy. A run that ends in any other way than by its own report is an error here."""
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    arguments = ["--seconds", str(seconds), "--seed", str(seed), "--no-shrink", "--json"]
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=copy, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    took = time.monotonic() - began
+    try:
+        found = json.loads(ran.stdout)
+    except ValueError:
+        raise RuntimeError(
+            f"the campaign on {name!r} ended with {ran.returncode}:\n{ran.stderr[-2000:]}"
+        ) from None
+    problem = found["violations"][0]["problem"].strip() if found["violations"] else ""
+    return Verdict(name, took, found["histories"], _headline(problem))
+
+
+def _headline(problem: str) -> str:
+    """Of a traceback its last line, else the first."""
+    lines = problem.splitlines() or [""]
+    return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+
+
+def check_is_used(copy: Path) -> None:
+    """Raise unless a process started on the copy imports the copy."""
+    where = subprocess.run(
+        [sys.executable, "-c", "import journal, txbroker; print(journal.__file__, txbroker.__file__)"],
+        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    if not all(Path(each).is_relative_to(copy) for each in where):
+        raise RuntimeError(f"the sources under test would be {where}, not those in {copy}")
+
+
+def line(verdict: Verdict) -> str:
+    """A row of the table."""
+    found = "found" if verdict.problem else "-"
+    return f"{verdict.name:<62} {found:<6} {verdict.seconds:>6.1f} s {verdict.histories:>6}  {verdict.problem[:90]}"
+
+
+def main() -> int:
+    """Run them, print the table; 1 if one was not found, or if something was found where nothing is."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.teeth", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="most for each (default 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first history (default 0)")
+    parser.add_argument("--only", metavar="TEXT", default="", help="those with this in their name")
+    arguments = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+    missed = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder).resolve()
+        copy_sources(copy)
+        check_is_used(copy)
+        sound = judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed)
+        print(line(sound), flush=True)
+        if sound.problem:
+            print(
+                "\nwithout any fault the simulation finds something: mend that first, it would be found in every fault"
+            )
+            return 1
+        for mutant in chosen:
+            path = copy / mutant.path
+            source = path.read_text()
+            path.write_text(mutated(source, mutant))
+            verdict = judge(copy, mutant.name, arguments.seconds, arguments.seed)
+            path.write_text(source)
+            print(line(verdict), flush=True)
+            if not verdict.problem:
+                missed.append(verdict.name)
+    print(f"\n{len(chosen) - len(missed)} of {len(chosen)} faults found")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

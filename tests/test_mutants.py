@@ -1,0 +1,37 @@
+"""The faults of ``make mutants``: each line is still where it is said to be, and one of them is found here."""
+
+import ast
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.teeth import ROOT, check_is_used, copy_sources, judge, mutated
+
+
+def test_there_are_many_and_each_has_a_name_of_its_own():
+    assert len(MUTANTS) >= 25
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_a_fault_can_be_made_where_it_is_said_to_be(mutant):
+    source = (ROOT / mutant.path).read_text()
+    made = mutated(source, mutant)
+    assert made != source
+    ast.parse(made)
+
+
+def test_a_fault_whose_line_has_gone_is_an_error():
+    with pytest.raises(ValueError, match="0 times"):
+        mutated("pass\n", MUTANTS[0])
+
+
+@pytest.mark.slow
+def test_an_answer_before_the_force_is_found_and_nothing_where_there_is_nothing(tmp_path):
+    copy_sources(tmp_path)
+    check_is_used(tmp_path)
+    assert judge(tmp_path, "sound", 3.0, 0).problem == ""
+    [mutant] = [mutant for mutant in MUTANTS if mutant.name == "answer before the force"]
+    path = tmp_path / mutant.path
+    path.write_text(mutated(path.read_text(), mutant))
+    assert judge(tmp_path, mutant.name, 60.0, 0).problem
