@@ -114,6 +114,10 @@ class OSFile:
             got += count
         return bytes(view[:got])
 
+    def forget_cached(self, position: int, length: int) -> None:
+        """Let the next read of these bytes come from the disk; a hint, and unforced ones stay in the cache."""
+        os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_DONTNEED)
+
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` at ``position``; may be short. See :func:`write_fully`."""
         self._check(position)

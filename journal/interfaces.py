@@ -22,6 +22,9 @@ class IFile(Interface):
         Never waits: after None, call :meth:`read` where waiting does no harm.
         """
 
+    def forget_cached(position: int, length: int) -> None:
+        """Let the next read of these bytes come from the disk, as far as the platform can; unforced ones stay."""
+
     def write_some(position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` (at most IOV_MAX of them) at ``position``; may be short.
 

@@ -216,6 +216,11 @@ class Journal:
         """The first LSN of the newest file. Any thread."""
         return self._files[-1].header.first_lsn
 
+    def closed_files(self) -> list[tuple[str, int]]:
+        """The paths of the files that are no longer written, and the LSN after the last valid record of each."""
+        pairs = zip(self._files, self._files[1:], strict=False)
+        return [(file.path, after.header.previous_end) for file, after in pairs]
+
     def take_dead(self, below: int) -> list[str]:
         """Forget the files that hold only records below that LSN; return their paths. (Reactor.)"""
         dead = []

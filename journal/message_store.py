@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from collections.abc import Sequence
+
 import msgspec
 from zope.interface import implementer
 
@@ -330,6 +332,11 @@ class MessageStore:
         """Files that are no longer part of the log, each listed once: unlink them after a checkpoint."""
         dropped, self._dropped = self._dropped, []
         return dropped
+
+    @property
+    def sealed_segments(self) -> Sequence[Segment]:
+        """The segments that are written no more, oldest first."""
+        return tuple(self._segments.sealed)
 
     @property
     def is_flushing(self) -> bool:

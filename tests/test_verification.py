@@ -12,7 +12,9 @@ from journal import filenames, frame, inspect
 from journal.filenames import SegmentKind
 from journal.inspect import Level, Tally
 from journal.inspect.cross_check import CrossCheck
-from journal.inspect.journal_walk import JournalEntry
+from journal.inspect.journal_walk import JournalEntry, JournalFile
+from journal.inspect.verification import needed_from
+from journal.journal_file import FileHeader
 from journal.journal_settings import JournalSettings
 from journal.record import (
     Messages,
@@ -302,3 +304,20 @@ def test_after_missing_records_nothing_is_held_against_what_follows(records):
     records.check.interrupted()
     assert records.sent(9, b"b") == []
     assert records.committed(1, 10, 3) == []
+
+
+def test_files_before_the_one_that_is_needed_are_not_whatever_became_of_the_headers_between():
+    def file(lsn, previous_end):
+        header = FileHeader(lsn, 1, 0, 0, previous_end) if previous_end else None
+        return JournalFile(f"journal/{lsn}", lsn, header)
+
+    files = [file(10, 1), file(20, None), file(30, 30), file(40, 40)]
+    assert [needed_from(files, lsn) for lsn in (5, 29, 30, 39, 40, 99)] == [0, 0, 2, 2, 3, 3]
+
+
+def test_an_index_entry_of_a_damaged_message_may_be_right(place):
+    log, index = paths(place)[0], paths(place, SegmentKind.INDEX)[0]
+    position = int.from_bytes(read(place, index)[8:12], "big")
+    change(place, log, position + 50, b"\xff")
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.position) == (log, position)

@@ -142,6 +142,7 @@ class Broker:
         self.describing = Describing(engine, settings, self.transacting.number_of, self.orphans.policy)
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
+        self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
         self._handlers = self._make_handlers()
         engine.on_published = self.fetching.published
@@ -382,7 +383,13 @@ class Broker:
             "bytes_out": fetching.bytes,
             "requests_parked": len(self._line),
             "bytes_parked": self.parking.bytes,
+            **self.scrubbed(),
         }
+
+
+def nothing_scrubbed() -> dict[str, int]:
+    """What the scrubber says where there is none."""
+    return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}
 
 
 def _fold(engine: Engine, kind: type[Any]) -> Any:

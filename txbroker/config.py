@@ -41,6 +41,8 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "assembly_bytes": (MIB, 1 << 40),
     "reader_threads": (1, 64),
     "switch_interval": (10, 100_000),
+    "scrub_rate": (0, 1 << 40),
+    "scrub_interval": (SECOND, 366 * DAY),
 }
 """Least and greatest value of each number, both allowed."""
 
@@ -56,7 +58,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dropped, one that is being closed gets ``close_timeout`` for reading its last answers. Stopping takes
     ``stop_timeout`` at most. ``unsent_bytes`` bounds the answers that all peers have not read,
     ``assembly_bytes`` the unfinished messages of all. ``reader_threads`` serve reads that have to wait for
-    the disk. ``switch_interval`` is Python's.
+    the disk. ``switch_interval`` is Python's. The scrubber reads ``scrub_rate`` bytes a second at most, none if that is
+    0; a pass over all files begins every ``scrub_interval``.
     """
 
     data: str
@@ -69,6 +72,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     assembly_bytes: int = 64 * MIB
     reader_threads: int = 2
     switch_interval: int = 200
+    scrub_rate: int = 8 * MIB
+    scrub_interval: int = DAY
 
     def __post_init__(self) -> None:
         """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""

@@ -19,6 +19,8 @@ from txbroker.intake import Intake
 from txbroker.lane import Lane
 from txbroker.outbox import Outboxes
 from txbroker.protocol import BrokerFactory
+from txbroker.scrubber import Scrubber
+from txbroker.settings import SECOND
 from txbroker.timeouts import Duty, Timeouts
 from txbroker.writer import OnFailure, Writer
 
@@ -65,14 +67,20 @@ class Serving:
             engine, self._writing, reactor, self.outboxes.hold, self._after_publish, on_failure
         )
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
+        self._scrubbing = make_lane("scrubber", in_reactor)
+        service = config.service
+        interval = service.scrub_interval / SECOND
+        self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
+        self.broker.scrubbed = self.scrubber.gauges
         self._timeouts = Timeouts(reactor, self._duties())
 
     def start(self) -> None:
         """Start the threads and the clock; connections may come."""
         self.engine.on_flush_wanted = self.flusher.want
-        for lane in (self._writing, self._flushing, self._reading):
+        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
             lane.start()
         self._timeouts.start()
+        self.scrubber.start()
         self.writer.wake()
 
     def _after_publish(self) -> None:
@@ -114,6 +122,7 @@ class Serving:
     @inlineCallbacks
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
+        self.scrubber.stop()
         self.factory.stop_reading()
         self.broker.answer_waiting()
         yield self.writer.drained()
@@ -134,8 +143,9 @@ class Serving:
     def end(self, patience: float) -> None:
         """Stop the clock and the threads, whatever they are doing, and drop every connection."""
         self._timeouts.stop()
+        self.scrubber.stop()
         self.factory.abort_all()
-        for lane in (self._writing, self._flushing, self._reading):
+        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
             if not lane.stop(patience):
                 self.log.warn(
                     "a thread is still at work after {seconds:g} s: {lane}", seconds=patience, lane=lane

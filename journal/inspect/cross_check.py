@@ -98,6 +98,9 @@ class CrossCheck:
         self._known_from = known_from
         self._checkpoint_lsn = checkpoint_lsn
         self._ended: set[TransactionNumber] = set()
+        self._start = 0
+        self._known_session = 0
+        """Sessions from this number on began after all that is missing: their transactions are seen whole."""
         self._tally = tally
         self._broken: set[int] = set()
         self.live: dict[TransactionNumber, Followed] = {}
@@ -118,7 +121,8 @@ class CrossCheck:
             case TransactionRolledBack() as ended:
                 self._end(TransactionNumber(ended.session, ended.serial))
                 self._tally.rolled_back += 1
-            case Started():
+            case Started() as started:
+                self._start = started.start
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
                 self._rows = {
                     number: row for number, row in self._rows.items() if row.state is State.PREPARED
@@ -134,6 +138,8 @@ class CrossCheck:
     def interrupted(self) -> None:
         """Records are missing here: what is said of anything from now on begins anew."""
         self._next.clear()
+        self._broken.clear()
+        self._known_session = (self._start + 1) << 32
         for each in self.live.values():
             each.whole = False
 
@@ -181,7 +187,7 @@ class CrossCheck:
         """A transaction met for the first time: begun here, known from the checkpoint, or older than both."""
         row = self._rows.get(number)
         if row is None:
-            return Followed(whole=lsn > self._known_from)
+            return Followed(whole=lsn > self._known_from and number.session >= self._known_session)
         path = filenames.staged_file(number.session, number.serial)
         in_file = row.entries[: row.file_entries]
         return Followed(

@@ -107,7 +107,7 @@ def _walk(
     deep: bool,
 ) -> Iterator[Finding]:
     offset, at = start
-    gap_from, broken = at, False
+    gap_from, sound_to, broken = at, at, False
     entry = index.after(at)
     for each in walk_segment(filesystem, path, offset, state.size, at):
         if isinstance(each, Finding):
@@ -121,8 +121,10 @@ def _walk(
         offset = each.offset + each.messages
         yield from _check_frame(path, each, deep)
         while entry < len(index.positions) and index.positions[entry] < each.position:
-            yield _astray(path, index, entry)
+            if index.positions[entry] < sound_to:  # else it points into damage, and may well be right
+                yield _astray(path, index, entry)
             entry += 1
+        sound_to = each.position + each.length
         if entry < len(index.positions) and index.positions[entry] == each.position:
             if index.offsets[entry] != each.offset:
                 yield _astray(path, index, entry)
@@ -174,7 +176,7 @@ def _check_frame(path: str, each: FrameEntry, deep: bool) -> Iterator[Finding]:
 def _astray(path: str, index: Index, entry: int) -> Finding:
     beside = path.removesuffix("log") + SegmentKind.INDEX.value
     problem = f"no frame of offset {index.offsets[entry]} begins at byte {index.positions[entry]} of the log"
-    return Finding(beside, entry * OFFSET_ENTRY.size, problem + MADE_AGAIN, True)
+    return Finding(beside, entry * OFFSET_ENTRY.size, problem + MADE_AGAIN, True, foreign=True)
 
 
 def _read_index(

@@ -34,6 +34,7 @@ from journal.inspect.strays import strays
 from journal.inspect.tally import Tally
 from journal.interfaces import IFilesystem
 from journal.journal import Journal
+from journal.journal_file import FileHeader
 from journal.journal_scan import JournalScan
 from journal.message_store import StoreState
 from journal.record import TopicCreated, TransactionRolledBack
@@ -137,16 +138,15 @@ class _Verification:
             yield finding
         yield from header_findings(self._filesystem, files)
         cross = self._cross_check(sound) if self._level is Level.DEEP else None
-        unbroken = _unbroken_from(files)
         for number, file in enumerate(files):
             self._read(file.path)
             if file.header is None:
                 continue
             following = files[number + 1].header if number + 1 < len(files) else None
             before = files[number - 1].header if number else None
-            if cross is not None and before is not None and leaves_out(before, file.header):
+            if cross is not None and number and not _continues(before, file.header):
                 cross.interrupted()
-            dead = following is not None and following.previous_end <= needed
+            dead = number < needed_from(files, needed)
             for each in walk_file(self._filesystem, file.path, file.header, following):
                 if isinstance(each, Finding):
                     yield _not_needed(each) if dead and not each.harmless else each
@@ -155,7 +155,7 @@ class _Verification:
                         cross.interrupted()
                     continue
                 self._note(each, sound)
-                if cross is not None and number >= unbroken:
+                if cross is not None:
                     yield from cross.follow(each)
         if cross is not None:
             yield from cross.ended()
@@ -240,16 +240,17 @@ def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None) -> Iterator[
         yield Finding(error.path, error.position, f"a start is refused: {error}")
 
 
-def _unbroken_from(files: list[JournalFile]) -> int:
-    """The number of the file from which on each continues the one before it."""
-    first = len(files)
-    for number in range(len(files) - 1, -1, -1):
-        header = files[number].header
-        after = files[number + 1].header if number + 1 < len(files) else None
-        if header is None or (after is not None and after.previous_first != header.first_lsn):
-            break
-        first = number
-    return first
+def needed_from(files: list[JournalFile], needed: int) -> int:
+    """The number of the newest file that begins at or below what is needed: no start reads those before it."""
+    found = [
+        n for n, file in enumerate(files) if file.header is not None and file.header.previous_end <= needed
+    ]
+    return found[-1] if found else 0
+
+
+def _continues(before: FileHeader | None, header: FileHeader) -> bool:
+    """Whether nothing is missing between two files."""
+    return before is not None and header.previous_first == before.first_lsn and not leaves_out(before, header)
 
 
 def _not_needed(finding: Finding) -> Finding:

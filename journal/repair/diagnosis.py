@@ -79,7 +79,8 @@ class _Diagnosing:
         findings = list(verify(filesystem, Level.DEEP, progress=progress))
         ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
         self._damaged = {f.path for f in ours if not f.harmless}
-        self._foreign = {f.path for f in ours if f.foreign}
+        # An index knows by its salt whose it is: where it leads astray in a damaged log, that log is another's.
+        self._foreign = {f.path.removesuffix("index").removesuffix("log") + "log" for f in ours if f.foreign}
         self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}
         self._result.damage = [f for f in ours if not f.harmless or f.path in self._bad_indexes]
         found = list(checkpoints(filesystem))

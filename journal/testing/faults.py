@@ -158,6 +158,10 @@ class FaultFile:
         data: bytes | None = self._inner.read_now(position, length)
         return data
 
+    def forget_cached(self, position: int, length: int) -> None:
+        """Never fails: it is a hint."""
+        self._inner.forget_cached(position, length)
+
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write, write less, fail, or write less and fail."""
         fault = self._plan.before(Operation.WRITE, self.path)

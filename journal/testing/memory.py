@@ -41,6 +41,9 @@ class MemoryFile:
         """As :meth:`read`: memory never waits. A fault plan can make it seem so."""
         return self.read(position, length)
 
+    def forget_cached(self, position: int, length: int) -> None:
+        """Nothing: there is no disk below memory."""
+
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` at ``position``: all of them, up to IOV_MAX."""
         self._check(position)

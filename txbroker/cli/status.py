@@ -24,6 +24,7 @@ GROUPS: Final = {
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
     "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pool_bytes_used"),
+    "Scrubber": ("scrubbed_bytes", "scrub_passes", "scrub_age", "scrub_findings"),
     "Journal": ("last_lsn", "forced_lsn", "checkpoint_lsn"),
 }
 
@@ -58,7 +59,7 @@ def value_text(name: str, value: float | str) -> object:
     if name == "outcomes_contradicted" and value:
         return f"{value:,}: DAMAGE, see 'txbroker transactions list --damaged'"
     if words[-1] in ("uptime", "age", "us", "micros"):
-        return age_text(value)
+        return age_text(value) if value >= 0 else None
     if words[-1] == "lsn":
         return str(value)  # as file names and messages have it
     return bool(value) if name == "disk_full" else value

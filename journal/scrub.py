@@ -1,0 +1,211 @@
+"""Reading cold files again, a piece at a time, to find damage before a reader or a start does. Touches files only.
+
+What lies in the page cache says nothing of the disk, so each piece is given back to the kernel before it is read.
+A piece that is damaged is told with the very error that a read of it gives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from journal import filenames
+from journal.checkpoint import read_checkpoint
+from journal.constants import BLOCK, KIB
+from journal.errors import CorruptData, CorruptJournal, CorruptSegment
+from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
+from journal.interfaces import IFile, IFilesystem
+from journal.journal_file import (
+    FIRST_GROUP,
+    GROUP_HEADER_BYTES,
+    Group,
+    unpack_file_header,
+    unpack_group_header,
+)
+from journal.open_files import OpenFiles
+from journal.segment import BrokenChain, Segment, read_run
+from journal.segment_index import SegmentIndex
+
+PIECE_BYTES = 256 * KIB
+"""Most bytes of one piece, but for a message or a journal group that is longer. The interpreter is busy with one for a
+millisecond or two if messages are small."""
+
+
+class Scrubbed(NamedTuple):
+    """What became of a piece: bytes read, how long that took (seconds), damage, and the piece after it."""
+
+    bytes: int
+    seconds: float
+    finding: CorruptData | None
+    rest: Piece | None
+
+
+class Piece(Protocol):
+    """Some of a file."""
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+
+    def run(self) -> Scrubbed:
+        """Read and check it; any thread. A file that is gone is no damage: its log was shortened meanwhile."""
+
+
+def timed(read: Callable[[], tuple[int, CorruptData | None, Piece | None]]) -> Scrubbed:
+    """Carry a reading out and say how long it took."""
+    begun = time.perf_counter()
+    try:
+        count, finding, rest = read()
+    except FileNotFoundError:
+        count, finding, rest = 0, None, None
+    return Scrubbed(count, time.perf_counter() - begun, finding, rest)
+
+
+class SegmentPiece(NamedTuple):
+    """A sealed segment from the frame of ``offset`` at ``position`` on."""
+
+    files: OpenFiles
+    segment: Segment
+    offset: int
+    position: int
+
+    @property
+    def path(self) -> str:
+        """Of the segment."""
+        return self.segment.path
+
+    def run(self) -> Scrubbed:
+        """Read up to a piece of it."""
+        return timed(self._read)
+
+    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
+        file = self.files.filesystem.open(self.segment.path, writable=False)
+        try:
+            return self._check(file)
+        finally:
+            file.close()
+
+    def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
+        file.forget_cached(self.position, PIECE_BYTES)
+        try:
+            data, offset = read_run(file.read, self.segment, self.offset, self.position, PIECE_BYTES)
+        except BrokenChain as broken:
+            index = SegmentIndex(self.files, self.segment, True, {}, file.read, now=False)
+            error = index.corrupt(broken)
+            known = is_known_to_be_lost(file, broken.position)
+            return HEADER_BYTES, None if known else error, self._behind(index, error)
+        return len(data), None, self._at(offset, self.position + len(data))
+
+    def _at(self, offset: int, position: int) -> SegmentPiece | None:
+        if position >= self.segment.size:
+            return None
+        return self._replace(offset=offset, position=position)
+
+    def _behind(self, index: SegmentIndex, error: CorruptSegment) -> SegmentPiece | None:
+        """What can be read again behind damage."""
+        while error.last_offset + 1 < self.segment.end_offset:
+            try:
+                offset, position = index.locate(error.last_offset + 1)
+            except CorruptSegment as further:
+                if further.last_offset <= error.last_offset:
+                    return None
+                error = further
+                continue
+            return self._at(offset, position)
+        return None
+
+
+def is_known_to_be_lost(file: IFile, position: int) -> bool:
+    """Whether a repair has marked the messages there as lost."""
+    header = file.read(position, HEADER_BYTES)
+    if len(header) < HEADER_BYTES or not HEADER.unpack(header)[5] & LOST:
+        return False
+    return is_sound(file.read(position, HEADER.unpack(header)[0]))
+
+
+class JournalPiece(NamedTuple):
+    """A journal file that is no longer written, from the group of ``lsn`` at ``position`` on, up to LSN ``end``."""
+
+    filesystem: IFilesystem
+    path: str
+    end: int
+    lsn: int = 0
+    position: int = FIRST_GROUP
+
+    def run(self) -> Scrubbed:
+        """Read groups up to a piece."""
+        return timed(self._read)
+
+    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
+        file = self.filesystem.open(self.path, writable=False)
+        try:
+            return self._check(file)
+        finally:
+            file.close()
+
+    def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
+        try:
+            header = unpack_file_header(file.read(0, FIRST_GROUP), self.path)
+        except CorruptJournal as error:
+            return FIRST_GROUP, self._damaged(0, str(error)), None
+        lsn, position = self.lsn or header.first_lsn, self.position
+        file.forget_cached(position, PIECE_BYTES)
+        while lsn < self.end and position - self.position < PIECE_BYTES:
+            found = unpack_group_header(memoryview(file.read(position, BLOCK)), 0, header.salt)
+            if found is None or found.first_lsn != lsn:
+                return (
+                    position - self.position,
+                    self._damaged(position, f"the group of LSN {lsn} is not there"),
+                    None,
+                )
+            body = file.read(position + GROUP_HEADER_BYTES, found.length)
+            group = Group(position, found)
+            if crc32c(body) != found.body_crc and group.next_lsn <= self.end:
+                finding = self._damaged(
+                    position, f"the group of LSNs {lsn} to {group.next_lsn - 1} fails its checksum"
+                )
+                return position - self.position, finding, None
+            lsn, position = group.next_lsn, group.end
+        rest = self._replace(lsn=lsn, position=position) if lsn < self.end else None
+        return position - self.position, None, rest
+
+    def _damaged(self, position: int, what: str) -> CorruptJournal:
+        return CorruptJournal(
+            f"{self.path} is damaged at {position}: {what}. Nothing was changed. The broker goes on, but a start that "
+            "needs it would be refused, and undecided transactions may have frames there. After two more checkpoints "
+            "no start needs it: look at the disk before you stop the broker",
+            self.path,
+            position,
+        )
+
+
+class CheckpointPiece(NamedTuple):
+    """A whole checkpoint."""
+
+    filesystem: IFilesystem
+    lsn: int
+
+    @property
+    def path(self) -> str:
+        """Of the checkpoint."""
+        return filenames.checkpoint_file(self.lsn)
+
+    def run(self) -> Scrubbed:
+        """Read all of it."""
+        return timed(self._read)
+
+    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
+        file = self.filesystem.open(self.path, writable=False)
+        try:
+            size = int(file.size())
+            file.forget_cached(0, size)
+        finally:
+            file.close()
+        try:
+            read_checkpoint(self.filesystem, self.lsn)
+        except CorruptData as error:
+            return size, error, None
+        return size, None, None

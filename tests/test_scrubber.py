@@ -1,0 +1,279 @@
+"""The scrubber finds damage in what is cold, at its rate, and harms nothing.
+
+Seen to fail: with frames not checked, groups not checked, what is behind damage left out, the load ignored, the pause
+left out, findings logged every pass, or a lost mark taken for damage (each in a copy).
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+
+import txbroker as client
+from journal import filenames
+from journal.constants import MIB
+from journal.errors import CorruptSegment
+from journal.scrub import CheckpointPiece, JournalPiece, SegmentPiece
+from tests.engine_room import Room, damage
+from tests.repair_scene import all_files, repaired
+from tests.twistd_process import PATIENCE, twistd_process
+from txbroker.scrubber import FIRST_PASS, LOAD_PAUSE, Scrubber
+
+
+class Inline:
+    """A lane of no threads; ``reads`` is what was read when."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.reads = []
+
+    def submit(self, work, done, failed):
+        self.reads.append((self.clock.seconds(), work.__self__.path))
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001  (as a lane does)
+            failed(error)
+        else:
+            done(result)
+
+
+@pytest.fixture
+def room():
+    """Two sealed segments and an active one, two journal files that are closed, two checkpoints."""
+    room = Room()
+    room.topic("t", 1, segment_bytes=65_536)
+    for number in range(40):
+        room.send(b"%d" % number + bytes(4000))
+        if number % 8 == 7:
+            room.checkpoint()
+    return room
+
+
+@pytest.fixture
+def told():
+    """What is logged as an error meanwhile."""
+    events = []
+
+    def observe(event):
+        if event["log_level"] is LogLevel.error:
+            events.append(event["log_format"].format(**event))
+
+    globalLogPublisher.addObserver(observe)
+    yield events
+    globalLogPublisher.removeObserver(observe)
+
+
+def scrubber(room, rate=MIB, interval=3600.0):
+    clock = Clock()
+    lane = Inline(clock)
+    made = Scrubber(room.engine, lane, clock, rate, interval)
+    made.start()
+    return made, clock, lane
+
+
+def a_pass(clock):
+    clock.pump([0.5] * 240)
+
+
+def sealed(room):
+    return room.store().sealed_segments
+
+
+def pieces(piece):
+    """The findings and the bytes of a piece and all that follow it."""
+    findings, count = [], 0
+    while piece is not None:
+        scrubbed = piece.run()
+        count += scrubbed.bytes
+        findings += [scrubbed.finding] if scrubbed.finding is not None else []
+        piece = scrubbed.rest
+    return findings, count
+
+
+def test_a_pass_reads_every_cold_byte_once_and_finds_nothing_in_what_is_sound(room, told):
+    made, clock, lane = scrubber(room)
+    a_pass(clock)
+    assert (made.passes, told) == (1, [])
+    paths = [path for _, path in lane.reads]
+    assert len(sealed(room)) == 2
+    assert {segment.path for segment in sealed(room)} < set(paths)
+    closed = [path for path, _ in room.engine.journal.closed_files()]
+    assert closed
+    assert set(closed) < set(paths)
+    assert sum(path.startswith("checkpoints/") for path in paths) == 2
+    assert made.bytes >= sum(segment.size for segment in sealed(room))
+    gauges = made.gauges()
+    assert (gauges["scrub_findings"], gauges["scrub_passes"], gauges["scrubbed_bytes"]) == (0, 1, made.bytes)
+    assert 0 < gauges["scrub_age"] < 120_000_000
+
+
+def test_every_flipped_byte_of_a_sealed_segment_is_found_and_told_as_a_reader_is_told(room):
+    segment = sealed(room)[0]
+    size = room.inner.open(segment.path).size()
+    for position in [*range(60), *range(60, size, 997)]:
+        damage(room.inner, segment.path, position)
+        findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, segment.base_offset, 0))
+        assert len(findings) == 1, f"byte {position}"
+        [error] = findings
+        with pytest.raises(CorruptSegment) as read:
+            room.store().read(error.first_offset, 1)
+        assert str(read.value) == str(error)
+        damage(room.inner, segment.path, position)
+
+
+def test_two_damages_of_one_segment_are_both_found(room):
+    segment = sealed(room)[0]
+    damage(room.inner, segment.path, 4500)
+    damage(room.inner, segment.path, segment.size - 100)
+    findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, segment.base_offset, 0))
+    assert len(findings) == 2
+    assert findings[1].last_offset == segment.end_offset - 1
+
+
+def test_damage_of_a_closed_journal_file_is_found(room):
+    path, end = room.engine.journal.closed_files()[0]
+    assert pieces(JournalPiece(room.filesystem, path, end))[0] == []
+    for position in (8192 + 4, 8192 + 60):
+        damage(room.inner, path, position)
+        [error] = pieces(JournalPiece(room.filesystem, path, end))[0]
+        assert (error.path, error.position) == (path, 8192)
+        damage(room.inner, path, position)
+    for copy in (0, 4096):
+        damage(room.inner, path, copy + 20)
+    [error] = pieces(JournalPiece(room.filesystem, path, end))[0]
+    assert "header" in str(error)
+
+
+def test_a_damaged_checkpoint_is_found(room):
+    lsn = room.checkpoints()[0]
+    damage(room.inner, filenames.checkpoint_file(lsn), 40)
+    [error] = pieces(CheckpointPiece(room.filesystem, lsn))[0]
+    assert error.path == filenames.checkpoint_file(lsn)
+
+
+def test_what_a_repair_has_marked_as_lost_is_not_found_again(room):
+    filesystem = room.inner.kill_clone()
+    log = min(path for path in all_files(filesystem) if path.endswith(".log"))
+    damage(filesystem, log, 4500)
+    assert repaired(filesystem).lost
+    after = Room(filesystem)
+    segment = sealed(after)[0]
+    findings, count = pieces(SegmentPiece(after.engine.open_files, segment, segment.base_offset, 0))
+    assert findings == []
+    assert count > segment.size - 10_000
+
+
+def test_a_finding_is_told_once_and_counted_for_as_long_as_it_is_there(room, told):
+    made, clock, _ = scrubber(room, interval=100.0)
+    segment = sealed(room)[1]
+    damage(room.inner, segment.path, 30)
+    a_pass(clock)
+    assert len(told) == 1
+    assert f"{segment.path} is damaged at byte 0" in told[0]
+    assert f"Offsets {segment.base_offset} to {segment.base_offset}" in told[0]
+    a_pass(clock)
+    assert (made.passes >= 2, len(told), made.gauges()["scrub_findings"]) == (True, 1, 1)
+    damage(room.inner, segment.path, 30)
+    a_pass(clock)
+    assert made.gauges()["scrub_findings"] == 0
+
+
+def test_it_keeps_to_its_rate(room):
+    made, clock, lane = scrubber(room, rate=65_536)
+    clock.advance(FIRST_PASS)
+    clock.pump([0.01] * 100)
+    assert made.bytes <= 2 * 65_536 + 2 * 65_536
+    seconds = made.bytes / 65_536
+    assert len({when for when, _ in lane.reads}) >= seconds / 2
+    clock.pump([0.1] * 200)
+    assert made.passes == 1
+
+
+def test_a_rate_of_nothing_switches_it_off(room):
+    made, clock, lane = scrubber(room, rate=0)
+    a_pass(clock)
+    assert (made.passes, lane.reads) == (0, [])
+
+
+def test_it_waits_while_the_journal_has_much_to_force(room):
+    made, clock, lane = scrubber(room)
+    clock.advance(FIRST_PASS)
+    before = len(lane.reads)
+    room.engine.pending_bytes += 2 * MIB
+    a_pass(clock)
+    assert len(lane.reads) <= before + 1
+    room.engine.pending_bytes -= 2 * MIB
+    clock.advance(LOAD_PAUSE)
+    a_pass(clock)
+    assert made.passes == 1
+
+
+def test_a_segment_that_retention_takes_meanwhile_is_no_finding(room, told):
+    made, clock, _ = scrubber(room, rate=65_536)
+    clock.advance(FIRST_PASS)
+    for segment in sealed(room):
+        room.inner.unlink(segment.path)
+    a_pass(clock)
+    assert (made.passes, told) == (1, [])
+
+
+def test_a_disk_that_does_not_give_the_bytes_is_told_and_the_pass_goes_on(room, told):
+    made, clock, _ = scrubber(room)
+    path = sealed(room)[0].path
+    inner = room.engine.open_files.filesystem
+
+    class Failing:
+        def open(self, name, **options):
+            if name == path:
+                raise OSError(5, "Input/output error", name)
+            return inner.open(name, **options)
+
+    room.engine.open_files.filesystem = Failing()
+    a_pass(clock)
+    assert (made.passes, len(told)) == (1, 1)
+    assert f"{path} cannot be read" in told[0]
+
+
+def test_nothing_is_read_after_the_stop(room):
+    made, clock, lane = scrubber(room, rate=65_536)
+    clock.advance(FIRST_PASS)
+    made.stop()
+    before = len(lane.reads)
+    a_pass(clock)
+    assert len(lane.reads) == before
+    assert clock.getDelayedCalls() == []
+
+
+@pytest.mark.slow
+def test_a_running_broker_reports_a_bit_that_was_flipped_in_a_cold_segment(tmp_path):
+    with twistd_process(tmp_path, "--set", "scrub_interval=1s", "--set", "scrub_rate=64MiB") as process:
+        address = f"tcp:127.0.0.1:{process.ready()}"
+        with client.connect(address) as broker:
+            broker.create_topic("orders", partitions=1, segment_bytes=65_536, force_messages=1)
+            for number in range(60):
+                broker.send("orders", b"%d" % number + bytes(4000))
+            logs = wait_for(broker, lambda _: sorted(tmp_path.glob("partitions/*/*.log"))[:-1])
+            data = bytearray(logs[0].read_bytes())
+            at = data.index(b"3" + bytes(4000)) + 100
+            data[at] ^= 1
+            logs[0].write_bytes(data)
+            line = process.wait_for("scrubber: ")
+            assert f"{logs[0].relative_to(tmp_path)} is damaged at byte" in line
+            assert "Offsets 3 to 3 cannot be read" in line
+            whole = len(data) * len(logs)
+            status = wait_for(broker, lambda status: status if status["scrubbed_bytes"] > whole else None)
+            assert (status["scrub_findings"], status["scrub_passes"] > 0) == (1, True)
+            broker.send("orders", b"it goes on")
+        assert process.stop() == 0
+
+
+def wait_for(broker, condition):
+    """What the condition makes of the broker's status, once that is something; the broker is asked meanwhile."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if found := condition(dict(broker.status())):
+            return found
+    raise AssertionError("it never came true")
