@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from journal import filenames
@@ -150,9 +151,14 @@ class Housekeeping:
         found: list[Job] = []
         everything = self._flush_wanted
         targets = self._stores if self.phase is Phase.FLUSHING else {}
-        for store in list(self._engine.dirty):
-            due = everything or store.flushed_offset < targets.get(store, 0) or self._is_due(store, now)
-            if due and (flush := store.begin_flush()) is not None:
+        due = [
+            store
+            for store in self._engine.dirty
+            if everything or store.flushed_offset < targets.get(store, 0) or self._is_due(store, now)
+        ]
+        # A set has no order of its own: by number, so that a history that is replayed takes the same course.
+        for store in sorted(due, key=_number):
+            if (flush := store.begin_flush()) is not None:
                 self._engine.dirty.discard(store)
                 found.append(FlushStore(store, flush))
         if found:
@@ -293,3 +299,4 @@ class Housekeeping:
 
 
 _policy = lru_cache(maxsize=1024)(ForcePolicy.of)
+_number = attrgetter("number")
