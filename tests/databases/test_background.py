@@ -223,7 +223,10 @@ def test_dictionaries_as_rows_do_not_matter_in_mariadb(mariadb, shop, broker, to
 def test_a_table_without_transactions_is_refused_in_mariadb(mariadb, shop, broker):
     with shop.cursor() as cursor:
         cursor.execute("ALTER TABLE txbroker_decision ENGINE=MyISAM")
-    with contextlib.closing(mariadb.connect()) as fresh, pytest.raises(errors.DecisionTableRefused, match="MyISAM"):
+    with (
+        contextlib.closing(mariadb.connect()) as fresh,
+        pytest.raises(errors.DecisionTableRefused, match="MyISAM"),
+    ):
         txbroker.atomic(fresh, broker).__enter__()
 
 

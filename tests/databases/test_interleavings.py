@@ -1,6 +1,7 @@
 """Every order of the steps of a program, which may die, and of a resolver: a row and a message, or neither."""
 
 import contextlib
+import shutil
 import sqlite3
 import tempfile
 from pathlib import Path
@@ -8,30 +9,36 @@ from pathlib import Path
 import pytest
 
 import txbroker
+from demo.postgresql import PostgresqlServer
 from tests.databases import stepping
+from tests.databases.fixtures import running
+from tests.databases.mariadb import MariadbServer
 from tests.databases.stepping import ListingFirst, LookingOnly, Program, Steps, schedules, settle
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def sqlite_in_memory_disk():
-    """A file; forces cost nothing there, and there are thousands."""
-    with tempfile.TemporaryDirectory(prefix="txbroker-steps-", dir="/dev/shm") as folder:
-        yield lambda: sqlite3.connect(Path(folder) / "numbers.sqlite", timeout=0.0)
+SERVERS = {"postgresql": PostgresqlServer, "mariadb": MariadbServer}
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+@pytest.fixture(scope="module", params=["sqlite", *SERVERS])
 def connect(request):
+    """Opens connections to a real database on a disk of memory: forces cost nothing there, and there are thousands."""
+    folder = Path(tempfile.mkdtemp(prefix="txbroker-db-", dir="/dev/shm"))
     if request.param == "sqlite":
-        return request.getfixturevalue("sqlite_in_memory_disk")
-    return request.getfixturevalue(request.param).connect
+        yield lambda: sqlite3.connect(folder / "numbers.sqlite", timeout=0.0)
+        shutil.rmtree(folder)
+    else:
+        with running(SERVERS[request.param](folder)) as server:
+            yield server.create_database().connect
 
 
 @pytest.fixture
 def room(request, connect, broker, topic):
     with contextlib.closing(connect()) as database:
         cursor = database.cursor()
+        cursor.execute("DROP TABLE IF EXISTS numbers")
+        cursor.execute("DROP TABLE IF EXISTS txbroker_decision")
         cursor.execute("CREATE TABLE numbers (number INTEGER)")
         cursor.close()
         database.commit()

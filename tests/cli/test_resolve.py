@@ -1,0 +1,153 @@
+"""``txbroker resolve`` against a real broker and a real database."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+import txbroker
+from tests.broker_process import BrokerProcess
+from txbroker import State
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        yield process
+
+
+@pytest.fixture
+def url(sqlite):
+    sqlite.touch()
+    return f"sqlite:///{sqlite}"
+
+
+def resolve(broker, *arguments):
+    command = [
+        sys.executable,
+        "-c",
+        "from txbroker.cli import main; main()",
+        "--broker",
+        broker.address,
+        "resolve",
+    ]
+    return subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, timeout=60.0, check=False, env={**os.environ}
+    )
+
+
+@contextlib.contextmanager
+def abandoned(broker, sqlite):
+    """A block that was prepared, its database transaction still open."""
+    with (
+        txbroker.connect(broker.address) as connection,
+        contextlib.closing(sqlite3.connect(sqlite)) as database,
+    ):
+        connection.create_topic("t")
+        tx = txbroker.atomic(database, connection, application="shop").__enter__()
+        connection.resolver.stop(5.0)
+        connection.resolver = None
+        tx.send("t", b"1")
+        deciding = tx._deciding
+        from txbroker.databases.adapter import run
+
+        run(deciding.prepare())
+        yield connection, database, tx
+        deciding._unregister()
+
+
+def test_a_table_is_made_once_and_named(broker, url, sqlite):
+    made = resolve(broker, "--database", url, "--create", "--json")
+    assert made.returncode == 0, made.stderr
+    identity = json.loads(made.stdout)["table"]
+    again = resolve(broker, "--database", url, "--create")
+    assert again.stdout == f"The decision table is {identity}.\n"
+
+
+def test_without_a_table_it_says_how_to_make_one(broker, url):
+    found = resolve(broker, "--database", url)
+    assert found.returncode == 3
+    assert "DecisionTableMissing" in found.stderr
+    assert "--create" in found.stderr
+
+
+def test_it_waits_for_an_open_transaction_and_then_decides(broker, url, sqlite):
+    resolve(broker, "--database", url, "--create")
+    with abandoned(broker, sqlite) as (connection, database, tx):
+        waiting = resolve(broker, "--database", url, "--json")
+        assert waiting.returncode == 1
+        assert json.loads(waiting.stdout)["waiting"] == [str(tx.xid)]
+        database.rollback()
+        done = resolve(broker, "--database", url)
+        assert done.returncode == 0, done.stderr
+        assert "1 rolled back" in done.stdout
+        assert str(tx.xid) in done.stdout
+        assert connection.wait_outcome(tx.xid, 1.0) is State.ROLLED_BACK
+    assert resolve(broker, "--database", url).stdout == "nothing was in doubt\n"
+
+
+def test_watching_resolves_what_comes_and_ends_with_ctrl_c(broker, url, sqlite):
+    resolve(broker, "--database", url, "--create")
+    command = [
+        sys.executable,
+        "-c",
+        "from txbroker.cli import main; main()",
+        "--broker",
+        broker.address,
+        "--json",
+    ]
+    with abandoned(broker, sqlite) as (connection, database, tx):
+        database.commit()
+        watching = subprocess.Popen(
+            [*command, "resolve", "--database", url, "--watch", "--interval", "100ms"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert connection.wait_outcome(tx.xid, 30.0) is State.COMMITTED
+            assert json.loads(watching.stdout.readline())["committed"] == [str(tx.xid)]
+            time.sleep(0.3)
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30.0) == 130
+            assert watching.stdout.read() == ""
+        finally:
+            if watching.poll() is None:
+                watching.kill()
+            watching.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--database", "shop.db"], 3, "is no address of a database"),
+        (["--database", "oracle://x/y"], 3, "does not open"),
+        (["--database", "sqlite:///no-such-file.db"], 3, "there is no file"),
+        (["--database", "postgresql://nobody@127.0.0.1:1/x"], 4, "the database said OperationalError"),
+        (["--database", "sqlite:///x", "--watch", "--once"], 2, "--watch goes with none of"),
+        ([], 2, "--database"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(broker, arguments, code, says):
+    found = resolve(broker, *arguments)
+    assert (found.returncode, found.stdout) == (code, "")
+    assert says in " ".join(found.stderr.split())
+
+
+def test_a_copy_is_adopted_by_name(broker, url, sqlite, tmp_path):
+    resolve(broker, "--database", url, "--create")
+    copy = tmp_path / "copy.sqlite"
+    copy.write_bytes(sqlite.read_bytes())
+    refused = resolve(broker, "--database", f"sqlite:///{copy}")
+    assert refused.returncode == 3
+    assert "is a copy" in refused.stderr
+    assert resolve(broker, "--database", f"sqlite:///{copy}", "--adopt", "separate").returncode == 0
+    assert resolve(broker, "--database", f"sqlite:///{copy}").returncode == 0
