@@ -1,4 +1,4 @@
-"""``python -m tests.simulation``: histories from seeds, as many as fit into the time; exit 1 if a promise was broken."""
+"""``python -m tests.simulation``: histories from seeds, as many as fit into the time; exit 1 if one broke a promise."""
 
 from __future__ import annotations
 

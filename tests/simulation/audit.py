@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from journal.transaction import State
+from tests.simulation.log_model import require
 from tests.simulation.model import OPEN
 from tests.simulation.transactions import TransactionalClient
 from txbroker import commands
@@ -22,7 +23,7 @@ class Auditor(TransactionalClient):
         got: list[tuple[Any, bytes, int]] = []
         self.ask(*request, then=lambda *answer: got.append(answer))
         self.settle()
-        self.model.require(got, "an answer comes", f"none to {request[0].__name__}")
+        require(got, "an answer comes", f"none to {request[0].__name__}")
         return got[0]
 
     def settle(self) -> None:
@@ -47,9 +48,9 @@ def audit(world: World, random: Random) -> None:
     if not auditor.ready:  # the very first welcome waits for a write
         world.pump()
         auditor.settle()
-    model.require(auditor.ready, "a session", "none")
+    require(auditor.ready, "a session", "none")
     topics, _, _ = auditor.wait(commands.DescribeTopics)
-    alive = model.settle_topics({each.name: [p.number for p in each.partitions] for each in topics.topics})
+    alive = world.topics.settle({each.name: [p.number for p in each.partitions] for each in topics.topics})
     starts = {p.number: p.start_offset for each in topics.topics for p in each.partitions}
     _read_all(auditor, starts)
     prepared = _transactions(auditor, random)
@@ -68,12 +69,12 @@ def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:
     auditor.positions = dict(starts)
     while True:
         positions = list(auditor.positions.items())
-        floor = model.floor(starts)
+        floor = model.seen.floor(model.now, starts)
         if not auditor.fetched(positions, floor, *auditor.wait(commands.Fetch, positions, 1 << 20, 0)):
             break
-    model.require(
-        all(auditor.positions[number] == model.ends[number] for number in starts),
-        f"all can be read, to {dict(model.ends)}", auditor.positions,
+    require(
+        all(auditor.positions[number] == model.seen.ends[number] for number in starts),
+        f"all can be read, to {dict(model.seen.ends)}", auditor.positions,
     )  # fmt: skip
 
 
@@ -86,8 +87,8 @@ def _transactions(auditor: Auditor, random: Random) -> set[tuple[int, int]]:
         listing, _, _ = auditor.wait(commands.ListTransactions, [], after, 3)
         for each in listing.transactions:
             number = after = (each.session, each.serial)
-            model.require(number in model.transactions, "transactions that were begun", f"{number} is listed")
-            model.require(each.state is State.PREPARED, "only prepared ones are undecided now", each)
+            require(number in model.transactions, "transactions that were begun", f"{number} is listed")
+            require(each.state is State.PREPARED, "only prepared ones are undecided now", each)
             if each.state is State.PREPARED:
                 prepared.add(number)
         more = listing.more

@@ -1,4 +1,4 @@
-"""What clients do: requests drawn from a stream of choices, and what each answer means to the model."""
+"""A client: its connection, what it has asked, and sends, plain and idempotent. Choices come from outside."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from journal import frame
-from journal.record import PartitionOffset
-from tests.simulation.model import DONE, Intent, Topic
+from tests.simulation.log_model import require
+from tests.simulation.model import DONE, Intent
 from tests.simulation.wire import Connection
 from txbroker import commands
 from txbroker.codec import answer_decoder, encode
-from txbroker.commands import Refused
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -53,8 +51,6 @@ class Client:
         self._sends = 0
         self.serial = 0
         self.active: list[Any] = []
-        self.positions: dict[int, int] = {}
-        self.generations: dict[tuple[str, int], int] = {}
 
     # -- the connection -------------------------------------------------------------------------------
 
@@ -72,6 +68,8 @@ class Client:
     def _welcomed(self, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Welcome):
             self.model.fresh("session", answer.session)
+            self.world.identity = self.world.identity or answer.identity
+            require(answer.identity == self.world.identity, self.world.identity, answer.identity)
             self.session = answer.session
 
     def lost(self, kept: int) -> None:
@@ -125,7 +123,7 @@ class Client:
         if not answer.correlation:
             return  # a goodbye
         pending = self._pending.pop(answer.correlation, None)
-        self.model.require(pending, "every request is answered once", _short(answer))
+        require(pending, "every request is answered once", _short(answer))
         assert pending is not None
         if pending[1] is not None:
             pending[1](answer, data, pending[2])
@@ -216,180 +214,6 @@ class Client:
     @staticmethod
     def _count(intent: Intent) -> int:
         return sum(map(len, intent.values.values()))
-
-    # -- reading ----------------------------------------------------------------------------------------
-
-    def fetch(self, random: Random) -> None:
-        """Read on in some partitions, or from the start again."""
-        known = self.world.partitions()
-        chosen = random.sample(known, min(len(known), random.choice((1, 2, 3, 8))))
-        again = random.random() < 0.2
-        positions = [(p, self.model.starts[p] if again else self.positions.get(p, 0)) for p in chosen]
-        sizes = random.choice((1, 500, 1 << 16, 1 << 20))
-        wait = random.choice((0, 0, 50_000, 2_000_000))
-        then = partial(self.fetched, positions, self.model.floor(chosen))
-        self.ask(commands.Fetch, positions, sizes, wait, random.choice((1, 1, 2000)), then=then)
-
-    def fetched(
-        self, positions: list[tuple[int, int]], floor: Any, answer: Any, data: bytes, since: int
-    ) -> bool:
-        """Take in what was read; says whether anything was."""
-        if not isinstance(answer, commands.Fetched):
-            return False
-        at, ends = 0, {}
-        for (partition, offset), part in zip(positions, answer.partitions, strict=True):
-            if part.error:
-                self._not_read(partition, part)
-                continue
-            found = frame.decode_run(data[at : at + part.length], offset)
-            at += part.length
-            ends[partition] = part.high_watermark
-            self.model.require(
-                [m.offset for m in found] == list(range(offset, offset + len(found))),
-                f"{partition} is read from {offset} on without gaps",
-                [m.offset for m in found],
-            )
-            values = [m.value or b"" for m in found]
-            self.model.saw(partition, part.start_offset, part.high_watermark, offset, values, floor)
-            self.positions[partition] = offset + len(found)
-        self.model.one_moment(ends)
-        return at > 0
-
-    def _not_read(self, partition: int, part: Any) -> None:
-        if part.error == "OffsetOutOfRange":
-            self.positions[partition] = part.start_offset
-        elif part.error == "UnknownPartition":
-            topic = self.model.homes[partition]
-            self.model.require(topic.deleted, f"partition {partition} is there", part.message)
-            self.model.done(topic.deleted)
-        else:
-            self.world.storage_error(part.error, part.message)
-
-    # -- topics -----------------------------------------------------------------------------------------
-
-    def create_topic(self, random: Random) -> None:
-        """Another topic, under a name that is free."""
-        name = random.choice("abcdef")
-        if len(self.model.topics) > 12 or any(
-            topic.name == name and not (topic.deleted and topic.deleted.state == DONE)
-            for topic in self.model.topics
-        ):
-            return
-        settings = self.world.topic_settings(random)
-        retained = settings.retention_bytes is not None or settings.retention_age is not None
-        topic = Topic(name, retained, Intent(f"making topic {name}"))
-        self.model.topics.append(topic)
-        self.ask(
-            commands.CreateTopic,
-            name,
-            random.choice((1, 1, 2, 3)),
-            settings,
-            then=partial(self._created, topic),
-        )
-        self.model.ask(topic.created)
-
-    def _created(self, topic: Topic, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Topics):
-            [info] = answer.topics
-            self.model.made(topic, [each.number for each in info.partitions])
-        else:
-            self.model.refused(topic.created)
-            if topic in self.model.topics and topic.partitions is None:
-                self.model.topics.remove(topic)
-
-    def delete_topic(self, random: Random) -> None:
-        """Some topic, if there is more than one."""
-        there = [topic for topic in self.model.topics if topic.partitions and topic.deleted is None]
-        if len(there) > 1:
-            topic = random.choice(there)
-            topic.deleted = Intent(f"deleting topic {topic.name}")
-            self.ask(commands.DeleteTopic, topic.name, then=partial(self._deleted, topic, topic.deleted))
-            self.model.ask(topic.deleted)
-
-    def _deleted(self, topic: Topic, intent: Intent, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Done):
-            self.model.done(intent)
-        elif intent is topic.deleted:
-            self.model.refused(intent)
-            topic.deleted = None
-
-    # -- groups -----------------------------------------------------------------------------------------
-
-    def claim(self, random: Random) -> None:
-        """Take a partition for a group."""
-        partition = self.world.some_partition(random)
-        if partition is not None:
-            key = (random.choice("gh"), partition)
-            then = partial(self._claimed, key)
-            self.ask(commands.ClaimPartitions, key[0], self.name, [partition], then=then)
-
-    def _claimed(self, key: tuple[str, int], answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Claimed):
-            [(_, generation)] = answer.claims
-            self.world.groups.claimed(key, generation, since)
-            self.generations[key] = generation
-
-    def commit_offsets(self, random: Random) -> None:
-        """Move a group's position, with the generation that this client believes to be current."""
-        partition = self.world.some_partition(random)
-        if partition is None:
-            return
-        key = (random.choice("gh"), partition)
-        intent, offset = self.move(random, Intent(f"offsets {self.world.name_intent()}"), key)
-        generations = {key: offset.generation}
-
-        def then(answer: Any, data: bytes, since: int) -> None:
-            if isinstance(answer, commands.Done):
-                self.world.groups.moved(intent, generations, since)
-            else:
-                self.model.refused(intent)
-
-        self.ask(commands.CommitOffsets, key[0], [offset], then=then)
-        self.model.ask(intent)
-
-    def move(self, random: Random, intent: Intent, key: tuple[str, int]) -> tuple[Intent, PartitionOffset]:
-        """A new position for a group that comes with an intent."""
-        token = f"token {self.world.name_intent()}"
-        self.world.groups.move_with(intent, key, token)
-        offset = random.randint(0, self.model.ends[key[1]])
-        return intent, PartitionOffset(key[1], offset, self.generations.get(key, 0), token)
-
-    def fetch_offsets(self, random: Random) -> None:
-        """Where a group stands."""
-        group = random.choice("gh")
-        self.ask(commands.FetchOffsets, group, None, then=partial(self.offsets_fetched, group))
-
-    def offsets_fetched(self, group: str, answer: Any, data: bytes, since: int) -> None:
-        """Take in where it stands."""
-        if isinstance(answer, commands.GroupOffsets):
-            found = {each.partition: each for each in answer.offsets}
-            for key in list(self.world.groups.movers):
-                topic = self.model.homes[key[1]]
-                if key[0] != group or (topic.deleted is not None):
-                    continue
-                each = found.get(key[1])
-                self.world.groups.position(key, (each.metadata or None) if each else None, since)
-                self.world.groups.held(key, bool(each and each.pending_by), since)
-
-    # -- what only has to be answered -----------------------------------------------------------------
-
-    def look_around(self, random: Random) -> None:
-        """Ask for something that tells the model nothing."""
-        kind, *fields = random.choice(
-            (
-                (commands.Ping,),
-                (commands.DescribeTopics,),
-                (commands.ListGroups,),
-                (commands.AskStatus,),
-                (commands.OffsetsForTime, self.world.partitions()[:4], self.world.clock.wall() - 1_000_000),
-                (commands.ListTransactions, [], (0, 0), 2),
-            )
-        )
-        self.ask(kind, *fields)
-
-    def error_of(self, answer: Any) -> str:
-        """The name of a refusal, "" for anything else."""
-        return answer.error if isinstance(answer, Refused) else ""
 
 
 def _short(message: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
+from tests.simulation.log_model import require
 from tests.simulation.model import DONE, OPEN, VOID, Intent, Model
 
 Key = tuple[str, int]
@@ -35,31 +36,27 @@ class GroupModel:
             and not any(other is not one and other.asked_at > one.ended_at for other in ended)
         ]
         found = [(one.name, moved, one.state) for one, moved in movers]
-        self.model.require(fits, f"{key} is where the last one moved it, of {found}", repr(token))
+        require(fits, f"{key} is where the last one moved it, of {found}", repr(token))
         if len(fits) == 1 and fits[0].asked:
             self.model.done(fits[0])
 
     def held(self, key: Key, pending: bool, since: int) -> None:
         """It was said whether an undecided transaction will move it."""
         holders = [one.name for one, _ in self.movers[key] if self._holds(one, since)]
-        self.model.require(pending or not holders, f"{key} is held by {holders}", "it is not")
+        require(pending or not holders, f"{key} is held by {holders}", "it is not")
 
     def moved(self, intent: Intent, generations: Mapping[Key, int], since: int) -> None:
         """Positions were moved outside transactions, by one who asked at ``since``."""
         for key, generation in generations.items():
             newer = [g for g, at in self.claims[key] if g > generation and at < since]
-            self.model.require(
-                not newer, f"{key} belongs to {newer}", f"{intent.name} moved it as {generation}"
-            )
+            require(not newer, f"{key} belongs to {newer}", f"{intent.name} moved it as {generation}")
             self.held(key, False, since)
         self.model.done(intent)
 
     def claimed(self, key: Key, generation: int, since: int) -> None:
         """A member got a partition; nobody had that generation, or a higher one, before."""
         before = max((g for g, at in self.claims[key] if at < since), default=0)
-        self.model.require(
-            generation > before, f"{key} is claimed above {before}", f"generation {generation}"
-        )
+        require(generation > before, f"{key} is claimed above {before}", f"generation {generation}")
         self.claims[key].append((generation, self.model.now))
 
     def _holds(self, one: Intent, since: int) -> bool:

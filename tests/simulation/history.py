@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
-from journal.testing import Fault, Operation, PowerCut
+from journal.testing import CHANGES, Fault, Operation, PowerCut
 from tests.simulation.audit import audit
+from tests.simulation.disk import check_leftovers
+from tests.simulation.log_model import require
 from tests.simulation.machine import Site
 from tests.simulation.model import OPEN
 from tests.simulation.settings import Settings, draw, tiny_limits
@@ -30,7 +32,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "show": (1, TransactionalClient.show),
     "fetch": (6, TransactionalClient.fetch),
     "create topic": (2, TransactionalClient.create_topic),
-    "delete topic": (1, TransactionalClient.delete_topic),
+    "delete topic": (2, TransactionalClient.delete_topic),
     "claim": (1, TransactionalClient.claim),
     "commit offsets": (3, TransactionalClient.commit_offsets),
     "fetch offsets": (2, TransactionalClient.fetch_offsets),
@@ -46,7 +48,7 @@ def _act(world: World, random: Random) -> None:
         return
     if not client.ready:
         return
-    if not world.model.homes:
+    if not world.topics.homes:
         client.create_topic(random)
         return
     for name in random.choices(list(DEEDS), cum_weights=world.deed_weights, k=random.choice((1, 2, 4, 8))):
@@ -76,7 +78,9 @@ def _turn(world: World, random: Random) -> None:
 
 
 def _time(world: World, random: Random) -> None:
-    world.reactor.pass_time(random.choice((1_000, 60_000, 110_000, 110_000, 600_000, 1_100_000, 11_000_000)))
+    world.reactor.pass_time(
+        random.choice((1_000, 60_000, 110_000, 110_000, 600_000, 1_100_000, 11_000_000, 11_000_000))
+    )
 
 
 def _write(world: World, random: Random) -> None:
@@ -106,6 +110,19 @@ def _lose(world: World, random: Random) -> None:
 def _checkpoint(world: World, random: Random) -> None:
     world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
     world.serving.flusher.want()
+    for _ in range(random.choice((0, 0, 5, 20))):
+        world.reactor.turn()
+        world.writer.step(1 << 30)
+        world.flusher.step(1 << 30)
+
+
+_CUTS: tuple[tuple[Operation | None, str], ...] = (
+    *[(None, "")] * 6,
+    *[(None, where) for where in ("partitions", "checkpoints", "staged", "partitions/", "checkpoints/", "witness")],
+    *[(kind, "") for kind in sorted(CHANGES, key=lambda kind: kind.value)],
+    (Operation.RENAME, "journal/"), (Operation.UNLINK, "journal/"), (Operation.FORCE_DIRECTORY, "journal"),
+)  # fmt: skip
+"""At what the power may be cut: at anything, or at what seldom happens."""
 
 
 def _power(world: World, random: Random) -> None:
@@ -114,6 +131,8 @@ def _power(world: World, random: Random) -> None:
         world.cut_power(random)
     else:
         world.plan.cut_in = random.choice((1, 2, 3, random.randint(1, 12), random.randint(1, 40)))
+        world.plan.cut_on = random.choice(_CUTS)
+        world.say(f"the power will be cut at {world.plan.cut_on}, the {world.plan.cut_in}th from now")
 
 
 def _kill(world: World, random: Random) -> None:
@@ -128,7 +147,8 @@ def _stop(world: World, random: Random) -> None:
 
 def _plan_starts(world: World, random: Random) -> None:
     while random.random() < 0.5:
-        world.starting.append((random.choice(("cut", "cut", "cut", "fault")), random.randint(1, 22)))
+        what = random.choice(("cut", "cut", "cut", "fault", "rot"))
+        world.starting.append((what, random.choice((random.randint(1, 22), random.randint(6, 30)))))
 
 
 _FAULTS = (
@@ -165,17 +185,17 @@ def _wall(world: World, random: Random) -> None:
 
 
 STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
-    "act": (30, _act),
-    "deliver": (12, _deliver),
+    "act": (24, _act),
+    "deliver": (10, _deliver),
     "answer": (8, _answer),
     "turn": (14, _turn),
-    "time": (6, _time),
+    "time": (8, _time),
     "write": (12, _write),
-    "flush": (8, _flush),
+    "flush": (12, _flush),
     "read": (2, _read),
     "pump": (4, _pump),
     "lose": (2, _lose),
-    "checkpoint": (2, _checkpoint),
+    "checkpoint": (4, _checkpoint),
     "power": (3, _power),
     "kill": (1, _kill),
     "stop": (1, _stop),
@@ -289,7 +309,7 @@ def _finish(world: World, random: Random) -> None:
             world.count("prepared ended at last")
     world.pump()
     for begun in world.model.transactions.values():
-        world.model.require(
+        require(
             begun.state != OPEN or begun.prepared_at > world.model.now,
             f"{begun.name} can be ended",
             "it is still open",
@@ -297,6 +317,8 @@ def _finish(world: World, random: Random) -> None:
     random.choice((world.cut_power, world.kill, world.stop))(random)
     _all_leave(world)
     audit(world, random)
+    if random.random() < 0.3:
+        check_leftovers(world)
 
 
 def _all_leave(world: World) -> None:

@@ -27,6 +27,8 @@ class Plan(FaultPlan):
         self.on_operation = self._count_down
         self.cut_in = 0
         """The power is cut before the so many-th change of the disk from now; 0: not at all."""
+        self.cut_on: tuple[Operation | None, str] = (None, "")
+        """Only such changes count, and of paths that begin so."""
         self.cut_at: Site | None = None
         self.struck = False
         """Whether a call has failed as planned."""
@@ -56,7 +58,8 @@ class Plan(FaultPlan):
         self._counts[f"{'failed' if failed else 'short'} {kind.value}"] += 1
 
     def _count_down(self, kind: Operation, path: str) -> None:
-        if self.cut_in:
+        wanted, where = self.cut_on
+        if self.cut_in and wanted in (None, kind) and path.startswith(where):
             self.cut_in -= 1
             if not self.cut_in:
                 self.cut_at = (_caller(sys._getframe(2)), kind.value, kind_of_file(path))
@@ -75,9 +78,11 @@ def _caller(frame: FrameType | None) -> str:
 def kind_of_file(path: str) -> str:
     """A path without what differs from file to file."""
     first, *rest = path.split("/")
-    return "/".join(
-        [first, *("*" for _ in rest[:-1]), *(f"*.{each.rpartition('.')[2]}" for each in rest[-1:])]
-    )
+    if not rest:
+        return first or "the data directory"
+    if first == "partitions" and len(rest) == 1:
+        return "partitions/*"
+    return "/".join([first, *("*" for _ in rest[:-1]), f"*.{rest[-1].rpartition('.')[2]}"])
 
 
 class Reactor(Clock):
@@ -168,7 +173,7 @@ class SteppedLane:
             result = work()
         except (PowerCut, GreenletExit):
             return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  (whatever it is, the reactor decides)
             self._call_from_thread(failed, error)
         else:
             self._call_from_thread(done, result)

@@ -79,7 +79,7 @@ def topic(random: Random) -> TopicSettings:
         force_messages=pick((1, 3, 1000)),
         force_interval=pick((1000, 10 * SECOND, MAX_INTERVAL)),
         segment_bytes=pick((200, 1000, 8000, 64 * KIB, 1 << 20)),
-        retention_bytes=pick((None, None, None, 0, 500)),
+        retention_bytes=pick((None, None, 0, 500)),
         retention_age=pick((None, None, None, None, SECOND)),
         max_message_bytes=pick((None, None, None, 1000)),
     )

@@ -9,7 +9,8 @@ from typing import Any
 from crc32c import crc32c
 
 from journal.transaction import State, Totals, Xid
-from tests.simulation.clients import Client
+from tests.simulation.consumers import ConsumingClient
+from tests.simulation.log_model import require
 from tests.simulation.model import OPEN, Intent
 from txbroker import commands
 
@@ -27,7 +28,7 @@ class Begun(Intent):
         self.partitions: list[int] = []
 
 
-class TransactionalClient(Client):
+class TransactionalClient(ConsumingClient):
     """A client that can do everything there is."""
 
     # -- the owner ------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ class TransactionalClient(Client):
         self.active.append(begun)
         for _ in range(random.choice((0, 1, 1, 2, 3, 5))):
             self.add(random, begun)
-        if random.random() < 0.2:
+        if random.random() < 0.3:
             self.add_offsets(random, begun)
         match random.random():
             case x if x < 0.3:
@@ -78,17 +79,16 @@ class TransactionalClient(Client):
 
     def add_offsets(self, random: Random, begun: Begun) -> None:
         """A position for a group."""
-        partition = self.world.some_partition(random)
-        if partition is None:
+        key = self.some_key(random)
+        if key is None:
             return
-        group = random.choice("gh")
         late = Intent(f"late offsets of {begun.name}") if begun.asked else begun
-        _, offset = self.move(random, late, (group, partition))
+        _, offset = self.move(random, late, key)
         if late is begun:
             totals = begun.totals
             begun.totals = Totals(totals.messages, totals.requests + 1, totals.checksum)
         then = None if begun.asked else partial(self._add_refused, begun)
-        self.ask(commands.AddOffsets, begun.number[1], group, [offset], self._xid(random, begun), then=then)
+        self.ask(commands.AddOffsets, begun.number[1], key[0], [offset], self._xid(random, begun), then=then)
 
     def _xid(self, random: Random, begun: Begun) -> Xid | None:
         return begun.xid if begun.totals.requests % 2 else None
@@ -145,7 +145,7 @@ class TransactionalClient(Client):
             bases = {each.partition: each.base_offset for each in answer.placements}
             counts = {each.partition: each.count for each in answer.placements}
             wanted = {partition: len(values) for partition, values in begun.values.items()}
-            self.model.require(counts == wanted, f"{begun.name} has {wanted}", counts)
+            require(counts == wanted, f"{begun.name} has {wanted}", counts)
             self.model.done(begun, bases)
             self._over(begun)
         else:
@@ -235,7 +235,7 @@ class TransactionalClient(Client):
         elif answer.state is State.PREPARED:
             self.model.prepared(begun, since)
         else:
-            self.model.require(begun.ended_at > since, f"{begun.name} is {begun.state}", answer.state.name)
+            require(begun.ended_at > since, f"{begun.name} is {begun.state}", answer.state.name)
             self.model.unprepared(begun, since)
 
     def forget(self, random: Random) -> None:

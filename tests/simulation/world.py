@@ -18,10 +18,13 @@ from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesyste
 from tests.simulation import settings as drawn
 from tests.simulation.audit import audit
 from tests.simulation.clients import SIZES
+from tests.simulation.disk import rot
 from tests.simulation.group_model import GroupModel
+from tests.simulation.log_model import Violation, require
 from tests.simulation.machine import Plan, Reactor, Site, SteppedLane
-from tests.simulation.model import OPEN, Model, Violation
+from tests.simulation.model import OPEN, Model
 from tests.simulation.settings import Settings
+from tests.simulation.topic_model import TopicModel
 from tests.simulation.transactions import Begun, TransactionalClient
 from tests.simulation.wire import Connection
 from txbroker.broker import folds
@@ -40,6 +43,7 @@ class World:
         self.counts: Counter[str] = Counter()
         self.sites: Counter[Site] = Counter()
         self.model = Model(settings.forgetful, settings.orphans)
+        self.topics = TopicModel(self.model)
         self.groups = GroupModel(self.model)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
@@ -47,7 +51,9 @@ class World:
         self._intents = 0
         self._ports = 0
         self._lanes: list[SteppedLane] = []
+        self._highest_lsn = 0
         self.failed = False
+        self.identity = ""
         self.starting: list[tuple[str, int]] = []
         """What is to happen to the next starts: ("cut" or "fault", at which change of the disk)."""
         self.deed_weights: list[int] = []
@@ -78,11 +84,13 @@ class World:
 
     def partitions(self) -> list[int]:
         """Every partition that anybody has heard of, those that are gone too."""
-        return list(self.model.homes)
+        return list(self.topics.homes)
 
     def some_partition(self, random: Random) -> int | None:
         """A partition to write to, seldom one that is gone."""
-        known = [p for p, topic in self.model.homes.items() if topic.deleted is None or random.random() < 0.1]
+        known = [
+            p for p, topic in self.topics.homes.items() if topic.deleted is None or random.random() < 0.1
+        ]
         return random.choice(known) if known else None
 
     def some_transaction(self, random: Random) -> Begun | None:
@@ -118,7 +126,7 @@ class World:
         allowed = (
             error in ("DiskFull", "MemoryExhausted", "LimitExceeded", "PeerViolation") or self.plan.struck
         )
-        self.model.require(allowed or self.reads_fail, "nothing fails by itself", f"{error}: {message}")
+        require(allowed or self.reads_fail, "nothing fails by itself", f"{error}: {message}")
 
     reads_fail = False
 
@@ -129,6 +137,11 @@ class World:
         while (engine := self._recover(random)) is None:
             pass
         self.count("starts")
+        require(
+            engine.last_lsn > self._highest_lsn,
+            f"no LSN up to {self._highest_lsn} comes again",
+            engine.last_lsn,
+        )
         transactions = engine.transactions
         transactions.small_bytes, transactions.slice_bytes = self.settings.small_commit, self.settings.slice
         transactions.staging._budget = self.settings.staged
@@ -155,7 +168,7 @@ class World:
             self.reactor.turn()
             for client in self.clients:
                 client.take(1 << 30)
-        if not self.model.homes and self.clients[0].ready and random.random() < 0.9:
+        if not self.topics.homes and self.clients[0].ready and random.random() < 0.9:
             self.clients[0].create_topic(random)
             self.pump()
 
@@ -165,6 +178,8 @@ class World:
         what, at = self.starting.pop(0) if self.starting else ("", 0)
         if what == "cut":
             self.plan.cut_in = at
+        elif what == "rot":
+            rot(self, random)
         elif what == "fault":
             kind = random.choice(
                 (Operation.FORCE, Operation.WRITE, Operation.RENAME, Operation.FORCE_DIRECTORY)
@@ -179,7 +194,7 @@ class World:
             self.say(f"power cut in a start, {cut}")
             self._power_off(random)
         except (OSError, TxBrokerError) as error:
-            self.model.require(self.plan.struck, "the start succeeds", f"{type(error).__name__}: {error}")
+            require(self.plan.struck, "the start succeeds", f"{type(error).__name__}: {error}")
             self.count("failed starts")
             self.say(f"start failed: {error}")
             self._process_gone()
@@ -192,7 +207,7 @@ class World:
         return lane
 
     def _on_failure(self, doing: str, error: BaseException) -> None:
-        self.model.require(self.plan.struck, "the broker works", f"{doing} failed: {error!r}")
+        require(self.plan.struck, "the broker works", f"{doing} failed: {error!r}")
         if not self.failed:
             self.failed = True
             self.count("failures that end the process")
@@ -232,7 +247,7 @@ class World:
             raise Violation("expected: the broker stops\nfound:    it does not")
         if self.failed or self.plan.off:
             return
-        self.model.require(stopped == [None], "the broker stops well", stopped)
+        require(stopped == [None], "the broker stops well", stopped)
         self.serving.end(0)
         while self.reactor.turn():
             pass
@@ -258,6 +273,7 @@ class World:
     def _process_gone(self) -> None:
         """Every thread and connection of the process ends where it is."""
         self.check_log()
+        self._highest_lsn = max(self._highest_lsn, self.engine.last_lsn if self._lanes else 0)
         self.plan.off = True
         for lane in self._lanes:
             lane.kill()
