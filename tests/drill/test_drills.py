@@ -121,7 +121,7 @@ def test_a_broker_that_breaks_a_promise_is_found_out_and_named(
     drill, monkeypatch, tmp_path, fault, kinds, points
 ):
     monkeypatch.setenv("TXBROKER_FAULT", fault)
-    options = ["--entry", "tests.drill.faulty_broker", "--seconds", 7, "--kills", 5, "--seed", 5]
+    options = ["--entry", "tests.drill.faulty_broker", "--seconds", 5, "--kills", 4, "--seed", 5]
     report, result = drill("--fresh", *options, *at(*points), code=1)
     found = {violation.wrong.value for violation in report.violations}
     assert found & kinds, [str(violation) for violation in report.violations[:5]]
