@@ -63,7 +63,7 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
     weights["send"] += 1
     weights |= {name: weight * pick((1, 1, 3)) for name, weight in steps.items()}
     return Settings(
-        Config(ServiceSettings(data="simulated", reader_threads=2), broker, journal),
+        Config(ServiceSettings(data="simulated", reader_threads=2, scrub_rate=0), broker, journal),
         steps=pick((40, 80, 120, 200)), clients=pick((1, 2, 3, 4)), sizes=sizes, weights=weights,
         small_commit=pick((0, 300, 16 * MIB, 16 * MIB)), slice=pick((1, 200, 4 * MIB)),
         staged=pick((0, 300, 512 * KIB, 512 * KIB)), group_records=pick((2, 5, GROUP_RECORDS, GROUP_RECORDS)),

@@ -150,7 +150,7 @@ class World:
         self.plan.cut_in = 0
         self._lanes = []
         self.serving = Serving(engine, self.settings.config, self.reactor, self._on_failure, self._make_lane)
-        self.writer, self.flusher, self.reader = self._lanes
+        self.writer, self.flusher, self.reader, _ = self._lanes  # the scrubber only reads, and is off
         self.engine = engine
         self.serving.start()
         self.say(f"start {engine.start_number}: {engine.report}")
