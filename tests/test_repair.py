@@ -201,6 +201,20 @@ def test_flushed_bytes_that_only_the_cut_journal_knew_are_kept_as_evidence():
     assert contents(filesystem)[f"{note.evidence}/{log}.from-0"] == bytes_of_log
 
 
+def test_a_checkpoint_above_the_end_of_what_is_left_of_the_journal_is_kept():
+    room = Room()
+    room.topic("t", 1)
+    while len(room.journals()) < 3:
+        room.send(bytes(9000))
+    room.checkpoint()
+    before, filesystem = held(room), room.inner.kill_clone()
+    filesystem.unlink(inspect.journal_files(filesystem)[-1])
+    filesystem.unlink("witness")
+    diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
+    assert after.values == before.values
+    assert any("whatever LSNs" in loss.text for loss in diagnosis.lost)
+
+
 # -- checkpoints ---------------------------------------------------------------------------------------
 
 
@@ -374,6 +388,23 @@ def test_staged_frames_that_the_journal_still_holds_are_written_again(disk):
     assert b"in doubt 1" in room.values(1)
 
 
+def test_a_prepared_transaction_whose_frames_lay_in_a_gap_of_the_journal_is_rolled_back():
+    room = Room()
+    room.topic("t", 2)
+    room.begin((1, b"in doubt"), (2, b"too")).prepare("lost")
+    room.engine.sync()
+    room.begin((1, b"also in doubt")).prepare("kept")
+    room.engine.sync()
+    room.send(b"after")
+    room.checkpoint()
+    before, filesystem = held(room), room.inner.kill_clone()
+    add = next(e for e in inspect.walk_journal(filesystem) if type(e.record).__name__ == "TransactionAdded")
+    damage(filesystem, add.path, add.position + 20)
+    diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
+    assert [loss.what.xid for loss in diagnosis.lost] == [xid_of("lost")]
+    assert after.prepared == {xid_of("kept")}
+
+
 def test_what_was_committed_above_the_checkpoint_and_lost_its_frames_cuts_the_journal():
     room, path = staged_scene()
     transactions = room.engine.transactions
@@ -492,7 +523,11 @@ def cut_everywhere(disk, moments, survivals):
     whole = hurted.kill_clone()
     assert repaired(whole).lost
     expected = held(Room(whole))
-    originals = set(contents(hurted).items()) - set(contents(whole).items())
+    before = contents(hurted)
+    paths = {change.path for change in diagnose(hurted).changes}
+    forced = (".log", ".journal", ".checkpoint")
+    replaced = {data for path, data in before.items() if path in paths and path.endswith(forced)}
+    assert len(replaced) > 2
     seen = set()
     for nth in moments:
         cut = hurted.kill_clone()
@@ -509,7 +544,6 @@ def cut_everywhere(disk, moments, survivals):
             assert damages(crashed) == [], f"cut at {nth}, seed {seed}"
             assert held(Room(crashed)) == expected, f"cut at {nth}, seed {seed}"
             kept = {data for path, data in contents(crashed).items() if path.startswith(filenames.EVIDENCE)}
-            gone = {data for path, data in originals if path.startswith("checkpoints/")}
-            assert gone <= kept, f"evidence is gone, cut at {nth}, seed {seed}"
+            assert replaced <= kept, f"evidence is gone, cut at {nth}, seed {seed}"
     assert seen == {True, False}
     assert nth > 100
