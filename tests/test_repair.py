@@ -1,8 +1,9 @@
 """After a repair a directory starts, is sound, and lacks nothing but what the repair named; whatever was damaged.
 
-Seen to fail: with any of these taken out: the cut at the first gap, the comparison with the journal of files that are
-another's, lost frames, the skipped starts, the side folder's force, the plan's rename, the refusal of an unfinished
-repair, the rollback of what lost its frames (each in a copy).
+Seen to fail, each in a copy: with records behind the first gap applied, another's file believed, lost frames taken for
+messages by a read or for another segment's by a start, no starts skipped, what is replaced unlinked rather than moved, an
+unfinished repair started past, a transaction left undecided that lost its frames (in its file, or in a gap of the
+journal), or a checkpoint above the end of the journal taken for covered by it.
 """
 
 from __future__ import annotations
