@@ -125,6 +125,31 @@ def test_watching_resolves_what_comes_and_ends_with_ctrl_c(broker, url, sqlite):
             watching.communicate()
 
 
+def test_watching_goes_on_after_a_broker_that_did_not_answer_in_time(broker, url, sqlite):
+    resolve(broker, "--database", url, "--create")
+    main = [sys.executable, "-c", "from txbroker.cli import main; main()"]
+    options = ["--broker", broker.address, "--timeout", "1s"]
+    watching = subprocess.Popen(
+        [*main, *options, "resolve", "--database", url, "--watch", "--interval", "50ms"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        with abandoned(broker, sqlite) as (connection, database, tx):
+            database.commit()
+            connection.wait_outcome(tx.xid, 30.0)  # so it is at work
+        broker.process.send_signal(signal.SIGSTOP)
+        try:
+            said = next(line for line in watching.stderr if "no answer to " in line)
+        finally:
+            broker.process.send_signal(signal.SIGCONT)
+        assert said.endswith("trying again in 0.05 s\n")
+        assert watching.poll() is None
+    finally:
+        watching.kill()
+        watching.communicate()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -19,7 +19,7 @@ from txbroker.databases.adapter import Connector
 from txbroker.databases.dialects import named
 from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.urls import connector
-from txbroker.errors import StorageUnavailable
+from txbroker.errors import OutcomeUnknown, StorageUnavailable
 
 
 @click.command(cls=Command)
@@ -103,7 +103,7 @@ def keep_resolving(invocation: Invocation, resolver: Resolver, seconds: float) -
         try:
             with database_errors():
                 found = resolver.resolve()
-        except (Failure, StorageUnavailable) as error:
+        except (Failure, StorageUnavailable, OutcomeUnknown) as error:
             click.echo(f"{error}; trying again in {seconds:g} s", err=True)
             resolver.close_database()
         else:
