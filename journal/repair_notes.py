@@ -26,6 +26,10 @@ class RepairNote(msgspec.Struct, frozen=True, kw_only=True):
 _decode = msgspec.json.Decoder(list[RepairNote]).decode
 
 
+MOST_TOLD = 6
+"""Losses of one repair that each start and each verification repeat; the file has all of them."""
+
+
 def repair_notes(filesystem: IFilesystem) -> list[RepairNote]:
     """The repairs that were made here, oldest first. Raises :class:`CorruptData` if the file cannot be read."""
     if not filesystem.exists(filenames.REPAIRS):
@@ -44,12 +48,14 @@ def repair_notes(filesystem: IFilesystem) -> list[RepairNote]:
 
 def told(note: RepairNote) -> str:
     """A repair in one sentence."""
-    lost = "; ".join(note.lost) if note.lost else "nothing"
+    lost = "; ".join(note.lost[:MOST_TOLD]) if note.lost else "nothing"
+    if len(note.lost) > MOST_TOLD:
+        lost += f"; and {len(note.lost) - MOST_TOLD} more, see {filenames.REPAIRS}"
     return f"repaired on {note.when}, lost: {lost}. What it replaced is in {note.evidence}/"
 
 
 UNFINISHED = (
-    "a repair of this directory was begun and not finished. Nothing was changed now. Run 'txbroker repair DIR --execute' "
-    "again: it goes on where it ended"
+    "a repair of this directory was begun and not finished. Nothing was changed now. Run 'txbroker repair DIR "
+    "--execute' again: it goes on where it ended"
 )
 """What a start says that finds a plan."""

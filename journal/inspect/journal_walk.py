@@ -269,23 +269,24 @@ def _agrees(body: memoryview, position: int, length: int, seed: int) -> bool:
 
 def judge_end(path: str, scan: FileScan, end: int | None) -> Finding | None:
     """What ends a file: nothing special, a tear, or damage below what is known to have been forced."""
+    problem = scan.problem.removeprefix(f"{path}: ")
     lost = Affected(first_lsn=scan.next_lsn, last_lsn=None if end is None else end - 1)
     if end is not None and scan.next_lsn < end:
         return Finding(
             path,
             scan.stop,
-            f"{scan.problem}, but the next file says that it goes on to LSN {end - 1}",
+            f"{problem}, but the next file says that it goes on to LSN {end - 1}",
             affects=lost,
         )
     if end is None and (proof := scan.proof_beyond()) is not None:
         return Finding(
             path,
             scan.stop,
-            f"{scan.problem}, but the group at {proof} proves that it had been forced",
+            f"{problem}, but the group at {proof} proves that it had been forced",
             affects=lost,
         )
     if end is None and scan.is_torn:
-        return Finding(path, scan.stop, f"torn, never acknowledged: {scan.problem}", harmless=True)
+        return Finding(path, scan.stop, f"torn, never acknowledged: {problem}", harmless=True)
     return None
 
 

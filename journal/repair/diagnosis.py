@@ -214,7 +214,7 @@ class _Diagnosing:
         if self._witness.forced >= at:
             unreadable.append(lost_lsns(at, self._witness.forced))
         unreadable.append(lost_lsns(max(at, self._witness.forced + 1), None))
-        self._result.lost += [*lost.told(), *unreadable]
+        self._result.lost += [*unreadable, *lost.told()]
 
     def _keep_tails(self) -> None:
         """Flushed bytes beyond the checkpoint, and partitions that the kept journal does not know: a start drops it."""

@@ -116,13 +116,30 @@ class LostRecords:
         losses = [self._partition(partition) for partition in sorted(self._messages)]
         for number, what in self._transactions.items():
             xid = self._xids.get(number)
-            named = f" (xid {xid})" if xid is not None else ""
-            losses.append(Loss(f"transaction {number}{named}: {what}", Affected(transaction=number, xid=xid)))
+            if xid is not None:
+                text = f"transaction {number} (xid {xid}): {what}"
+                losses.append(Loss(text, Affected(transaction=number, xid=xid)))
+        losses += self._without_xid()
         if self._uncounted:
             losses.append(Loss(f"{self._uncounted} more ends of transactions", Affected()))
         losses += [Loss(text, Affected()) for text in self._others]
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
         return losses
+
+    def _without_xid(self) -> list[Loss]:
+        """One line for each session: nobody but its client ever knew these by a name."""
+        sessions: dict[int, list[int]] = {}
+        for number in self._transactions:
+            if number not in self._xids:
+                sessions.setdefault(number.session, []).append(number.serial)
+        return [
+            Loss(
+                f"the ends of {len(serials):,} transactions without an xid, {session}-{min(serials)} to "
+                f"{session}-{max(serials)}",
+                Affected(),
+            )
+            for session, serials in sessions.items()
+        ]
 
     def _partition(self, partition: int) -> Loss:
         end = self._messages[partition][1]
@@ -145,6 +162,9 @@ def lost_offsets(store: StoreState, ranges: list[tuple[int, int]]) -> list[Loss]
 
 def lost_lsns(first: int, last: int | None) -> Loss:
     """Records that cannot be read: what they did is not known."""
-    upto = f"to {last}" if last is not None else "on"
-    text = f"whatever LSNs {first} {upto} held: these records of the journal cannot be read"
+    if last is None:
+        text = f"what came after, from LSN {first} on, if anything did: nothing of it is left"
+    else:
+        lsns = f"LSN {first}" if first == last else f"LSNs {first} to {last}"
+        text = f"whatever {lsns} held: these records of the journal cannot be read"
     return Loss(text, Affected(first_lsn=first, last_lsn=last))
