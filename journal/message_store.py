@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 from zope.interface import implementer
