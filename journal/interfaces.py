@@ -146,7 +146,10 @@ class IFold(Interface):
 
 
 class IRunFold(IFold):
-    """A fold that takes many sends to a partition at once when the journal is replayed."""
+    """A fold that takes many sends to a partition at once when the journal is replayed.
+
+    It makes nothing of their LSNs, nor of the order of sends to different partitions.
+    """
 
     def apply_run(run: Any) -> None:
         """What ``apply`` does with each record of a :class:`journal.message_run.MessageRun` in turn."""

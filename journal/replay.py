@@ -15,12 +15,15 @@ from journal.record_blocks import Block, blocks
 _AT: Final = 3
 assert Messages.__struct_fields__[_AT] == "at"
 
+SHORT_RUN = 4
+"""Fewer sends to a partition are folded one by one, at 3 µs each; a run takes 8 µs and 0.3 for each of them."""
+
 
 class Replay:
     """Records go into an engine's folds in the order of their LSNs; nothing is queued.
 
-    Only sends to different partitions may change places among themselves, and with nothing else between them: no fold
-    can tell. ``at`` is the journal time reached, ``records`` how many there were.
+    Only sends to different partitions may change places among themselves, within a group and with nothing else
+    between them: no fold can tell. ``at`` is the journal time reached, ``records`` how many there were.
     """
 
     def __init__(self, engine: Engine, at: int) -> None:
@@ -28,6 +31,7 @@ class Replay:
         folds = engine.routes[Messages]
         self._in_runs = all(IRunFold.providedBy(fold) for fold in folds)
         self._folds = cast(tuple[IRunFold, ...], folds)
+        self._gathered: dict[int, list[Row]] = {}
         self.at = at
         self.records = 0
 
@@ -41,15 +45,17 @@ class Replay:
             else:
                 self._even(lsn, block.rows)
                 lsn += len(block.rows)
+        self._fold_gathered()
 
     def _even(self, lsn: int, rows: list[Row]) -> None:
         if not self._in_runs:
             self._block(lsn, [Messages(*row[:-1]) for row in rows], [row[-1] for row in rows])
-            return
-        split = _by_partition([row[0] for row in rows])
-        runs = [MessageRun.of_rows([rows[each] for each in one]) for one in split]
-        runs = runs or [MessageRun.of_rows(rows)]
-        self._runs(runs, lsn + len(rows), rows[-1][_AT])
+        elif not self._gathered and _is_one([row[0] for row in rows]):
+            self._fold(MessageRun.of_rows(rows))
+            self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
+        else:
+            self._gather(rows)
+            self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
 
     def _block(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
         first = 0
@@ -57,6 +63,7 @@ class Replay:
             if type(each) is not Messages or not self._in_runs:
                 if first < number:
                     self._sends(lsn + number, records[first:number], data[first:number])
+                self._fold_gathered()
                 self.one(lsn + number, each, data[number])
                 first = number + 1
         if first < len(records):
@@ -82,29 +89,52 @@ class Replay:
     def _sends(self, next_lsn: int, records: Sequence[AnyRecord], data: Sequence[bytes]) -> None:
         """Fold sends, up to the LSN before ``next_lsn``."""
         sends = cast(Sequence[Messages], records)
-        split = _by_partition([each.partition for each in sends])
-        runs = [MessageRun.of_records([sends[n] for n in one], [data[n] for n in one]) for one in split]
-        runs = runs or [MessageRun.of_records(sends, data)]
-        self._runs(runs, next_lsn, records[-1].at)
+        if not self._gathered and _is_one([each.partition for each in sends]):
+            self._fold(MessageRun.of_records(sends, data))
+        else:
+            self._gather([row_of(each, frames) for each, frames in zip(sends, data, strict=True)])
+        self._folded(len(records), next_lsn, records[-1].at)
 
-    def _runs(self, runs: list[MessageRun], next_lsn: int, at: int) -> None:
-        for run in runs:
-            for fold in self._folds:
-                fold.apply_run(run)
-            self.records += len(run.frames)
+    def _gather(self, rows: list[Row]) -> None:
+        """Keep sends to many partitions until all of the group are there, for runs that are worth their while.
+
+        100 B sends to 1,000 partitions in turn: 1.6 µs of processor time each, 5.0 without waiting for more of them.
+        """
+        gathered = self._gathered
+        for row in rows:
+            known = gathered.get(row[0])
+            if known is None:
+                gathered[row[0]] = [row]
+            else:
+                known.append(row)
+
+    def _fold_gathered(self) -> None:
+        for rows in self._gathered.values():
+            if len(rows) >= SHORT_RUN:
+                self._fold(MessageRun.of_rows(rows))
+            else:
+                for row in rows:
+                    send, frames = Messages(*row[:-1]), row[-1]
+                    for fold in self._folds:
+                        fold.apply(self._engine.forced_lsn, send, frames)  # of an LSN they make nothing
+        self._gathered.clear()
+
+    def _fold(self, run: MessageRun) -> None:
+        for fold in self._folds:
+            fold.apply_run(run)
+
+    def _folded(self, count: int, next_lsn: int, at: int) -> None:
         self._engine.next_lsn, self._engine.forced_lsn = next_lsn, next_lsn - 1
         self.at = max(self.at, at)
+        self.records += count
 
 
-def _by_partition(partitions: list[int]) -> list[list[int]]:
-    """The numbers of the sends to each partition; nothing if there is just one."""
-    if partitions.count(partitions[0]) == len(partitions):
-        return []
-    found: dict[int, list[int]] = {}
-    for number, partition in enumerate(partitions):
-        known = found.get(partition)
-        if known is None:
-            found[partition] = [number]
-        else:
-            known.append(number)
-    return list(found.values())
+def row_of(send: Messages, frames: bytes) -> Row:
+    """A send as its row."""
+    return (
+        send.partition, send.base_offset, send.count, send.at, send.producer_id, send.epoch, send.sequence, frames,
+    )  # fmt: skip
+
+
+def _is_one(partitions: list[int]) -> bool:
+    return partitions.count(partitions[0]) == len(partitions)

@@ -237,8 +237,12 @@ def test_a_group_of_which_not_all_counts_is_not_given_in_one_piece():
 
 
 def test_the_sound_part_of_a_torn_group_is_not_given_in_one_piece():
-    torn = changed(file_of(group(FIRST, 10, 10, 10)), FIRST_GROUP + GROUP_HEADER_BYTES + 40)
+    intact = file_of(group(FIRST, 10, 10, 10))
+    torn = changed(intact, FIRST_GROUP + GROUP_HEADER_BYTES + 40)
     assert whole(torn) is None
+    assert whole(torn, read_again=intact) is None, (
+        "what was counted is what is folded, however it reads later"
+    )
 
 
 def test_a_group_whose_bytes_have_changed_since_they_were_scanned_is_not_believed():

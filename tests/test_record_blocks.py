@@ -91,6 +91,15 @@ def test_a_wider_number_that_hides_in_a_head_of_the_same_length_is_noticed():
     assert read(packed(records), 40) == (records, 40)
 
 
+def test_a_wider_number_whose_value_looks_like_the_next_ones_first_byte_is_noticed():
+    """5, 1000 is 05 cd 03 e8; 205, 200 is cc cd cc c8: only that no small number begins with cc tells them apart."""
+    records = [
+        *[(Messages(5, 1000, 1, 10**15 + n), b"frames") for n in range(20)],
+        *[(Messages(205, 200, 1, 10**15 + n), b"frames") for n in range(20)],
+    ]
+    assert read(packed(records), 40) == (records, 40)
+
+
 def test_few_or_other_records_come_as_they_are():
     few = sends(FEWEST_EVEN - 1)
     assert read(packed(few), len(few)) == (few, 0)

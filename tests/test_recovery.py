@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from pathlib import Path
 
@@ -487,3 +488,19 @@ def test_every_row_of_the_document_names_tests_that_exist():
         assert named, row
         for module, test in named:
             assert f"def {test}(" in (root / f"{module}.py").read_text(), f"{module}::{test}"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_it_was_after_a_start_and_after_a_refusal(enabled):
+    sound, torn = one_file(mark=True), one_file(mark=True)
+    damage(torn.inner, journal_path(START_STRIDE), position_of_send(0) + GROUP_HEADER_BYTES)
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        Room(sound.inner.kill_clone())
+        assert gc.isenabled() is enabled
+        with pytest.raises(CorruptJournal):
+            Room(torn.inner.kill_clone())
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -19,6 +19,8 @@ from txbroker.producers import ProducersFold
 
 PARTITIONS = 3
 PRODUCERS = 2
+ROOMY = 64 * MIB
+"""A pool that nothing has to be flushed from."""
 
 
 class Sender:
@@ -46,6 +48,11 @@ class Sender:
         self.engine.append(store, frames, count, producer, int(producer > 0), sequence)
         self.sequences[producer, partition] = sequence + count
         self.clock.advance(7)
+
+    def spread(self, count):
+        """To all partitions in turn, more than is read at once if ``count`` is large."""
+        for number in range(count):
+            self.send(1 + number % PARTITIONS, number % (PRODUCERS + 1), 1, 10 + number % 2)
 
     def transact(self, partition):
         self.room.begin((partition, b"in a transaction")).commit()
@@ -80,6 +87,7 @@ ACTIONS = st.lists(
             ),
             st.integers(2, 2 * BLOCK_RECORDS),
         ),
+        st.tuples(st.tuples(st.just("spread"), st.integers(1, 2 * BLOCK_RECORDS)), st.just(1)),
         st.tuples(st.tuples(st.just("transact"), st.integers(1, PARTITIONS)), st.just(1)),
         st.tuples(st.tuples(st.just("move_start"), st.integers(1, PARTITIONS)), st.just(1)),
         st.tuples(st.sampled_from([("sync",), ("flush",), ("checkpoint",)]), st.just(1)),
@@ -102,14 +110,23 @@ def logs_of(engine):
 
 
 def state_of(engine):
-    """All that can be seen of logs, producers and outcomes."""
-    seen = {}
-    for number, store in engine.catalog.stores.items():
-        times = [store.offset_for_time(time) for time in range(1_000_000, 1_100_000, 997)]
-        ends = (store.start_offset, store.high_watermark, store.end_offset, store.last_time)
-        seen[number] = (ends, store.oldest_unflushed_time, times)
+    """All that the journal decides: logs, producers and outcomes. When memory is flushed is not among it."""
+    ends = {
+        number: (store.start_offset, store.high_watermark, store.end_offset, store.last_time)
+        for number, store in engine.catalog.stores.items()
+    }
     [producers] = [fold for fold in engine.folds if fold.name == "producers"]
-    return logs_of(engine), seen, list(producers.snapshot()), engine.transactions.outcomes.by_number
+    head, *rows = producers.snapshot()
+    known = [(*row, sorted(sequences)) for *row, sequences in rows]
+    return logs_of(engine), ends, head, known, engine.transactions.outcomes.by_number
+
+
+def times_of(engine):
+    """Which message was appended when: exact only of what has not been flushed."""
+    return {
+        number: [store.offset_for_time(time) for time in range(1_000_000, 1_100_000, 997)]
+        for number, store in engine.catalog.stores.items()
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,11 +137,14 @@ def test_runs_of_sends_give_what_each_send_alone_gives(actions):
         for _ in range(times):
             getattr(sender, name)(*arguments)
     sender.sync()
-    in_runs = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
-    recorder = Recorder()
-    one_by_one = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold(), recorder])
-    assert state_of(in_runs) == state_of(one_by_one)
-    assert in_runs.report.records == one_by_one.report.records
+    for pool in (SMALL.pool_bytes, ROOMY):
+        size = replace(SMALL, pool_bytes=pool)
+        in_runs = recover(sender.filesystem.kill_clone(), sender.clock, size, [ProducersFold()])
+        folds = [ProducersFold(), Recorder()]
+        one_by_one = recover(sender.filesystem.kill_clone(), sender.clock, size, folds)
+        assert state_of(in_runs) == state_of(one_by_one)
+        assert in_runs.report.records == one_by_one.report.records
+    assert times_of(in_runs) == times_of(one_by_one)
 
 
 def test_a_start_that_finds_the_sends_in_a_full_pool_flushes_and_goes_on():

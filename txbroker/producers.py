@@ -211,7 +211,8 @@ class ProducersFold:
         assert producer.epoch == record.epoch, f"epoch {producer.epoch} of {record}"
         assert known.next == record.sequence, f"sequence {known.next} before {record}"
         known.extend(record.base_offset, record.count)
-        producer.used = record.at
+        if record.at > producer.used:  # in replay, sends to different partitions come in any order
+            producer.used = record.at
 
     def _opened(self, record: ProducerOpened) -> None:
         producer = self.producers.get(record.producer_id)
