@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
-from txbroker.cli.drill import drill
-from txbroker.cli.dump import dump
-from txbroker.cli.groups import groups
 from txbroker.cli.invocation import Group
-from txbroker.cli.repair import repair
-from txbroker.cli.resolve import resolve
-from txbroker.cli.send import send
-from txbroker.cli.status import status
-from txbroker.cli.tail import tail
-from txbroker.cli.topics import topics
-from txbroker.cli.transactions import transactions
-from txbroker.cli.verify import verify
 
-COMMANDS: tuple[click.Command, ...] = (
-    topics,
-    send,
-    tail,
-    status,
-    groups,
-    transactions,
-    resolve,
-    verify,
-    dump,
-    repair,
-    drill,
+COMMANDS = (
+    "topics",
+    "send",
+    "tail",
+    "status",
+    "groups",
+    "transactions",
+    "resolve",
+    "verify",
+    "dump",
+    "repair",
+    "drill",
 )
+"""In the order of the help. Each is an object of the same name in the module of that name."""
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(Group):
+    """Loads a command when it is asked for: the drill and the repair alone take as long as all the others."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name; None if there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        found = getattr(import_module(f"txbroker.cli.{cmd_name}"), cmd_name)
+        assert isinstance(found, click.Command)
+        return found
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="txbroker")
 def command_line() -> None:
     """Work with a txbroker: topics, messages, consumer groups, transactions.
@@ -40,10 +48,6 @@ def command_line() -> None:
     Exit codes: 0 done, 1 the answer is no, 2 usage, 3 refused, 4 no broker or not now, 5 outcome unknown,
     6 corrupt data.
     """
-
-
-for command in COMMANDS:
-    command_line.add_command(command)
 
 
 def main() -> None:
