@@ -321,3 +321,16 @@ def test_an_index_entry_of_a_damaged_message_may_be_right(place):
     change(place, log, position + 50, b"\xff")
     [found] = inspect.verify(place.filesystem)
     assert (found.path, found.position) == (log, position)
+
+
+def test_bytes_of_another_log_are_found_behind_a_damaged_message_too(place):
+    path = paths(place)[1]
+    places = list(frame.walk(read(place, path)))
+    change(place, path, places[2][0] + 60, b"\xff")
+    position, length, offset, _ = places[4]
+    other = bytearray(frame.encode(b"\x01" * (length - 36), 1))
+    frame.stamp(memoryview(other), offset)
+    change(place, path, position, bytes(other))
+    damaged, exchanged = sorted(damages(place), key=lambda found: found.foreign)
+    assert (damaged.position, damaged.foreign) == (places[2][0], False)
+    assert (exchanged.position, exchanged.foreign) == (position, True)

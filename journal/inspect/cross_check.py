@@ -35,6 +35,9 @@ from journal.record import (
 from journal.transaction import State, Totals, TransactionNumber, Xid
 from journal.transaction_state import TransactionRow
 
+MOST_DAMAGED = 64
+"""Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Add:
@@ -103,6 +106,7 @@ class CrossCheck:
         """Sessions from this number on began after all that is missing: their transactions are seen whole."""
         self._tally = tally
         self._broken: set[int] = set()
+        self._damaged: dict[int, int] = {}
         self.live: dict[TransactionNumber, Followed] = {}
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
@@ -324,11 +328,13 @@ class CrossCheck:
         if found == expected:
             log.advance(base + count, len(expected))
             return
-        self._broken.add(partition)
-        if found is None:
+        same, at = difference(expected, found or b"")
+        if found is not None and is_damaged(found[at:]) and self._damaged.get(partition, 0) < MOST_DAMAGED:
+            self._damaged[partition] = self._damaged.get(partition, 0) + 1
+            log.lose_place()  # the segment tells of it itself; what follows is found by its offset
             return
-        same, at = difference(expected, found)
-        if is_told_otherwise(found[at:]):
+        self._broken.add(partition)
+        if found is None or is_lost(found[at:]):
             return
         path, position = log.place
         affects = self._affects(partition, base + same, base + count - 1, number)
@@ -352,12 +358,14 @@ def messages_in(run: bytes | memoryview) -> int:
     return difference(run, bytes(run))[0]
 
 
-def is_told_otherwise(frame: bytes) -> bool:
-    """Whether it is no sound frame, which is told of the segment itself, or one that says that a repair found none."""
+def is_lost(frame: bytes) -> bool:
+    """Whether a repair has found none of the messages that stood there."""
+    return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[5] & LOST)
+
+
+def is_damaged(frame: bytes) -> bool:
+    """Whether it is a frame that fails its checksum, which is told of the segment itself."""
     if len(frame) < HEADER_BYTES:
         return False
-    length, crc, _, _, _, flag, _ = HEADER.unpack_from(frame)
-    if flag & LOST:
-        return True
-    whole = HEADER_BYTES <= length <= len(frame)
-    return whole and bool(second_crc32c(frame[CRC_START:length]) != crc)
+    length, crc, *_ = HEADER.unpack_from(frame)
+    return HEADER_BYTES <= length <= len(frame) and bool(second_crc32c(frame[CRC_START:length]) != crc)

@@ -78,6 +78,10 @@ class LogReader:
         segment = self.segments[self._segment] if self.segments else None
         return (segment.path, self._position) if segment is not None else (filenames.PARTITION_DIRECTORY, 0)
 
+    def lose_place(self) -> None:
+        """What was read is not what belongs there: look for the next offset anew."""
+        self._offset = -1
+
     def advance(self, offset: int, length: int) -> None:
         """What was read was what belongs there: the next frame, of ``offset``, begins ``length`` bytes on."""
         self._offset = offset
