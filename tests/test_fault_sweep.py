@@ -6,7 +6,7 @@ state after each step. Then it is done again for every single call and error. It
 step or after the one that failed: nothing else was ever decided.
 
 Seen to fail: with a failed force that does not poison the journal, with a failed flush that does not fail the engine,
-with unproven groups not written again at the start, with a full disk let through from the writing of the witness.
+with a failed group that does not; all of it together also with unproven groups not written again at the start.
 """
 
 from __future__ import annotations
