@@ -59,6 +59,10 @@ bench: .venv/.ready  ## measure, beside the limits of this machine (ARGS=... for
 bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops (ARGS=... for options)
 	$(RUN) benchmarks recovery $(ARGS)
 
+.PHONY: bench-atomic
+bench-atomic: debian .venv/.ready  ## measure a row with its message, beside PostgreSQL's own ways (ARGS=... for options)
+	$(RUN) benchmarks.atomic $(ARGS)
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
 	$(RUN) models.check $(ARGS)

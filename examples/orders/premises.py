@@ -168,7 +168,7 @@ class Premises:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
+        if isinstance(error, Exception):  # and not Ctrl-C
             self.keep = True
             error.add_note(f"kept: {self.folder} and PostgreSQL's {self.postgresql.folder}")
         self.close()

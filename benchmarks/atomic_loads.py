@@ -1,0 +1,120 @@
+"""What the benchmark of `txbroker.atomic` does again and again, and the same work done in the ways that people know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+
+import txbroker
+
+TOPIC = "orders"
+BODY = bytes(100)
+
+TABLES = """
+    CREATE TABLE orders (id text PRIMARY KEY, state text NOT NULL, body bytea NOT NULL);
+    CREATE TABLE outbox (id bigserial PRIMARY KEY, topic text NOT NULL, key bytea NOT NULL, body bytea NOT NULL);
+"""
+INSERT = "INSERT INTO orders VALUES (%s, 'new', %s)"
+
+Database = psycopg.Connection[tuple[Any, ...]]
+Once = Callable[[str], None]
+"""Does one piece of work; its argument is a name that no other piece has."""
+
+
+class Load:
+    """One worker's connections. ``once`` is what is counted."""
+
+    def __init__(self, database_url: str, broker_url: str) -> None:
+        self._stack = ExitStack()
+        self.database: Database = self._stack.enter_context(psycopg.connect(database_url))
+        self._broker_url = broker_url
+
+    def broker(self) -> txbroker.Connection:
+        """A connection of this worker's own."""
+        return self._stack.enter_context(txbroker.connect(self._broker_url))
+
+    def close(self) -> None:
+        """Wait for what is still under way, close the connections."""
+        self._stack.close()
+
+
+def row(load: Load) -> Once:
+    """PostgreSQL alone: the row, committed."""
+    database = load.database
+
+    def once(name: str) -> None:
+        database.execute(INSERT, (name, BODY))
+        database.commit()
+
+    return once
+
+
+def outbox(load: Load) -> Once:
+    """The usual pattern, without its poller: the row, and the message as another row."""
+    database = load.database
+
+    def once(name: str) -> None:
+        database.execute(INSERT, (name, BODY))
+        database.execute(
+            "INSERT INTO outbox (topic, key, body) VALUES (%s, %s, %s)", (TOPIC, name.encode(), BODY)
+        )
+        database.commit()
+
+    return once
+
+
+def two_phase(load: Load) -> Once:
+    """PostgreSQL's own two-phase commit, by psycopg's calls: PREPARE TRANSACTION, then COMMIT PREPARED."""
+    database = load.database
+
+    def once(name: str) -> None:
+        database.tpc_begin(database.xid(1, name, "bench"))
+        database.execute(INSERT, (name, BODY))
+        database.tpc_prepare()
+        database.tpc_commit()
+
+    return once
+
+
+def messages(load: Load) -> Once:
+    """The broker alone: a message, prepared and committed."""
+    broker = load.broker()
+
+    def once(name: str) -> None:
+        with broker.transaction(broker.xid(1, name, "bench")) as tx:
+            tx.send(TOPIC, BODY, key=name.encode())
+            tx.prepare()
+
+    return once
+
+
+def atomic(load: Load, wait: str = "decision") -> Once:
+    """The row and the message in one block."""
+    database, broker = load.database, load.broker()
+
+    def once(name: str) -> None:
+        with txbroker.atomic(database, broker, wait=wait) as tx:
+            database.execute(INSERT, (name, BODY))
+            tx.send(TOPIC, BODY, key=name.encode())
+
+    return once
+
+
+def atomic_shown(load: Load) -> Once:
+    """The same, waiting until the message can be read."""
+    return atomic(load, "commit")
+
+
+LOADS: dict[str, Callable[[Load], Once]] = {
+    "row": row,
+    "outbox": outbox,
+    "two-phase": two_phase,
+    "messages": messages,
+    "atomic": atomic,
+    "atomic-shown": atomic_shown,
+}
+IN_DATABASE = frozenset(LOADS) - {"messages"}
+IN_BROKER = frozenset({"messages", "atomic", "atomic-shown"})
