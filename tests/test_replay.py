@@ -147,6 +147,19 @@ def test_runs_of_sends_give_what_each_send_alone_gives(actions):
     assert times_of(in_runs) == times_of(one_by_one)
 
 
+@pytest.mark.parametrize("more", [3, 100])
+def test_sends_to_one_partition_do_not_pass_those_before_them_that_wait_for_others(more):
+    """One group: a block of sends to all partitions, then few, or many that look alike, to one of these."""
+    sender = Sender()
+    sender.sync()
+    sender.spread(BLOCK_RECORDS)
+    for _ in range(more):
+        sender.send(1, 1, 1, 10)
+    sender.sync()
+    engine = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
+    assert logs_of(engine) == logs_of(sender.engine)
+
+
 def test_a_start_that_finds_the_sends_in_a_full_pool_flushes_and_goes_on():
     sender = Sender()
     for _ in range(3000):
