@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from journal import frame
 from tests.simulation.log_model import require
 from tests.simulation.model import DONE, Intent
 from tests.simulation.wire import Connection
@@ -142,6 +143,17 @@ class Client:
         )
         self.model.put_into(intent, partition, values)
         self._send(intent, partition, data)
+
+    def send_many(self, random: Random) -> None:
+        """As a busy producer does: many alike, to few partitions."""
+        known = [p for p in (self.world.some_partition(random) for _ in range(3)) if p is not None]
+        for _ in range(random.choice((5, 20)) if known else 0):
+            self._sends += 1
+            intent = Intent(f"send {self.world.name_intent()}", f"session {self.session}", self._sends)
+            value = b"%06d" % self.world.name_intent()
+            partition = random.choice(known)
+            self.model.put_into(intent, partition, [value])
+            self._send(intent, partition, frame.encode(value, 1))
 
     def _send(self, intent: Intent, partition: int, data: bytes, *producer: int) -> None:
         then = partial(self._sent, intent, partition, self.producer if producer else None)

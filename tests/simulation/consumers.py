@@ -162,6 +162,21 @@ class ConsumingClient(Client):
         self.ask(commands.CommitOffsets, key[0], [offset], then=then)
         self.model.ask(intent)
 
+    def delete_group(self, random: Random) -> None:
+        """All that is known of a group."""
+        group = random.choice(GROUPS)
+        intent = Intent(f"deleting group {group}, {self.world.name_intent()}")
+        self.world.groups.delete_with(intent, group)
+
+        def then(answer: Any, data: bytes, since: int) -> None:
+            if isinstance(answer, commands.Done):
+                self.world.groups.deleted(intent, group, since)
+            else:
+                self.model.refused(intent)
+
+        self.ask(commands.DeleteGroup, group, then=then)
+        self.model.ask(intent)
+
     def move(self, random: Random, intent: Intent, key: Key) -> tuple[Intent, PartitionOffset]:
         """A new position for a group that comes with an intent."""
         token = f"token {self.world.name_intent()}"

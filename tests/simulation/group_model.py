@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from tests.simulation.log_model import require
 from tests.simulation.model import DONE, OPEN, VOID, Intent, Model
@@ -12,21 +13,40 @@ Key = tuple[str, int]
 """A group's position: (group, partition)."""
 
 
+class Claim(NamedTuple):
+    """A member got a partition: when it asked, and when it was answered."""
+
+    generation: int
+    asked: int
+    answered: int
+
+
 class GroupModel:
     """Positions are known by the token that each move of them carries as its metadata."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.movers: dict[Key, list[tuple[Intent, str | None]]] = defaultdict(_nobody)
-        self.claims: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        self.claims: dict[Key, list[Claim]] = defaultdict(list)
+        self.deletions: dict[str, list[Intent]] = defaultdict(list)
 
     def move_with(self, intent: Intent, key: Key, token: str | None) -> None:
-        """If the intent happens, the position is moved (with None: deleted)."""
+        """If the intent happens, the position is moved."""
         self.movers[key].append((intent, token))
+
+    def delete_with(self, intent: Intent, group: str) -> None:
+        """If the intent happens, the group has no positions, and nobody has claimed anything of it."""
+        self.deletions[group].append(intent)
+
+    def deleted(self, intent: Intent, group: str, since: int) -> None:
+        """The group was deleted, by one who asked at ``since``."""
+        for key in [key for key in self.movers if key[0] == group]:
+            self.held(key, False, since)
+        self.model.done(intent)
 
     def position(self, key: Key, token: str | None, since: int) -> None:
         """It was read, by one who asked at ``since``: as moved by the last one of all, or by one about to."""
-        movers = self.movers[key]
+        movers = [*self.movers[key], *((one, None) for one in self.deletions[key[0]])]
         ended = [one for one, _ in movers if one.state == DONE and one.ended_at < since]
         fits = [
             one
@@ -37,8 +57,9 @@ class GroupModel:
         ]
         found = [(one.name, moved, one.state) for one, moved in movers]
         require(fits, f"{key} is where the last one moved it, of {found}", repr(token))
-        if len(fits) == 1 and fits[0].asked:
-            self.model.done(fits[0])
+        first = min(fits, key=lambda one: one.asked_at)  # of several deletions any may have been it
+        if first.asked:
+            self.model.done(first)
 
     def held(self, key: Key, pending: bool, since: int) -> None:
         """It was said whether an undecided transaction will move it."""
@@ -48,16 +69,21 @@ class GroupModel:
     def moved(self, intent: Intent, generations: Mapping[Key, int], since: int) -> None:
         """Positions were moved outside transactions, by one who asked at ``since``."""
         for key, generation in generations.items():
-            newer = [g for g, at in self.claims[key] if g > generation and at < since]
+            newer = [c.generation for c in self._standing(key, since) if c.generation > generation]
             require(not newer, f"{key} belongs to {newer}", f"{intent.name} moved it as {generation}")
             self.held(key, False, since)
         self.model.done(intent)
 
     def claimed(self, key: Key, generation: int, since: int) -> None:
         """A member got a partition; nobody had that generation, or a higher one, before."""
-        before = max((g for g, at in self.claims[key] if at < since), default=0)
+        before = max((c.generation for c in self.claims[key] if c.answered < since), default=0)
         require(generation > before, f"{key} is claimed above {before}", f"generation {generation}")
-        self.claims[key].append((generation, self.model.now))
+        self.claims[key].append(Claim(generation, since, self.model.now))
+
+    def _standing(self, key: Key, at: int) -> list[Claim]:
+        """Claims that were known then, and that no deletion of the group may have ended."""
+        ends = [one.ended_at for one in self.deletions[key[0]] if one.state != VOID]
+        return [c for c in self.claims[key] if c.answered < at and all(end < c.asked for end in ends)]
 
     def _holds(self, one: Intent, since: int) -> bool:
         undecided = one.state == OPEN and not one.asked & {"commit", "rollback"} and not self.model.orphans

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import traceback
 from collections import Counter
@@ -23,6 +24,7 @@ from tests.simulation.world import World
 DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "send": (8, TransactionalClient.send),
     "send once": (8, TransactionalClient.send_once),
+    "send many": (1, TransactionalClient.send_many),
     "send again": (1, TransactionalClient.send_again),
     "begin": (8, TransactionalClient.begin),
     "go on": (6, TransactionalClient.go_on),
@@ -34,7 +36,8 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "create topic": (2, TransactionalClient.create_topic),
     "delete topic": (2, TransactionalClient.delete_topic),
     "claim": (1, TransactionalClient.claim),
-    "commit offsets": (3, TransactionalClient.commit_offsets),
+    "delete group": (1, TransactionalClient.delete_group),
+    "commit offsets": (4, TransactionalClient.commit_offsets),
     "fetch offsets": (2, TransactionalClient.fetch_offsets),
     "look around": (1, TransactionalClient.look_around),
 }
@@ -93,6 +96,7 @@ def _flush(world: World, random: Random) -> None:
 
 def _read(world: World, random: Random) -> None:
     world.reader.step(random.choice((1, 3, 1 << 30)), random.randrange(2))
+    world.scrubber.step(random.choice((1, 3, 1 << 30)))
 
 
 def _pump(world: World, random: Random) -> None:
@@ -161,7 +165,13 @@ def _fault(world: World, random: Random) -> None:
     [kind] = random.choices([kind for kind, _ in _FAULTS], [weight for _, weight in _FAULTS])
     path = random.choice(("*", "*", "journal/*", "partitions/*", "checkpoints/*", "staged/*"))
     world.plan.faults.append(
-        Fault(kind, nth=random.randint(1, 4), path=path, short=random.choice((None, 100, 4096)))
+        Fault(
+            kind,
+            nth=random.randint(1, 4),
+            path=path,
+            error=random.choice((errno.EIO, errno.EIO, errno.ENOSPC)),
+            short=random.choice((None, 100, 4096)),
+        )
     )
     world.say(f"the next {kind.value} of {path} or so will fail")
 
@@ -173,7 +183,7 @@ def _short(world: World, random: Random) -> None:
 
 
 def _cold(world: World, random: Random) -> None:
-    world.plan.faults.append(Fault(Operation.READ_NOW, error=11, times=random.choice((1, 3))))
+    world.plan.faults.append(Fault(Operation.READ_NOW, error=errno.EAGAIN, times=random.choice((1, 3))))
 
 
 def _full(world: World, random: Random) -> None:
@@ -196,7 +206,7 @@ STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "pump": (4, _pump),
     "lose": (2, _lose),
     "checkpoint": (4, _checkpoint),
-    "power": (3, _power),
+    "power": (4, _power),
     "kill": (1, _kill),
     "stop": (1, _stop),
     "fault": (1, _fault),

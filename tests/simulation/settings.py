@@ -6,10 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from types import ModuleType
 
 import journal.engine
+import journal.indexes
+import journal.record_blocks
+import journal.segment_index
 import journal.settings
-from journal.constants import GROUP_BYTES, GROUP_RECORDS, KIB, MIB
+import txbroker.fetching
+import txbroker.outbox
+import txbroker.parking
+from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.journal_settings import JournalSettings
 from journal.settings import MAX_INTERVAL, TopicSettings
 from journal.transaction_limits import TransactionLimits
@@ -17,6 +24,22 @@ from txbroker.config import Config, ServiceSettings
 from txbroker.settings import SECOND, BrokerSettings, OrphanAction
 
 NEVER = 1 << 50
+
+_TINY = (
+    (journal.engine, "GROUP_RECORDS", (2, 5)), (journal.engine, "GROUP_BYTES", (2000,)),
+    (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (3,)),
+    (txbroker.parking, "SLICE", (1, 3)), (txbroker.outbox, "CONGESTED", (300,)),
+    (txbroker.fetching, "LEAST_COLD_READ", (100,)), (txbroker.fetching, "MOST_COLD_READS", (1, 2)),
+)  # fmt: skip
+"""Constants that are so large that short histories never reach them, and what they are in some."""
+
+
+class TinyJournal(JournalSettings, frozen=True, kw_only=True):
+    """Settings of a journal that may be smaller than makes sense."""
+
+    def check(self) -> JournalSettings:
+        """Anything goes."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -31,26 +54,29 @@ class Settings:
     small_commit: int
     slice: int
     staged: int
-    group_records: int
-    group_bytes: int
     network: int
     forgetful: bool
     orphans: str
+    cold: bool
+    index_interval: int
+    tiny: dict[tuple[ModuleType, str], int]
 
 
 def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settings:
     """The settings of a history."""
     pick = random.choice
     sizes = pick(("small", "small", "middle", "middle", "large"))
-    orphans = pick(("", "", "", "", "", "rollback", "commit"))
+    orphans = pick(("", "", "", "", "alert", "rollback", "commit"))
+    pool = MIB if sizes == "large" else pick((256 * KIB, 512 * KIB, MIB))
     outcomes = pick((1000, 1000, 1000, 3))
     limits = TransactionLimits(
         transactions=pick((1000, 1000, 3)), messages=pick((1000, 1000, 8)), bytes=pick((300 * KIB, 300 * KIB, 2000)),
         total_bytes=400 * KIB, partitions=pick((100, 100, 2)), outcomes=outcomes,
     )  # fmt: skip
-    journal = JournalSettings(
-        pool_bytes=MIB, file_bytes=pick((16, 16, 32, 64, 256)) * KIB, checkpoint_bytes=pick((4, 16, 64, 1 << 20)) * KIB,
-        checkpoint_interval=pick((SECOND, 30 * SECOND, NEVER)), low_water_bytes=0, open_files=8, limits=limits,
+    journal = TinyJournal(
+        pool_bytes=pool, file_bytes=pick((16, 16, 16, 32, 64, 256)) * KIB,
+        checkpoint_bytes=pick((4, 16, 64, 1 << 20)) * KIB, checkpoint_interval=pick((SECOND, 30 * SECOND, NEVER)),
+        low_water_bytes=0, open_files=8, limits=limits,
     )  # fmt: skip
     broker = BrokerSettings(
         max_sessions=pick((100, 100, 4)), transaction_timeout=pick((SECOND, 60 * SECOND, 60 * SECOND)),
@@ -58,17 +84,19 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
         max_producer_partitions=pick((1000, 1000, 3)), pending_bytes=pick((64, 1024, 32 * 1024)) * KIB,
         orphan_age=5 * SECOND if orphans else None, orphan_action=OrphanAction(orphans or "alert"),
         max_group_positions=pick((1000, 1000, 4)), max_fetch=64 * KIB, max_fetches_per_session=pick((16, 16, 2)),
+        max_request=pool // 2, max_frame=pool // 2,
     )  # fmt: skip
     weights = {name: weight * pick((0, 1, 1, 1, 3)) for name, weight in deeds.items()}
     weights["send"] += 1
     weights |= {name: weight * pick((1, 1, 3)) for name, weight in steps.items()}
     return Settings(
-        Config(ServiceSettings(data="simulated", reader_threads=2, scrub_rate=0), broker, journal),
+        Config(ServiceSettings(data="simulated", reader_threads=2, scrub_rate=pick((0, 1 << 20))), broker, journal),
         steps=pick((40, 80, 120, 200)), clients=pick((1, 2, 3, 4)), sizes=sizes, weights=weights,
         small_commit=pick((0, 300, 16 * MIB, 16 * MIB)), slice=pick((1, 200, 4 * MIB)),
-        staged=pick((0, 300, 512 * KIB, 512 * KIB)), group_records=pick((2, 5, GROUP_RECORDS, GROUP_RECORDS)),
-        group_bytes=pick((2000, GROUP_BYTES, GROUP_BYTES)), network=pick((0, 500, 64 * KIB, 64 * KIB)),
-        forgetful=outcomes == 3, orphans=orphans,
+        staged=pick((0, 300, pool // 2, pool // 2)), network=pick((0, 500, 64 * KIB, 64 * KIB)),
+        forgetful=outcomes == 3, orphans="" if orphans == "alert" else orphans, cold=pick((True, False, False)),
+        index_interval=pick((50, 1000, INDEX_INTERVAL_BYTES)),
+        tiny={(module, name): pick(values) for module, name, values in _TINY if random.random() < 0.3},
     )  # fmt: skip
 
 
@@ -87,12 +115,22 @@ def topic(random: Random) -> TopicSettings:
 
 @contextmanager
 def tiny_limits(settings: Settings) -> Iterator[None]:
-    """Let segments and groups be as small as a history wants them."""
-    before = journal.settings.RANGES["segment_bytes"]
-    journal.settings.RANGES["segment_bytes"] = (100, before[1])
-    journal.engine.GROUP_RECORDS, journal.engine.GROUP_BYTES = settings.group_records, settings.group_bytes
+    """Let segments, groups, indexes and lines be as small as a history wants them."""
+    interval = settings.index_interval
+    values = settings.tiny | {
+        (journal.indexes, "INDEX_INTERVAL_BYTES"): interval,
+        (journal.indexes, "LONG_APPEND"): 2 * interval,
+        (journal.indexes, "MAX_GAP"): 3 * interval,
+        (journal.segment_index, "MAX_GAP"): 3 * interval,
+    }
+    before = {(module, name): getattr(module, name) for module, name in values}
+    least = journal.settings.RANGES["segment_bytes"]
+    journal.settings.RANGES["segment_bytes"] = (100, least[1])
     try:
+        for (module, name), value in values.items():
+            setattr(module, name, value)
         yield
     finally:
-        journal.settings.RANGES["segment_bytes"] = before
-        journal.engine.GROUP_RECORDS, journal.engine.GROUP_BYTES = GROUP_RECORDS, GROUP_BYTES
+        journal.settings.RANGES["segment_bytes"] = least
+        for (module, name), value in before.items():
+            setattr(module, name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from random import Random
 from typing import Any
@@ -148,9 +149,13 @@ class World:
         self.failed = self.plan.struck = False
         self.plan.faults.clear()
         self.plan.cut_in = 0
+        if self.settings.cold:
+            self.plan.faults.append(Fault(Operation.READ_NOW, error=errno.EAGAIN, times=1 << 30))
         self._lanes = []
         self.serving = Serving(engine, self.settings.config, self.reactor, self._on_failure, self._make_lane)
-        self.writer, self.flusher, self.reader, _ = self._lanes  # the scrubber only reads, and is off
+        lanes = {lane.name: lane for lane in self._lanes}
+        self.writer, self.flusher, self.reader = lanes["writer"], lanes["flusher"], lanes["reader"]
+        self.scrubber = lanes.get("scrubber", self.reader)
         self.engine = engine
         self.serving.start()
         self.say(f"start {engine.start_number}: {engine.report}")
