@@ -53,8 +53,7 @@ class Program:
     def _decide(self) -> None:
         deciding = self.deciding
         key = xids.row_key(deciding.xid)
-        identity = deciding.identity.text
-        run(self.database.dialect.decide(self.database, deciding._token, identity, key, self.side.identity))
+        run(self.database.dialect.decide(self.database, deciding._token, key, self.side.identity))
 
     def _prepare(self) -> None:
         run(self.side.prepare())
@@ -144,7 +143,7 @@ def all_rows(resolver: Resolver) -> list[tuple[str, ...]]:
     """All rows of decisions, whatever their age."""
     database = resolver.database
     try:
-        return texts(run(database.execute(f"SELECT xid, decision FROM {TABLE} WHERE xid <> 'identity'")).rows)
+        return texts(run(database.execute(f"SELECT xid, decision FROM {TABLE}")).rows)
     finally:
         resolver._roll_back()
 

@@ -37,7 +37,7 @@ def eventually(condition, seconds=10.0):
 
 
 def decisions(database):
-    return database.execute("SELECT count(*) FROM txbroker_decision").fetchone()[0] - 1
+    return database.execute("SELECT count(*) FROM txbroker_decision").fetchone()[0]
 
 
 def test_a_resolver_that_cannot_connect_tells_it_and_disturbs_nobody(database, broker, topic, caplog):
@@ -86,7 +86,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         from txbroker.databases.adapter import run
 
         key = xids.row_key(tx.xid)
-        run(adapter.dialect.decide(adapter, deciding._token, deciding.identity.text, key, broker.identity))
+        run(adapter.dialect.decide(adapter, deciding._token, key, broker.identity))
         tx._side.transaction.prepare()
         eventually(lambda: str(tx.xid) in broker.resolver.status.waiting)
         deciding.step = type(deciding.step).PREPARED
@@ -193,7 +193,7 @@ def test_mariadb_goes_through_it_all(mariadb, shop, broker, topic):
             cursor.execute("SELECT xid FROM txbroker_decision")
             return cursor.fetchall()
 
-    eventually(lambda: left() == (("identity",),))
+    eventually(lambda: left() == ())
     assert broker.resolver.status.failure == ""
 
 

@@ -41,7 +41,7 @@ def eventually(condition, seconds=10.0):
 
 
 def rows(database):
-    return database.execute("SELECT xid FROM txbroker_decision WHERE xid <> 'identity'").fetchall()
+    return database.execute("SELECT xid FROM txbroker_decision").fetchall()
 
 
 # -- what it promises ------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_missing_table_is_named_with_what_makes_it(sqlite, broker):
 
 
 def test_a_table_of_another_layout_is_refused(database, broker):
-    database.execute("UPDATE txbroker_decision SET decision = '9 whatever' WHERE xid = 'identity'")
+    database.execute("UPDATE txbroker_identity SET identity = '9 whatever'")
     database.commit()
     with pytest.raises(errors.DecisionTableRefused, match=r"'9 whatever'.*layout 1"):
         txbroker.atomic(database, broker).__enter__()
@@ -348,7 +348,7 @@ def test_making_the_table_twice_changes_nothing_and_not_inside_of_a_transaction(
 def test_a_table_whose_maker_died_half_way_is_finished(sqlite):
     with contextlib.closing(sqlite3.connect(sqlite)) as database:
         txbroker.create_decision_table(database)
-        database.execute("DELETE FROM txbroker_decision")
+        database.execute("DROP TABLE txbroker_identity")
         database.commit()
         assert len(txbroker.create_decision_table(database)) == 16
 
@@ -370,14 +370,14 @@ def test_what_is_no_broker_is_refused(database):
 
 
 def test_names_and_choices_have_bounds(database, broker):
-    with pytest.raises(errors.InvalidName, match="at most 22"):
-        txbroker.atomic(database, broker, application="x" * 23)
+    with pytest.raises(errors.InvalidName, match="at most 20"):
+        txbroker.atomic(database, broker, application="x" * 21)
     with pytest.raises(errors.InvalidName):
         txbroker.atomic(database, broker, application="a b")
     with pytest.raises(errors.Misuse, match="'decision' and 'commit'"):
         txbroker.atomic(database, broker, wait="forever")
-    with txbroker.atomic(database, broker, application="x" * 22) as tx:
-        assert tx.xid.check().global_id.endswith(b"x" * 22)
+    with txbroker.atomic(database, broker, application="x" * 20) as tx:
+        assert tx.xid.check().global_id.endswith(b"x" * 20)
 
 
 def test_nothing_works_outside_of_the_block(database, broker, topic):

@@ -22,8 +22,11 @@ from txbroker.databases.resolver import Resolution, Resolver
 
 log = logging.getLogger("txbroker.resolver")
 
-TIDY = 0.25
-"""Seconds between looks at what the broker has acknowledged."""
+TIDY = 0.5
+"""Seconds between looks at what the broker has acknowledged, while blocks are at work."""
+
+SWEEP = 60.0
+"""Seconds between looks for rows that nobody has deleted."""
 
 INTERVAL = 10.0
 """Seconds between passes over what is in doubt, unless told otherwise."""
@@ -62,6 +65,7 @@ class _Charge:
         self.resolver: Resolver | None = None
         self.keys: deque[str] = deque()
         self.due = 0.0
+        self.sweep_due = 0.0
         self.used = 0.0
         self.failure = ""
         self.last = Resolution([], [], [], [], 0, 0)
@@ -84,6 +88,7 @@ class Background:
         self._charges: dict[str, _Charge] = {}
         self._told: deque[tuple[Promise[Any], str]] = deque()
         self._wake = threading.Event()
+        self._asleep = False
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._passes = self._committed = self._rolled_back = self._removed = 0
@@ -111,6 +116,9 @@ class Background:
     def track(self, told: Promise[Any], key: str) -> None:
         """The broker is being told of a decision; with a key, that row may be deleted when it has acknowledged."""
         self._told.append((told, key))
+        if self._asleep:
+            self._asleep = False
+            self._wake.set()
 
     def hurry(self) -> None:
         """Something is in doubt: look now."""
@@ -148,7 +156,10 @@ class Background:
     def _run(self) -> None:
         while not self._stopping:
             self._round(time.monotonic())
-            self._wake.wait(TIDY)
+            if self._told:
+                self._wake.wait(TIDY)
+            else:
+                self._sleep()
             self._wake.clear()
         self._tidy()
         for charge in self._charges.values():
@@ -156,6 +167,20 @@ class Background:
                 charge.resolver.close_database()
         if self._broker is not None and self._drive is None:  # a connection of its own
             self._broker.close(0.0)
+
+    def _sleep(self) -> None:
+        """Until something is due; :meth:`track` wakes it up."""
+        now = time.monotonic()
+        due = [charge.due for charge in self._charges.values() if charge.connector is not None]
+        due += [
+            charge.used + CLOSE_IDLE for charge in self._charges.values() if charge.used + CLOSE_IDLE > now
+        ]
+        self._asleep = True
+        if not self._told:  # looked at again, for it may have come before the flag was set
+            self._wake.wait(max(0.0, min(due, default=now + self.interval) - now))
+        self._asleep = False
+        if self._told and not self._stopping:
+            time.sleep(TIDY / 5)  # so that a burst of blocks is tidied up in one go
 
     def _round(self, now: float) -> None:
         self._tidy()
@@ -169,7 +194,14 @@ class Background:
 
     def _pass(self, charge: _Charge) -> None:
         assert charge.resolver is not None
-        found = charge.last = charge.resolver.resolve()
+        now = time.monotonic()
+        sweep = now >= charge.sweep_due
+        found = charge.resolver.resolve(sweep)
+        if sweep:
+            charge.sweep_due = now + SWEEP
+        else:
+            found = found._replace(contradicted=charge.last.contradicted)
+        charge.last = found
         self._passes += 1
         self._committed += len(found.committed)
         self._rolled_back += len(found.rolled_back)

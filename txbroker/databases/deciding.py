@@ -169,10 +169,14 @@ class Deciding:
         if self.side.is_empty:
             return False
         assert self.xid is not None
-        assert self.identity is not None
         database = self.database
         key = xids.row_key(self.xid)
-        await database.dialect.decide(database, self._token, self.identity.text, key, self.side.identity)
+        try:
+            await database.dialect.decide(database, self._token, key, self.side.identity)
+        except Exception as error:
+            if database.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
         await self.side.prepare()
         self.step = Step.PREPARED
         return True

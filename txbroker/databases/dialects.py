@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from txbroker import errors
 
 TABLE = "txbroker_decision"
-IDENTITY = "identity"
-"""The key of the row that says which table this is."""
+IDENTITY = "txbroker_identity"
+"""The table whose one row says which table of decisions this is. It is apart, for rows come and go in the other."""
 
 COMMITTED = "committed"
 ROLLED_BACK = "rolled back"
@@ -41,21 +41,22 @@ class Dialect:
 
     name = "generic"
     create = (
-        f"CREATE TABLE {TABLE} (xid VARCHAR(64) NOT NULL PRIMARY KEY, decision VARCHAR(255) NOT NULL, "
+        f"CREATE TABLE {TABLE} (xid VARCHAR(64) NOT NULL PRIMARY KEY, decision VARCHAR(20) NOT NULL, "
         "broker VARCHAR(32) NOT NULL, decided_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL)"
     )
+    create_identity = f"CREATE TABLE {IDENTITY} (identity VARCHAR(255) NOT NULL)"
     old = ""
     """A condition for rows that no living program is about to delete."""
     reading_begins = True
     """Whether one begins before reading, so as to see one moment; SQLite's begin takes the write lock."""
 
-    read_identity = f"SELECT decision FROM {TABLE} WHERE xid = '{IDENTITY}'"
+    probe = f"SELECT xid FROM {TABLE} WHERE xid = ''"
+    read_identity = f"SELECT identity FROM {IDENTITY}"
     read = f"SELECT decision FROM {TABLE} WHERE xid = %s"
     insert = f"INSERT INTO {TABLE} (xid, decision, broker) VALUES (%s, %s, %s)"
     update = f"UPDATE {TABLE} SET decision = %s WHERE xid = %s"
-    count = f"SELECT COUNT(*) FROM {TABLE}"
-    insert_identity = f"INSERT INTO {TABLE} (xid, decision, broker) VALUES ('{IDENTITY}', %s, '')"
-    update_identity = f"UPDATE {TABLE} SET decision = %s WHERE xid = '{IDENTITY}'"
+    insert_identity = f"INSERT INTO {IDENTITY} (identity) VALUES (%s)"
+    update_identity = f"UPDATE {IDENTITY} SET identity = %s"
     release = f"RELEASE SAVEPOINT {BLOCK}"
 
     # -- a block -----------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ class Dialect:
         await database.execute(f"SAVEPOINT {BLOCK}")
         return identity_of(await database.execute(self.read_identity))
 
-    async def decide(self, database: Executes, token: str, identity: str, key: str, broker: str) -> None:  # noqa: ARG002
+    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:  # noqa: ARG002
         """Step 3: insert the row, if the transaction is still the marked one; raises Misuse if it is not."""
         try:
             await database.execute(self.release)
@@ -88,7 +89,11 @@ class Dialect:
     def leftovers(self) -> str:
         """Rows of a broker that should have been deleted by whoever decided."""
         old = f" AND {self.old}" if self.old else ""
-        return f"SELECT xid, decision FROM {TABLE} WHERE broker = %s AND xid <> '{IDENTITY}'{old}"
+        return f"SELECT xid, decision FROM {TABLE} WHERE broker = %s{old}"
+
+    def patience_for_deleting(self, seconds: float) -> Sequence[str]:
+        """The same before deleting, which need not be forced: what is deleted again is left over once more."""
+        return self.patience(seconds)
 
     def delete(self, count: int) -> str:
         """Delete so many rows by their keys."""
@@ -119,8 +124,8 @@ def named(error: BaseException, *names: str) -> bool:
 
 
 def identity_of(result: Result) -> str | None:
-    """The identity row's text."""
-    return _text(result.rows[0][0]) if result.rows else None
+    """The identity row's text; None if there is none, or more than one."""
+    return _text(result.rows[0][0]) if len(result.rows) == 1 else None
 
 
 def texts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, ...]]:

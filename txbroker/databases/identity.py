@@ -8,7 +8,7 @@ from typing import NamedTuple
 from txbroker import errors
 from txbroker.databases import dialects
 from txbroker.databases.adapter import Condition, Database
-from txbroker.databases.dialects import LAYOUT, TABLE
+from txbroker.databases.dialects import IDENTITY, LAYOUT, TABLE
 from txbroker.databases.xids import TABLE_DIGITS
 
 REPLACEMENT = "replacement"
@@ -28,9 +28,9 @@ def parse(text: str | None) -> Identity:
     layout, _, rest = (text or "").partition(" ")
     name, _, home = rest.partition(" ")
     if text is None or layout != str(LAYOUT) or len(name) != TABLE_DIGITS:
-        found = "has no row 'identity'" if text is None else f"says {text[:80]!r} of itself"
+        found = "has not one row" if text is None else f"says {text[:80]!r} of itself"
         raise errors.DecisionTableRefused(
-            f"the table {TABLE} {found}: it is not one that this version of txbroker has made (layout {LAYOUT}); "
+            f"the table {IDENTITY} {found}: it is not one that this version of txbroker has made (layout {LAYOUT}); "
             f"nothing was "
             "decided by it. Look what it is: 'txbroker resolve --create' makes the right one where there is none"
         )
@@ -52,10 +52,11 @@ async def check_home(database: Database, identity: Identity) -> None:
 def missing(error: BaseException) -> errors.DecisionTableMissing:
     """The error for a database without the table."""
     return errors.DecisionTableMissing(
-        f"the database has no table {TABLE}, or it cannot be read ({str(error).strip()}); nothing was done. Make "
+        f"the database has no tables {TABLE} and {IDENTITY}, or they cannot be read ({str(error).strip()}); "
+        f"nothing was done. Make "
         f"it once: "
         "txbroker.create_decision_table(database), or 'txbroker resolve --database URL --create'; the program needs "
-        "SELECT, INSERT, UPDATE and DELETE on it"
+        "SELECT, INSERT, UPDATE and DELETE on them"
     )
 
 
@@ -91,18 +92,13 @@ async def create(database: Database, adopt: str = "") -> str:
 
 async def _create(database: Database, adopt: str) -> str:
     dialect = database.dialect
-    try:
-        text = dialects.identity_of(await database.execute(dialect.read_identity))
-    except Exception as error:
-        if not dialect.is_missing_table(error):
-            raise
-        await database.rollback()
-        await database.execute(dialect.create)
-        text = None
-    if text is None and not (await database.execute(dialect.count)).rows[0][0]:
+    await _make_table(database, dialect.probe, dialect.create)
+    await _make_table(database, dialect.read_identity, dialect.create_identity)
+    result = await database.execute(dialect.read_identity)
+    if not result.rows:
         name = await _write(database, secrets.token_hex(TABLE_DIGITS // 2), dialect.insert_identity)
     else:
-        identity = parse(text)
+        identity = parse(dialects.identity_of(result))
         name = identity.name
         if adopt:
             name = name if adopt == REPLACEMENT else secrets.token_hex(TABLE_DIGITS // 2)
@@ -111,6 +107,17 @@ async def _create(database: Database, adopt: str) -> str:
             await check_home(database, identity)
     await database.commit()
     return name
+
+
+async def _make_table(database: Database, look: str, create: str) -> None:
+    try:
+        await database.execute(look)
+    except Exception as error:
+        if not database.dialect.is_missing_table(error):
+            raise
+        await database.rollback()
+        await database.execute(create)
+        await database.commit()
 
 
 async def _write(database: Database, name: str, statement: str) -> str:

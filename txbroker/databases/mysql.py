@@ -28,13 +28,14 @@ class MysqlDialect(Dialect):
     name = "mysql"
     create = (
         f"CREATE TABLE {TABLE} (xid VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, "
-        "decision VARCHAR(255) NOT NULL, broker VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, "
+        "decision VARCHAR(20) NOT NULL, broker VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, "
         "decided_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE=InnoDB"
     )
+    create_identity = f"{Dialect.create_identity} ENGINE=InnoDB"
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
     begin_block = (
         f"SELECT @@global.innodb_flush_log_at_trx_commit, @@global.read_only, "
-        f"(SELECT decision FROM {TABLE} WHERE xid = '{IDENTITY}')"
+        f"(SELECT identity FROM {IDENTITY})"
     )
 
     async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002

@@ -19,7 +19,6 @@ from txbroker.databases.dialects import (
     Dialect,
     Executes,
     Result,
-    identity_of,
     lost_mark,
     named,
 )
@@ -38,11 +37,12 @@ class PostgresqlDialect(Dialect):
     old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
     begin_block = (
         "SELECT set_config('txbroker.block', %s, true), current_setting('transaction_read_only'), "
-        f"(SELECT decision FROM {TABLE} WHERE xid = '{IDENTITY}')"
+        f"(SELECT identity FROM {IDENTITY})"
     )
+    create = Dialect.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
     insert_decision = (
         f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
-        f"FROM {TABLE} WHERE xid = '{IDENTITY}' AND decision = %s AND current_setting('txbroker.block', true) = %s "
+        "WHERE current_setting('txbroker.block', true) = %s "
         "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
         "THEN set_config('synchronous_commit', 'on', true) END"
     )
@@ -60,20 +60,11 @@ class PostgresqlDialect(Dialect):
             )
         return None if identity is None else str(identity)
 
-    async def decide(self, database: Executes, token: str, identity: str, key: str, broker: str) -> None:
+    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
         """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
-        result = await database.execute(self.insert_decision, (key, broker, identity, token))
-        if result.rows:
-            return
-        mark = await database.execute("SELECT current_setting('txbroker.block', true)")
-        if mark.rows[0][0] != token:
+        result = await database.execute(self.insert_decision, (key, broker, token))
+        if not result.rows:
             raise lost_mark("the mark of its transaction is gone")
-        found = identity_of(await database.execute(self.read_identity))
-        raise errors.DecisionTableRefused(
-            f"the table {TABLE} was another one when the block began ({identity!r}, now {found!r}); both the rows "
-            f"and the "
-            "messages are rolled back. Run the block again"
-        )
 
     async def home(self, database: Executes) -> str:
         """A restored dump has another of these: the cluster, the database, the table."""
@@ -90,6 +81,10 @@ class PostgresqlDialect(Dialect):
             f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'",
             "SET LOCAL synchronous_commit = on",
         )
+
+    def patience_for_deleting(self, seconds: float) -> Sequence[str]:
+        """Not forced: a force every now and then for each program would cost more than all the rest of it."""
+        return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
 
     def leftovers(self) -> str:
         """A thousand at a time."""

@@ -24,6 +24,9 @@ log = logging.getLogger("txbroker.resolver")
 BATCH = 500
 """Rows that one statement deletes."""
 
+JUST_NOW = 100_000
+"""µs for which living programs have transactions prepared, mostly."""
+
 WAITING = "waiting"
 """Not decided: the program's database transaction is still open."""
 
@@ -51,7 +54,7 @@ class Resolution(NamedTuple):
     removed: int
     elsewhere: int
     young: int = 0
-    """Prepared for less than the grace period: most of them are being decided by their programs."""
+    """Prepared for less than the grace period, but not just now, as those are that their programs are deciding."""
 
     @property
     def is_quiet(self) -> bool:
@@ -83,6 +86,7 @@ class Resolver:
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
         self._database: Database | None = None
         self._identity: Identity | None = None
+        self._name = ""
 
     # -- the database ------------------------------------------------------------------------------
 
@@ -101,6 +105,13 @@ class Resolver:
                 self._identity = run(identity.read(self.database))
             finally:
                 self._roll_back()
+            if self._name not in ("", self._identity.name):
+                raise errors.DecisionTableRefused(
+                    f"the database has the decision table {self._identity.name} now, and had {self._name} before: "
+                    f"it is "
+                    "another one, or was adopted meanwhile; nothing was decided. Begin with a new resolver"
+                )
+            self._name = self._identity.name
         return self._identity
 
     def _begin_reading(self) -> None:
@@ -135,8 +146,11 @@ class Resolver:
 
     # -- one pass ----------------------------------------------------------------------------------
 
-    def resolve(self) -> Resolution:
-        """One pass over all that is in doubt, then over rows that are left over. Raises what stops it."""
+    def resolve(self, sweep: bool = True) -> Resolution:
+        """One pass over all that is in doubt, then over rows that are left over. Raises what stops it.
+
+        Without ``sweep`` the database is asked nothing when nothing is in doubt.
+        """
         done = Resolution([], [], [], [], 0, 0)
         mine, elsewhere, young = self.in_doubt()
         for xid in mine:
@@ -149,19 +163,21 @@ class Resolver:
                 (done.committed if verdict == COMMITTED else done.rolled_back).append(xid)
             if told is not Told.CONTRADICTED:
                 self._remove_if_free([xids.row_key(xid)])
-        removed, contradicted = self.sweep()
+        removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
         return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere, young=young)
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
         """The prepared transactions to decide here; how many blocks' others there are, and how many too young ones."""
-        name, broker, grace = self.look().name, self.broker.identity, self.grace * 1e6
+        name, broker, grace = self._name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
         old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
-        return old, len(found) - len(mine), len(mine) - len(old)
+        busy = sum(1 for info in mine if (info.prepared_age or 0) < min(grace, JUST_NOW))
+        return old, len(found) - len(mine), len(mine) - len(old) - busy
 
     def decide(self, xid: Xid) -> str:
         """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING."""
+        self.look()
         key, database = xids.row_key(xid), self.database
         found = self.read(key)
         if found:
@@ -229,13 +245,14 @@ class Resolver:
             reason,
             there,
         )
-        self._write(self.database.dialect.update, (CONTRADICTED, key))
+        dialect = self.database.dialect
+        self._write(dialect.update, (CONTRADICTED, key), dialect.patience(self.lock_timeout))
 
-    def _write(self, statement: str, parameters: Sequence[str]) -> int:
+    def _write(self, statement: str, parameters: Sequence[str], patience: Sequence[str]) -> int:
         database = self.database
         self._begin()
         try:
-            for each in database.dialect.patience(self.lock_timeout):
+            for each in patience:
                 run(database.execute(each))
             count = run(database.execute(statement, parameters)).changed
             run(database.commit())
@@ -248,10 +265,11 @@ class Resolver:
 
     def remove(self, keys: Iterable[str]) -> int:
         """Delete the rows of transactions whose end the broker has acknowledged."""
-        found, removed = list(keys), 0
+        found, removed, dialect = list(keys), 0, self.database.dialect
+        patience = dialect.patience_for_deleting(self.lock_timeout)
         for start in range(0, len(found), BATCH):
             batch = found[start : start + BATCH]
-            removed += max(0, self._write(self.database.dialect.delete(len(batch)), batch))
+            removed += max(0, self._write(dialect.delete(len(batch)), batch, patience))
         return removed
 
     def _remove_if_free(self, keys: list[str]) -> int:

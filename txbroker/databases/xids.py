@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from typing import Final
 
 from journal.constants import MAX_GLOBAL_ID
@@ -14,8 +15,9 @@ FORMAT_ID: Final = 0x7462
 """Marks an xid of :func:`txbroker.atomic`."""
 
 TABLE_DIGITS: Final = 16
-_RANDOM_BYTES: Final = 12
-MAX_APPLICATION: Final = MAX_GLOBAL_ID - TABLE_DIGITS - 2 * _RANDOM_BYTES - 2
+_TIME_BYTES: Final = 5
+_RANDOM_BYTES: Final = 8
+MAX_APPLICATION: Final = MAX_GLOBAL_ID - TABLE_DIGITS - 2 * (_TIME_BYTES + _RANDOM_BYTES) - 2
 _APPLICATION = re.compile(r"[A-Za-z0-9_.]*")
 
 
@@ -31,8 +33,12 @@ def check_application(name: str) -> str:
 
 
 def make(table: str, application: str, broker: str) -> Xid:
-    """A new xid: table's identity, random digits, application; and the broker's identity as its branch."""
-    key = f"{table}-{secrets.token_hex(_RANDOM_BYTES)}-{application}"
+    """A new xid: table's identity, a name that no other has, application; and the broker's identity as its branch.
+
+    64 random bits make the name. The milliseconds before them only keep neighbours in time together in the key's index.
+    """
+    moment = (time.time_ns() // 1_000_000).to_bytes(8)[-_TIME_BYTES:]
+    key = f"{table}-{moment.hex()}{secrets.token_hex(_RANDOM_BYTES)}-{application}"
     return Xid(FORMAT_ID, key.encode(), broker.encode()).check()
 
 
