@@ -23,6 +23,7 @@ from journal.frame import Message
 from journal.interfaces import IClock, IFilesystem
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
+from journal.record import LogStartMoved
 from journal.recovery import recover
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
@@ -128,6 +129,21 @@ class Log:
             for message in frame.decode_run(data, offset):
                 yield message
                 offset = message.offset + 1
+
+    def start_offset(self, topic: str, partition: int = 0) -> int:
+        """The offset of a partition's first message, or of the next one to come if it has none."""
+        return self._store(topic, partition).start_offset
+
+    def trim(self, topic: str, offset: int, partition: int = 0) -> None:
+        """Let a partition begin at ``offset`` (at its end at most); an offset below its start changes nothing.
+
+        Segments that lie wholly below are unlinked after the next checkpoint.
+        """
+        store = self._store(topic, partition)
+        start = min(offset, store.end_offset)
+        if start > store.start_offset:
+            self.engine.accept(LogStartMoved(store.number, start, self.engine.now()))
+            self._settle()
 
     # -- transactions --------------------------------------------------------------------------------
 

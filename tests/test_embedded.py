@@ -55,6 +55,24 @@ def test_what_was_appended_is_read_after_a_restart_with_all_its_parts(path):
         assert log.append("orders", b"c") == 2
 
 
+def test_a_partition_that_was_trimmed_begins_there_over_restarts_too(path):
+    with opened(path) as log:
+        log.create_topic("orders")
+        for number in range(5):
+            log.append("orders", b"%d" % number)
+        log.trim("orders", 3)
+        log.trim("orders", 1)
+        assert log.start_offset("orders") == 3
+        assert values(log, offset=3) == [b"3", b"4"]
+        with pytest.raises(OffsetOutOfRange):
+            values(log, offset=2)
+    with opened(path) as log:
+        assert log.start_offset("orders") == 3
+        log.trim("orders", 99)
+        assert log.start_offset("orders") == 5
+        assert log.append("orders", b"5") == 5
+
+
 def test_what_was_appended_is_there_although_the_process_was_killed():
     filesystem = MemoryFilesystem()
     log = Log(filesystem, ManualClock(), SMALL)

@@ -5,9 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from journal import errors as _journal_errors
 from journal.errors import *  # noqa: F403
-from journal.errors import OutcomeUnknown, RequestRefused, StorageUnavailable, TxBrokerError
+from journal.errors import (
+    HeuristicOutcome,
+    OutcomeUnknown,
+    RequestRefused,
+    StorageUnavailable,
+    TxBrokerError,
+)
 
 
 class PeerViolation(TxBrokerError):
@@ -47,6 +55,18 @@ class DeliveryPending(TxBrokerError):
 
     That happens by itself. Do not do the work again.
     """
+
+
+class HeuristicMixed(HeuristicOutcome):
+    """XA's ``XA_HEURMIX``: somebody ended a prepared branch the other way than its coordinator had decided.
+
+    The other participants did as decided. ``participants`` names those that did not; the coordinator's log keeps it
+    until a person has made them agree. Nothing was undone.
+    """
+
+    def __init__(self, message: str, participants: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.participants = list(participants)
 
 
 class DecisionTableMissing(RequestRefused):

@@ -1,0 +1,147 @@
+"""What a coordinator knows of its transactions: which are at work, which are decided, and who is still to be told.
+
+A prepared branch is rolled back by whoever finds it if it has *no decision and nobody at work on it*. Both are looked
+up here under one lock, and a transaction is at work from before its first step until its decision is to be seen here:
+there is no moment at which a committed one looks undecided. What a transaction began after a look cannot be in what was
+listed before, so a list is judged by the view that was taken before it (:meth:`Book.view`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from journal.transaction import State
+from txbroker import errors
+from txbroker.coordinator.decision_log import BranchRecord, Decision, DecisionLog, Heuristic
+from txbroker.coordinator.gids import Branch, Gids
+from txbroker.coordinator.resource import Ending
+
+
+class View(NamedTuple):
+    """What was known at one moment: transactions at work or not acknowledged, and the last number given out."""
+
+    known: frozenset[str]
+    serial: int
+
+
+class Book:
+    """The transactions of one coordinator. From any thread."""
+
+    def __init__(self, log: DecisionLog) -> None:
+        self.identity = log.identity
+        self._log = log
+        self._gids = Gids(log.identity, log.start)
+        self._lock = threading.Lock()
+        self._active: set[str] = set()
+        self._untold = {
+            gid: {branch.name: branch for branch in decision.branches}
+            for gid, decision in log.decisions.items()
+            if decision.branches
+        }
+        for gid in log.decisions.keys() - self._untold.keys():
+            log.end(gid)  # a person has dealt with all of it
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def begun(self) -> str:
+        """A new transaction; nobody else ends it until :meth:`left`."""
+        with self._lock:
+            gid = self._gids.make()
+            self._active.add(gid)
+            return gid
+
+    def decided(self, decision: Decision) -> None:
+        """Force a decision. If it is not known whether it is on the disk, this run touches the transaction no more."""
+        try:
+            self._log.decide(decision)
+        except BaseException:
+            if decision.gid in self._log.decisions:  # an interrupt came after the force
+                self._to_be_told(decision)
+                self.left(decision.gid)
+            raise
+        self._to_be_told(decision)
+
+    def _to_be_told(self, decision: Decision) -> None:
+        with self._lock:
+            self._untold[decision.gid] = {branch.name: branch for branch in decision.branches}
+
+    def left(self, gid: str) -> None:
+        """Its own thread is done with it: what is still to do is the caretakers'."""
+        with self._lock:
+            self._active.discard(gid)
+
+    # -- acknowledgements --------------------------------------------------------------------------
+
+    def acknowledged(self, branch: Branch, ending: Ending) -> None:
+        """A participant of a committed transaction has ended its branch. The last one ends the transaction."""
+        if ending.state is not State.COMMITTED:
+            self._report(branch, "committed", ending)
+        with self._lock:
+            waiting = self._untold.get(branch.gid)
+            if waiting is None:
+                return
+            waiting.pop(branch.name, None)
+            if waiting:
+                return
+            del self._untold[branch.gid]
+        self._log.end(branch.gid)
+
+    def rolled_back(self, branch: Branch, ending: Ending) -> None:
+        """A participant has rolled its branch back, or somebody had committed it."""
+        if ending.state is not State.ROLLED_BACK:
+            self._report(branch, "rolled back", ending)
+
+    def _report(self, branch: Branch, decided: str, ending: Ending) -> None:
+        ended = "committed" if ending.state is State.COMMITTED else "rolled back"
+        self._log.report(Heuristic(*branch, decided, ended, ending.by, ending.why, time.time_ns() // 1000))
+
+    def heuristics(self, gid: str = "") -> list[Heuristic]:
+        """Branches that somebody ended the other way; of one transaction, if it is named."""
+        return [found for found in list(self._log.heuristics.values()) if gid in ("", found.gid)]
+
+    def forget(self, branch: Branch) -> None:
+        """A person has dealt with this branch. Raises UnknownTransaction if nothing is known to be wrong with it."""
+        gid, name = branch
+        with self._lock:
+            waiting = {} if gid in self._active else self._untold.get(gid, {})
+            if name not in waiting and (gid, name) not in self._log.heuristics:
+                raise errors.UnknownTransaction(
+                    f"{gid} is neither waiting for {name!r} nor was it ended otherwise there; nothing was changed"
+                )
+        self._log.forget(gid, name)
+        if name in waiting:
+            self.acknowledged(branch, Ending(State.COMMITTED))
+
+    def flush(self) -> None:
+        """Write ends that wait for company."""
+        self._log.flush()
+
+    # -- for caretakers ----------------------------------------------------------------------------
+
+    def view(self) -> View:
+        """What is known now."""
+        with self._lock:
+            return View(frozenset(self._active | self._untold.keys()), self._gids.last)
+
+    def to_tell(self, name: str) -> dict[str, BranchRecord]:
+        """Decided branches that a participant has not acknowledged, and that nobody is at work on."""
+        with self._lock:
+            return {
+                gid: waiting[name]
+                for gid, waiting in self._untold.items()
+                if name in waiting and gid not in self._active
+            }
+
+    def is_undecided(self, gid: str, before: View) -> bool:
+        """Whether what was listed after that view has no decision and will never have one."""
+        if gid in before.known or self._gids.is_later(gid, before.serial):
+            return False
+        with self._lock:
+            return gid not in self._active and gid not in self._untold
+
+    def waiting(self) -> dict[str, dict[str, BranchRecord]]:
+        """All that are decided and not acknowledged by everybody."""
+        with self._lock:
+            return {gid: dict(waiting) for gid, waiting in self._untold.items() if gid not in self._active}

@@ -1,0 +1,65 @@
+"""A broker as a participant, over the blocking client."""
+
+from __future__ import annotations
+
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.coordinator.gids import Branch
+from txbroker.coordinator.resource import Content, Ending, Resource, decided
+from txbroker.errors import HeuristicOutcome
+
+
+class BrokerResource(Resource):
+    """Between begin and the end, what this thread sends on the connection belongs to the transaction."""
+
+    connection: Connection
+
+    @property
+    def identity(self) -> str:
+        """Of the broker's data."""
+        return self.connection.identity
+
+    def look(self) -> Content:
+        """Whether anything was sent or received."""
+        current = self.connection._two_phase.current
+        if current is None or current.xid != self._xid(self._branch):
+            raise errors.Misuse(
+                "the program ended the broker's part itself (tpc_commit or tpc_rollback inside of the block): what it "
+                "committed stays, the rest is rolled back everywhere"
+            )
+        return Content(current.is_empty)
+
+    def abandon(self) -> None:
+        """The connection forgets it; it stays prepared at the broker."""
+        self.connection._two_phase.current = None
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """The client says which it is."""
+        return isinstance(error, errors.TxBrokerError) and not isinstance(error, errors.OutcomeUnknown)
+
+    def finish(self, commit: bool, witness: str) -> Ending:
+        """The second phase, or the roll-back; a prepare that was refused has rolled back already."""
+        if not commit and self.connection._two_phase.current is None:
+            return decided(False)
+        try:
+            return super().finish(commit, witness)
+        except (errors.TransactionCommitted, errors.TransactionRolledBack) as error:
+            return _otherwise(error, commit)
+
+    def end(self, branch: Branch, commit: bool, witness: str, is_listed: bool) -> Ending:
+        """End it, or hear how it ended: the broker answers as the first time, and remembers who forced it otherwise."""
+        try:
+            return self._end(branch, commit, witness)
+        except (errors.TransactionCommitted, errors.TransactionRolledBack) as error:
+            return _otherwise(error, commit)
+        except (errors.UnknownTransaction, errors.OutcomeForgotten):
+            if is_listed:
+                raise  # then it has ended just now; the next pass finds out
+            return decided(
+                commit
+            )  # the broker forgets what its coordinator was told; a forced one never by itself
+
+
+def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:
+    by, why = (error.by, error.why) if isinstance(error, HeuristicOutcome) else ("", str(error))
+    return decided(not commit)._replace(by=by, why=why)

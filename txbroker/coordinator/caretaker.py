@@ -1,0 +1,157 @@
+"""Beside a coordinator: one thread per participant ends there what was decided, and rolls back what never was.
+
+Participants that cannot be reached hold up nobody else. What could not be done is in :attr:`Caretaker.failure`, in
+:meth:`Coordinator.in_doubt` and on the logger ``txbroker.coordinator``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from txbroker.coordinator.gids import Branch
+from txbroker.coordinator.resource import Resource, resource_of
+
+if TYPE_CHECKING:
+    from txbroker.coordinator.book import Book
+
+log = logging.getLogger("txbroker.coordinator")
+
+
+class Passed(NamedTuple):
+    """What one pass over a participant did: global ids."""
+
+    committed: list[str]
+    rolled_back: list[str]
+    failed: dict[str, str]
+
+
+class Caretaker:
+    """Looks after one participant, with a connection of its own."""
+
+    def __init__(self, name: str, connect: Callable[[], Any], book: Book, interval: float) -> None:
+        self.name = name
+        self.failure = ""
+        """Why the last pass could not do all, "" if it could."""
+        self.failures: dict[str, str] = {}
+        """What could not be ended in the last pass, by global id."""
+        self.identity = ""
+        """Which data the participant is, once it was reached."""
+        self._connect = connect
+        self._book = book
+        self._interval = interval
+        self._resource: Resource | None = None
+        self._passing = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"txbroker-coordinator-{name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with a pass at once."""
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """There is something to do: look now."""
+        self._wake.set()
+
+    def stop(self, timeout: float) -> None:
+        """End; a pass that waits for its participant is not waited for any longer than this."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        else:
+            with self._passing:
+                self._close()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - told by `failure` and the log; the next pass tries again
+                self._wake.wait(min(1.0, self._interval))
+            else:
+                self._wake.wait(self._interval)
+        with self._passing:
+            self._close()
+
+    def look(self) -> Passed:
+        """One pass; raises what kept it from finishing."""
+        with self._passing:
+            try:
+                passed = self._pass()
+            except Exception as error:
+                self._failed(f"{type(error).__name__}: {error}".strip())
+                self._close()
+                raise
+            self._book.flush()
+            self.failures = passed.failed
+            self._failed("; ".join(f"{gid}: {reason}" for gid, reason in passed.failed.items()))
+            return passed
+
+    def _failed(self, reason: str) -> None:
+        if reason and not self.failure:
+            log.warning("participant %s: %s; tried again every %g s", self.name, reason, self._interval)
+        elif self.failure and not reason:
+            log.info("participant %s: all is done again", self.name)
+        self.failure = reason
+
+    def _pass(self) -> Passed:
+        resource = self._open()
+        book = self._book
+        before = book.view()
+        passed = Passed([], [], {})
+        listed = resource.listed(self.name, book.identity)
+        for gid, record in book.to_tell(self.name).items():
+            if record.identity != self.identity:
+                passed.failed[gid] = (
+                    f"{self.name!r} leads to other data ({self.identity}) than those that prepared it "
+                    f"({record.identity}):"
+                    " register the right ones, or forget() it once it is dealt with by hand"
+                )
+                continue
+            self._end(resource, gid, True, record.witness, gid in listed, passed)
+        for gid in sorted(listed):
+            if book.is_undecided(gid, before):
+                self._end(resource, gid, False, "", True, passed)
+        return passed
+
+    def _end(
+        self, resource: Resource, gid: str, commit: bool, witness: str, is_listed: bool, passed: Passed
+    ) -> None:
+        """End one branch; what one of them comes to does not keep the others waiting."""
+        branch = Branch(gid, self.name)
+        try:
+            ending = resource.end(branch, commit, witness, is_listed)
+        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            passed.failed[gid] = f"{type(error).__name__}: {error}".strip()
+            return
+        if commit:
+            self._book.acknowledged(branch, ending)
+        else:
+            self._book.rolled_back(branch, ending)
+        (passed.committed if commit else passed.rolled_back).append(gid)
+        log.info("%s: %s at %s", gid, "committed" if commit else "rolled back", self.name)
+
+    def _open(self) -> Resource:
+        if self._resource is None:
+            connection = self._connect()
+            try:
+                self._resource = resource_of(connection)
+                self.identity = self._resource.identity
+            except BaseException:
+                self._resource = None
+                connection.close()
+                raise
+        return self._resource
+
+    def _close(self) -> None:
+        resource, self._resource = self._resource, None
+        if resource is not None:
+            try:
+                resource.close()
+            except Exception as error:  # noqa: BLE001 - it is a broken connection that is thrown away
+                log.debug("participant %s: closing: %s", self.name, error)

@@ -1,0 +1,239 @@
+"""The coordinator: participants by name, transactions over them, and what is not finished yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from txbroker import errors
+from txbroker.coordinator.book import Book
+from txbroker.coordinator.caretaker import Caretaker
+from txbroker.coordinator.decision_log import Decision, DecisionLog, Heuristic
+from txbroker.coordinator.gids import Branch, check_name
+from txbroker.coordinator.resource import Ending, resource_of
+from txbroker.coordinator.two_phase import CoordinatedTransaction
+
+INTERVAL = 10.0
+"""Seconds between looks at what is prepared at a participant, unless told otherwise."""
+
+
+class InDoubt(NamedTuple):
+    """A committed transaction that somebody has not acknowledged: by participant, why (as far as known)."""
+
+    gid: str
+    waiting: dict[str, str]
+    decided_at: int
+    """µs since 1970 UTC."""
+
+
+class Resolution(NamedTuple):
+    """What one pass over all participants did: (global id, participant). ``failed`` says why, by participant."""
+
+    committed: list[tuple[str, str]]
+    rolled_back: list[tuple[str, str]]
+    failed: dict[str, str]
+
+
+class Coordinator:
+    """Decides in ``directory``, which is its own alone. A context manager; for several threads.
+
+    ``participants`` are functions that open one more connection each to a participant, by a name that never changes:
+    it stands in what is prepared there. They are used in the background (logger ``txbroker.coordinator``) to finish
+    what an earlier process or a lost connection has left: at once, then every ``interval`` seconds.
+
+    Raises DirectoryLocked if another coordinator is at work on the directory.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        participants: Mapping[str, Callable[[], Any]],
+        *,
+        interval: float = INTERVAL,
+        start: bool = True,
+    ) -> None:
+        """With ``start`` False nothing runs in the background: :meth:`resolve` does it."""
+        for name in participants:
+            check_name(name)
+        self._log = DecisionLog(directory)
+        self._book = Book(self._log)
+        self._process = os.getpid()
+        self._closed = False
+        self._caretakers = {
+            name: Caretaker(name, connect, self._book, interval) for name, connect in participants.items()
+        }
+        if start:
+            for caretaker in self._caretakers.values():
+                caretaker.start()
+
+    @property
+    def identity(self) -> str:
+        """How the global ids of this coordinator begin."""
+        return self._log.identity
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transaction(self, **participants: Any) -> CoordinatedTransaction:
+        """A transaction over these connections, by the names of their participants: a ``with`` commits at all or none.
+
+        What is done on the connections inside of it belongs to it. Connections to brokers are for one thread meanwhile.
+        """
+        for name in participants:
+            self.check_registered(name)
+        return CoordinatedTransaction(
+            self, {name: resource_of(connection) for name, connection in participants.items()}
+        )
+
+    def check_registered(self, name: str) -> None:
+        """Raise Misuse for a name that recovery could not reach."""
+        if name not in self._caretakers:
+            raise errors.Misuse(
+                f"{name!r} is no participant of this coordinator "
+                f"({', '.join(self._caretakers) or 'it has none'}): what it "
+                "prepares could never be finished after a crash. Give the coordinator a function that connects to it; "
+                "nothing was done"
+            )
+
+    # -- what is not finished ----------------------------------------------------------------------
+
+    def in_doubt(self) -> list[InDoubt]:
+        """Committed transactions that somebody has not acknowledged yet, and why."""
+        decisions = dict(self._log.decisions)
+        return [
+            InDoubt(gid, {name: self._reason(name, gid) for name in waiting}, decisions[gid].at)
+            for gid, waiting in self._book.waiting().items()
+            if gid in decisions
+        ]
+
+    def _reason(self, name: str, gid: str) -> str:
+        caretaker = self._caretakers.get(name)
+        if caretaker is None:
+            return "no participant of that name is registered"
+        return caretaker.failures.get(gid) or caretaker.failure or "not looked at yet"
+
+    def heuristics(self) -> list[Heuristic]:
+        """Branches that somebody ended the other way than decided. Kept until :meth:`forget`."""
+        return self._book.heuristics()
+
+    def forget(self, gid: str, participant: str) -> None:
+        """A person has ended this branch by hand: neither wait for it nor report it any more. Forced.
+
+        End it there first. What is still prepared when the transaction's last branch is forgotten has no decision any
+        more, and is rolled back when it is found.
+        """
+        self._check_open()
+        self._book.forget(Branch(gid, participant))
+
+    def resolve(self) -> Resolution:
+        """One pass over all participants now, in this thread, one after the other; raises for none that is away."""
+        self._check_open()
+        done = Resolution([], [], {})
+        for name, caretaker in self._caretakers.items():
+            try:
+                passed = caretaker.look()
+            except Exception:  # noqa: BLE001 - told in `failed`
+                done.failed[name] = caretaker.failure
+                continue
+            done.committed.extend((gid, name) for gid in passed.committed)
+            done.rolled_back.extend((gid, name) for gid in passed.rolled_back)
+            if passed.failed:
+                done.failed[name] = caretaker.failure
+        self._log.flush()
+        return done
+
+    # -- for transactions --------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._process:
+            raise errors.ProcessForked(
+                "this coordinator was opened before fork(), and its log is the parent's: open another directory in the "
+                "child; nothing was done"
+            )
+        if self._closed:
+            raise errors.ConnectionClosed("this coordinator has been closed; nothing was done")
+
+    def begun(self) -> str:
+        """A global id that nobody else ends until :meth:`left`; raises if nothing can be decided."""
+        self._check_open()
+        if self._log.failure is not None:
+            raise errors.StorageUnavailable(
+                f"the log of decisions has failed ({self._log.failure}): this coordinator decides "
+                "nothing more; nothing "
+                "was done. Close it and open the directory again"
+            )
+        return self._book.begun()
+
+    def check_identity(self, name: str, identity: str) -> None:
+        """Raise Misuse if a connection leads to other data than the registered function, as far as that is known."""
+        known = self._caretakers[name].identity
+        if known and identity != known:
+            raise errors.Misuse(
+                f"the connection given for {name!r} leads to other data ({identity}) than the registered participant "
+                f"({known}): what it prepares could not be found after a crash; nothing was done"
+            )
+
+    def decided(self, decision: Decision) -> None:
+        """Force it."""
+        self._book.decided(decision)
+
+    def acknowledged(self, branch: Branch, ending: Ending) -> None:
+        """A participant has been told of a commit."""
+        self._book.acknowledged(branch, ending)
+
+    def rolled_back(self, branch: Branch, ending: Ending) -> None:
+        """A participant has been told of a roll-back."""
+        self._book.rolled_back(branch, ending)
+
+    def left(self, gid: str) -> None:
+        """Its thread is done with it."""
+        self._book.left(gid)
+
+    def hurry(self, names: Iterable[str]) -> None:
+        """There is something to do at these participants."""
+        for name in names:
+            self._caretakers[name].hurry()
+
+    def mixed(self, gid: str) -> errors.HeuristicMixed | None:
+        """The error for a transaction of which a branch was ended otherwise; None if there is none."""
+        found = self._book.heuristics(gid)
+        if not found:
+            return None
+        what = "; ".join(
+            f"{one.participant!r} was {one.ended}"
+            + (f" by {one.by}" if one.by else "")
+            + (f": {one.why}" if one.why else "")
+            for one in found
+        )
+        return errors.HeuristicMixed(
+            f"transaction {gid} was {found[0].decided}, but {what}. Make the participants agree by hand, then "
+            f"coordinator.forget({gid!r}, participant); until then it is listed in coordinator.heuristics()",
+            [one.participant for one in found],
+        )
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop the background (wait ``timeout`` seconds at most for each), let the directory go.
+
+        What is not finished is finished by the next coordinator on the directory. Closing twice does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if os.getpid() != self._process:
+            return
+        for caretaker in self._caretakers.values():
+            caretaker.stop(0.0)
+        for caretaker in self._caretakers.values():
+            caretaker.stop(timeout)
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,259 @@
+"""The durable log of decisions: what was decided to be committed and not yet acknowledged by all, and what went wrong.
+
+A topic of the embedded journal (:mod:`journal.embedded`), one message for what is written together. Now and then all
+that is still needed is written once more and the log begins there, so that its size is bounded by what is undecided.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from journal.clock import SystemClock
+from journal.constants import KIB, MIB
+from journal.embedded import Log
+from journal.errors import DiskFull, MemoryExhausted
+from journal.filesystem import OSFilesystem
+from journal.interfaces import IClock, IFilesystem
+from journal.journal_settings import JournalSettings
+from journal.settings import TopicSettings
+from txbroker import errors
+from txbroker.coordinator.gids import new_identity
+
+TOPIC: Final = "decisions"
+SETTINGS: Final = JournalSettings(
+    pool_bytes=8 * MIB, file_bytes=MIB, checkpoint_bytes=2 * MIB, low_water_bytes=4 * MIB
+)
+COMPACT_AFTER: Final = 2_000
+"""Messages after which what is still needed is written again, and the log begins there."""
+_TOGETHER: Final = 500
+"""Most entries of one message."""
+
+
+class BranchRecord(msgspec.Struct, frozen=True):
+    """A participant that has prepared: its name, which data it was, and what it can be asked about afterwards."""
+
+    name: str
+    identity: str = ""
+    witness: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, tag_field="entry"):
+    """What the log holds."""
+
+
+class Identity(Entry, frozen=True, tag="identity"):
+    """Which coordinator this is: how its global ids begin."""
+
+    identity: str
+    layout: int = 1
+
+
+class Decision(Entry, frozen=True, tag="commit"):
+    """This transaction is committed; ``branches`` are to be told. ``at`` µs since 1970, for people."""
+
+    gid: str
+    branches: list[BranchRecord]
+    at: int
+
+
+class Ended(Entry, frozen=True, tag="end"):
+    """All participants have acknowledged."""
+
+    gid: str
+
+
+class Heuristic(Entry, frozen=True, tag="heuristic"):
+    """A participant was ended the other way than decided, by ``by``, if that is known."""
+
+    gid: str
+    participant: str
+    decided: str
+    ended: str
+    by: str
+    why: str
+    at: int
+
+
+class Forgotten(Entry, frozen=True, tag="forgotten"):
+    """A person has dealt with this branch: it is neither waited for nor reported any more."""
+
+    gid: str
+    participant: str
+
+
+_AnyEntry = Identity | Decision | Ended | Heuristic | Forgotten
+_DECODER = msgspec.json.Decoder(list[_AnyEntry])
+
+
+class _Queued:
+    """An entry on its way to the disk."""
+
+    __slots__ = ("awaited", "done", "entry", "error")
+
+    def __init__(self, entry: Entry, awaited: bool) -> None:
+        self.entry = entry
+        self.awaited = awaited
+        self.done = False
+        self.error: BaseException | None = None
+
+
+class DecisionLog:
+    """Decisions, from any thread. What several threads decide at a time is forced at once."""
+
+    def __init__(self, path: str | os.PathLike[str] | IFilesystem, clock: IClock | None = None) -> None:
+        """Open it; raises DirectoryLocked if another coordinator has it, and CorruptJournal for damage."""
+        files = OSFilesystem(path) if isinstance(path, (str, os.PathLike)) else path
+        self._log = Log(files, clock or SystemClock(), SETTINGS)
+        self.identity = ""
+        self.decisions: dict[str, Decision] = {}
+        self.heuristics: dict[tuple[str, str], Heuristic] = {}
+        self.failure: BaseException | None = None
+        self._queue: deque[_Queued] = deque()
+        self._writing = threading.Lock()
+        self._since = 0
+        try:
+            self._read()
+        except BaseException:
+            self._log.close()
+            raise
+
+    @property
+    def start(self) -> int:
+        """The number of this start; no other has it."""
+        return self._log.engine.start_number
+
+    def _read(self) -> None:
+        log = self._log
+        if TOPIC not in log.topics:
+            log.create_topic(TOPIC, settings=TopicSettings(segment_bytes=64 * KIB))
+        for message in log.read(TOPIC, log.start_offset(TOPIC)):
+            self._since += 1
+            for entry in _DECODER.decode(message.value or b"[]"):
+                self._apply(entry)
+        if not self.identity:
+            self._write(Identity(new_identity()))
+
+    def _apply(self, entry: Entry) -> None:
+        match entry:
+            case Identity():
+                self.identity = entry.identity
+            case Decision():
+                self.decisions[entry.gid] = entry
+            case Ended():
+                self.decisions.pop(entry.gid, None)
+            case Heuristic():
+                self.heuristics[entry.gid, entry.participant] = entry
+            case Forgotten():
+                self.heuristics.pop((entry.gid, entry.participant), None)
+                if found := self.decisions.get(entry.gid):
+                    left = [branch for branch in found.branches if branch.name != entry.participant]
+                    self.decisions[entry.gid] = Decision(found.gid, left, found.at)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def decide(self, decision: Decision) -> None:
+        """Force a decision to commit. Raises DiskFull or MemoryExhausted if certainly nothing was written,
+        OutcomeUnknown if that is not known: then only opening the log again tells.
+        """
+        self._write(decision)
+
+    def report(self, heuristic: Heuristic) -> None:
+        """Force the report of a heuristic outcome."""
+        if (heuristic.gid, heuristic.participant) not in self.heuristics:
+            self._write(heuristic)
+
+    def forget(self, gid: str, participant: str) -> None:
+        """Force that a person has dealt with a branch."""
+        self._write(Forgotten(gid, participant))
+
+    def end(self, gid: str) -> None:
+        """All have acknowledged. Written with the next decision: if it is lost, they are asked once more."""
+        self._queue.append(_Queued(Ended(gid), awaited=False))
+
+    def flush(self) -> None:
+        """Write what waits for company."""
+        with self._writing:
+            if self._queue and self.failure is None:
+                self._write_queue()
+
+    def _write(self, entry: Entry) -> None:
+        mine = _Queued(entry, awaited=True)
+        self._queue.append(mine)
+        with self._writing:
+            while not mine.done:
+                self._write_queue()
+        if mine.error is not None:
+            raise mine.error
+
+    def _write_queue(self) -> None:
+        """Write all that is queued, as one message; a thread that waits finds its own written."""
+        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER))]
+        try:
+            self._append([queued.entry for queued in batch])
+        except (DiskFull, MemoryExhausted) as error:
+            self._refused(batch, error)
+            return
+        except BaseException as error:
+            self.failure = error
+            for queued in batch:
+                queued.done, queued.error = True, _unknown(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for queued in batch:
+            self._apply(queued.entry)
+            queued.done = True
+        self._compact()
+
+    def _append(self, entries: list[Entry]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._log.append(TOPIC, msgspec.json.encode(entries))
+        self._since += 1
+
+    def _refused(self, batch: list[_Queued], error: BaseException) -> None:
+        """Nothing was written: those who wait are told, what nobody waits for comes with a later one."""
+        for queued in reversed(batch):
+            if queued.awaited:
+                queued.done, queued.error = True, error
+            else:
+                self._queue.appendleft(queued)
+
+    def _compact(self) -> None:
+        if self._since < COMPACT_AFTER or self._log.engine.full:
+            return
+        needed: list[Entry] = [Identity(self.identity), *self.decisions.values(), *self.heuristics.values()]
+        try:
+            first = self._log.append(TOPIC, msgspec.json.encode(needed[:_TOGETHER]))
+            for begin in range(_TOGETHER, len(needed), _TOGETHER):
+                self._log.append(TOPIC, msgspec.json.encode(needed[begin : begin + _TOGETHER]))
+            self._log.trim(TOPIC, first)
+        except (DiskFull, MemoryExhausted):
+            return  # what there was is still there, and valid with a part of it repeated
+        except Exception as error:  # noqa: BLE001 - told by `failure`; what was to be written before is written
+            self.failure = error
+            return
+        self._since = 1 + (len(needed) - 1) // _TOGETHER
+
+    def close(self) -> None:
+        """Write what waits, let the directory go."""
+        try:
+            self.flush()
+        finally:
+            self._log.close()
+
+
+def _unknown(error: BaseException) -> errors.OutcomeUnknown:
+    found = errors.OutcomeUnknown(
+        f"the log of decisions failed while a decision was written ({type(error).__name__}: {error}): whether it is on "
+        "the disk is not known. What is prepared stays prepared, and this coordinator decides "
+        "nothing more. Close it and "
+        "open the directory again: what the log then says is done everywhere"
+    )
+    found.__cause__ = error
+    return found
