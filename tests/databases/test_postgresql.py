@@ -90,6 +90,11 @@ def test_a_transaction_block_of_psycopg_is_refused(database, broker):
         txbroker.atomic(database, broker).__enter__()
 
 
+def test_pipeline_mode_is_refused(database, broker):
+    with database.pipeline(), pytest.raises(errors.Misuse, match="pipeline mode"):
+        txbroker.atomic(database, broker).__enter__()
+
+
 def test_a_read_only_transaction_is_refused(database, broker):
     database.read_only = True
     with pytest.raises(errors.Misuse, match=r"read-only.*primary"):

@@ -29,6 +29,7 @@ class Condition(enum.Enum):
     FAILED = "the open transaction can only be rolled back"
     AUTOCOMMIT = "no transaction is open, and each statement would be committed at once"
     BORROWED = "a transaction block of the driver is open, which alone may commit"
+    PIPELINED = "statements are sent without waiting for their answers"
 
 
 class Database(Protocol):

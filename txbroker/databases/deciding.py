@@ -25,6 +25,7 @@ _REFUSED = {
     Condition.FAILED: "is in a transaction that has failed and can only be rolled back: roll it back first",
     Condition.BORROWED: "is inside of a transaction block of the driver (psycopg's connection.transaction()), which "
     "alone may commit: open the block of txbroker.atomic instead of that one",
+    Condition.PIPELINED: "is in pipeline mode, where answers come late: leave that before the block",
 }
 
 WAITS = ("decision", "commit")

@@ -116,6 +116,8 @@ class _Status:
     def condition(self) -> Condition:
         """As libpq knows it."""
         status = self.connection.info.transaction_status
+        if getattr(self.connection, "_pipeline", None) is not None:
+            return Condition.PIPELINED
         if getattr(self.connection, "_num_transactions", 0):
             return Condition.BORROWED  # of psycopg's connection.transaction()
         if status == _IN_TRANSACTION:
