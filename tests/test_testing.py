@@ -271,6 +271,30 @@ def test_pages_of_a_failed_force_stay_clean_in_the_next_process():
     assert whole(killed.crash_clone(0, survive=0)) == page(b"o") + page(b"\0")
 
 
+def test_pages_of_a_failed_force_that_leave_the_cache_are_read_as_the_disk_has_them():
+    fs, _ = failed_force()
+    new, old = page(b"n") * 2, page(b"o") + page(b"\0")
+    found = set()
+    for seed in range(60):
+        killed = fs.kill_clone(seed)
+        seen = whole(killed)
+        found.add(seen)
+        for number in range(2):
+            part = slice(number * PAGE, (number + 1) * PAGE)
+            assert seen[part] in (new[part], old[part])
+            if seen[part] == old[part]:
+                assert whole(killed.crash_clone(seed))[part] in (old[part], b""), "the disk has nothing else"
+    assert len(found) == 4
+    fs.open("forced", create=True).write_some(0, [b"f"])
+    fs.open("forced").force()
+    fs.open("dirty", create=True).write_some(0, [b"d"])
+    assert all(
+        whole(fs.kill_clone(seed), name) == name[:1].encode()
+        for seed in range(9)
+        for name in ("forced", "dirty")
+    )
+
+
 def test_rewriting_what_a_failed_force_lost_makes_it_durable():
     fs, _ = failed_force(error=errno.ENOSPC)
     killed = fs.kill_clone()

@@ -130,11 +130,19 @@ class MemoryFilesystem:
             )
         return clone
 
-    def kill_clone(self) -> MemoryFilesystem:
-        """What the next process finds after SIGKILL: all is still readable, no more durable than it was."""
+    def kill_clone(self, seed: int | None = None) -> MemoryFilesystem:
+        """What the next process finds after SIGKILL: all is still readable, no more durable than it was.
+
+        With a seed memory was short meanwhile: of the pages that a failed force has marked clean some have left the
+        cache, and are read as the disk has them.
+        """
         clone = MemoryFilesystem(self.free)
         with self._guard:
             clone._names = self._names.copy()
+        if seed is not None:
+            random = Random(seed)
+            for content in clone._names.contents():
+                content.evict(random)
         return clone
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> MemoryFile:

@@ -134,6 +134,10 @@ class Names:
                 change.needs.clear()  # or every change would keep all before it in memory
         self._pending = [change for change in self._pending if change not in forced]
 
+    def contents(self) -> list[Content]:
+        """Every file that has a name."""
+        return [node for node in self.now.places if isinstance(node, Content)]
+
     def copy(self) -> Names:
         """The same names over copies of all files: what a new process finds."""
         twin = _Twins()

@@ -112,6 +112,17 @@ class Content:
         """
         self._lost.update(self._versions)
 
+    def evict(self, random: Random) -> None:
+        """Memory is short: some clean pages leave the cache, and reads give what the disk has of them.
+
+        It makes a difference for those that a failed force has marked clean: the disk may have any version of them.
+        """
+        for page in sorted(self._lost):
+            if random.random() < 0.5:
+                versions = [self._disk.get(page, ZERO), *self._versions.pop(page)]
+                self._cache[page] = self._disk[page] = random.choice(versions)
+                self._lost.discard(page)
+
     def copy(self) -> Content:
         """The same file as a new process finds it: nothing more durable, nothing less."""
         other = Content()
