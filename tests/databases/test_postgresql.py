@@ -216,6 +216,22 @@ def test_a_lost_answer_to_commit_is_found_out_by_the_resolver(
     assert values(broker, topic) == [b"%d" % number for number in there]
 
 
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [
+        (psycopg.errors.SerializationFailure, True),
+        (psycopg.errors.UniqueViolation, True),
+        (psycopg.errors.TransactionResolutionUnknown, False),
+        (psycopg.errors.StatementCompletionUnknown, False),
+        (psycopg.errors.AdminShutdown, False),
+        (psycopg.OperationalError, False),  # without an SQLSTATE it comes from here, not from the server
+        (KeyboardInterrupt, False),
+    ],
+)
+def test_only_an_answer_of_the_server_is_a_no(database, error, known):
+    assert adapt(database).did_not_commit(error()) is known
+
+
 def test_a_backend_that_is_terminated_before_commit_leaves_nothing(postgresql, database, broker, topic):
     with contextlib.closing(postgresql.connect()) as victim:
         with pytest.raises(psycopg.OperationalError), txbroker.atomic(victim, broker) as tx:
