@@ -82,6 +82,8 @@ def _read(body: bytes, position: int, count: int, path: str, start: int) -> tupl
             length, head_length = lengths(body, position)
             head = position + HEADER_BYTES
             head_end = head + head_length
+            if length < HEADER_BYTES + head_length:
+                raise StructError(f"{length} bytes are too few for its head of {head_length}")
             add_record(decode(body[head:head_end]))
             position += length
             add_data(body[head_end:position])
@@ -98,7 +100,7 @@ def _even_sends(body: bytes, position: int, most: int) -> tuple[int, list[Row]] 
     head = position + HEADER_BYTES
     codes = _codes(body[head : head + head_length])
     most = min(most, (len(body) - position) // max(length, HEADER_BYTES))
-    if codes is None or most < FEWEST_EVEN:
+    if codes is None or most < FEWEST_EVEN or length < HEADER_BYTES + head_length:
         return None
     reader = _reader(codes, length - HEADER_BYTES - head_length)
     for place in reader.same:

@@ -1,11 +1,12 @@
 """Many records at once are the records that unpacking each gives, however alike they look."""
 
 import pytest
-from hypothesis import given
+from crc32c import crc32c
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal.errors import CorruptJournal
-from journal.record import Mark, Messages, pack, unpack
+from journal.record import HEADER_BYTES, Mark, Messages, pack, unpack
 from journal.record_blocks import BLOCK_RECORDS, FEWEST_EVEN, Block, EvenSends, blocks
 
 
@@ -123,3 +124,87 @@ def test_a_record_of_an_unknown_kind_is_refused_with_its_place():
 def test_the_records_must_be_just_as_many_as_the_group_says(count, more, extra):
     with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
         list(blocks(packed(sends(count)) + extra, count + more, "f", 0))
+
+
+def mended(body, count):
+    """The same with the checksums that the plain reader wants, wherever the lengths lead it."""
+    body, position = bytearray(body), 0
+    for _ in range(count):
+        length = int.from_bytes(body[position : position + 4])
+        if not HEADER_BYTES < length <= len(body) - position:
+            break
+        body[position + 4 : position + 8] = crc32c(body[position + 8 : position + length]).to_bytes(4)
+        position += length
+    return bytes(body)
+
+
+def outcome(reader, body, count):
+    """The records, or that they were refused; any other exception fails the test."""
+    try:
+        return reader(body, count)
+    except CorruptJournal:
+        return "refused"
+
+
+def one_by_one(body, count):
+    found, position = [], 0
+    for _ in range(count):
+        unpacked = unpack(memoryview(body), position, 0, "f")
+        found.append((unpacked.record, bytes(unpacked.data)))
+        position += unpacked.length
+    if position != len(body):
+        raise CorruptJournal("there is more", "f", position)
+    return found
+
+
+WORDS = st.one_of(st.integers(-20, 20), st.sampled_from([-(1 << 31), 1 << 31]))
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(SENDS, st.sampled_from([b"", b"frames"]), st.integers(1, 40)), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(
+            st.integers(0, 60),
+            st.one_of(
+                st.tuples(st.just("length"), WORDS),
+                st.tuples(st.just("head length"), WORDS),
+                st.tuples(
+                    st.integers(0, 20), st.sampled_from([0, 0x80, 0x90, 0xC0, 0xC1, 0xCC, 0xCF, 0xD0, 0xFF])
+                ),
+            ),
+        ),
+        max_size=3,
+    ),
+    st.integers(-1, 1),
+    st.integers(0, 30),
+)
+def test_whatever_the_bytes_are_both_readers_say_the_same_of_them(stretches, spoilt, more, cut):
+    """Only what no writer makes, under checksums that hold: lengths beyond a head, other types, a wrong count."""
+    records = [(each, data) for each, data, count in stretches for _ in range(count)]
+    body, starts = b"", []
+    for each in records:
+        starts.append(len(body))
+        body += packed([each])
+    body = bytearray(body)
+    for number, (where, value) in spoilt:
+        start = starts[number % len(starts)]
+        if isinstance(where, str):
+            at = start + (8 if where == "head length" else 0)
+            body[at : at + 4] = ((int.from_bytes(body[at : at + 4]) + value) % (1 << 32)).to_bytes(4)
+        else:
+            body[min(start + HEADER_BYTES + where, len(body) - 1)] = value
+    count = max(1, len(records) + more)
+    whole = mended(body[: len(body) - cut], count)
+    assert outcome(lambda *given: read(*given)[0], whole, count) == outcome(one_by_one, whole, count)
+
+
+def test_a_send_whose_head_is_longer_than_itself_is_refused_with_its_place():
+    """A row of them was no refusal but an error in the reader."""
+    body = bytearray(packed(sends(FEWEST_EVEN, data=b"")))
+    length = len(body) // FEWEST_EVEN
+    for start in range(0, len(body), length):
+        body[start : start + 4] = (length - 1).to_bytes(4)
+    with pytest.raises(CorruptJournal, match="too few for its head") as caught:
+        list(blocks(bytes(body), FEWEST_EVEN, "f", 100))
+    assert caught.value.position == 100
