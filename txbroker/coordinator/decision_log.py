@@ -26,7 +26,7 @@ from txbroker.coordinator.gids import new_identity
 
 TOPIC: Final = "decisions"
 SETTINGS: Final = JournalSettings(
-    pool_bytes=8 * MIB, file_bytes=MIB, checkpoint_bytes=2 * MIB, low_water_bytes=4 * MIB
+    pool_bytes=8 * MIB, file_bytes=MIB, checkpoint_bytes=128 * KIB, low_water_bytes=4 * MIB
 )
 COMPACT_AFTER: Final = 2_000
 """Messages after which what is still needed is written again, and the log begins there."""
