@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
 
 from tests.simulation.campaign import Campaign, explain, replay
@@ -25,8 +24,6 @@ def main() -> int:
     parser.add_argument("--no-shrink", action="store_true", help="print a failing history as it is")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
     arguments = parser.parse_args()
-    logging.getLogger("journal").addHandler(logging.NullHandler())
-    logging.getLogger("journal").propagate = False
     if arguments.replay:
         outcome, text = replay(arguments.replay)
         print(text)

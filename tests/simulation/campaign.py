@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -107,6 +108,7 @@ class Campaign:
 
 def run_batch(seeds: Sequence[int]) -> list[Outcome]:
     """Run these, up to one that fails."""
+    logging.getLogger("journal").addHandler(logging.NullHandler())  # indexes are made again all the time
     outcomes: list[Outcome] = []
     for seed in seeds:
         outcomes.append(history.run(seed))

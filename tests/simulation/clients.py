@@ -117,9 +117,9 @@ class Client:
     def _answered(self, answer: Any, data: bytes) -> None:
         self.model.tick()
         if self.world.trace is not None:
-            self.world.say(
-                f"    {self.name} is told: {_short(answer)}{f' with {len(data)} bytes' if data else ''}"
-            )
+            said = f"    {self.name} is told: {_short(answer)}{f' with {len(data)} bytes' if data else ''}"
+            # The one thing that differs from run to run: it comes from the system's random numbers.
+            self.world.say(said.replace(getattr(answer, "identity", "") or "\0", "..."))
         self.world.count(f"{type(answer).__name__} {getattr(answer, 'error', '')}".strip())
         if not answer.correlation:
             return  # a goodbye

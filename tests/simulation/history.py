@@ -157,7 +157,8 @@ def _plan_starts(world: World, random: Random) -> None:
 
 _FAULTS = (
     (Operation.FORCE, 3), (Operation.WRITE, 3), (Operation.RENAME, 1), (Operation.FORCE_DIRECTORY, 1),
-    (Operation.TRUNCATE, 1), (Operation.UNLINK, 1), (Operation.CREATE, 1), (Operation.MAKE_DIRECTORY, 1),
+    (Operation.READ, 2), (Operation.OPEN, 1), (Operation.TRUNCATE, 1), (Operation.UNLINK, 1), (Operation.CREATE, 1),
+    (Operation.MAKE_DIRECTORY, 1),
 )  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
     pick = random.choice
     sizes = pick(("small", "small", "middle", "middle", "large"))
     orphans = pick(("", "", "", "", "alert", "rollback", "commit"))
-    pool = MIB if sizes == "large" else pick((256 * KIB, 512 * KIB, MIB))
+    pool = MIB if sizes == "large" else pick((192 * KIB, 256 * KIB, MIB))
     outcomes = pick((1000, 1000, 1000, 3))
     limits = TransactionLimits(
         transactions=pick((1000, 1000, 3)), messages=pick((1000, 1000, 8)), bytes=pick((300 * KIB, 300 * KIB, 2000)),

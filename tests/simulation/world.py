@@ -203,7 +203,7 @@ class World:
             self.count("failed starts")
             self.say(f"start failed: {error}")
             self._process_gone()
-            self.disk = self.disk.kill_clone()
+            self.disk = self.disk.kill_clone(random.choice((None, random.randrange(1 << 30))))
         return None
 
     def _make_lane(self, name: str, call_from_thread: Any, threads: int = 1) -> SteppedLane:
@@ -235,7 +235,7 @@ class World:
         self.say("the process is gone")
         self._last_answers(random)
         self._process_gone()
-        self.disk = self.disk.kill_clone()
+        self.disk = self.disk.kill_clone(random.choice((None, random.randrange(1 << 30))))
         self.start(random)
 
     def stop(self, random: Random) -> None:

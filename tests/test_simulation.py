@@ -1,0 +1,176 @@
+"""The simulation itself: it finds nothing where there is nothing, covers what it says, finds faults, and replays."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from journal.engine import Engine
+from journal.journal import Journal
+from tests.simulation import campaign, history
+from tests.simulation.campaign import Campaign, explain, replay
+from tests.simulation.shrink import from_text, shrunk, to_text
+
+ROOT = Path(__file__).parent.parent
+
+COVERED = {
+    "Sent": 1500, "Committed": 500, "Done": 800, "Outcome": 1500, "Fetched": 3000, "Claimed": 80, "GroupOffsets": 2000,
+    "retried sends": 400, "sends answered again": 150, "prepared ended at last": 80, "connections lost": 300,
+    "Refused TransactionRolledBack": 100, "Refused TransactionCommitted": 50, "Refused OutcomeForgotten": 15,
+    "Refused GenerationFenced": 20, "Refused OffsetPending": 15, "Refused ProducerFenced": 10,
+    "Refused HeuristicallyCommitted": 1, "Refused HeuristicallyRolledBack": 1, "Refused DiskFull": 20,
+    "power cuts": 500, "power cuts in a start": 400, "kills": 200, "stops": 200, "starts": 1000, "failed starts": 150,
+    "failures that end the process": 50, "failed force": 30, "failed write": 30, "short write": 30,
+    "rotten checkpoints": 30, "rotten partitions": 30,
+}  # fmt: skip
+"""How often 500 histories must come to this at least: a third or so of what they do, so that nothing is vacuous."""
+
+PART = 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 4 * PART, PART))
+def test_two_thousand_histories_keep_every_promise_and_cover_what_they_should(first):
+    run = Campaign(first, float("inf"), PART)
+    run.run(jobs=1)
+    assert [explain(outcome)["text"] for outcome in run.failed] == []
+    assert run.done == PART
+    assert {name: run.counts[name] for name, least in COVERED.items() if run.counts[name] < least} == {}
+    assert len(run.sites) >= 50
+
+
+def test_some_histories_keep_every_promise():
+    run = Campaign(10_000, float("inf"), 80)
+    run.run(jobs=1)
+    assert [explain(outcome)["text"] for outcome in run.failed] == []
+    assert run.counts["Committed"] > 50
+    assert run.crashes > 200
+
+
+def test_a_history_takes_the_same_course_in_every_process():
+    def courses(hash_seed):
+        code = (
+            "import re\nfrom tests.simulation import history\n"
+            "for seed in range(12):\n"
+            "    print(re.sub(\"identity='[0-9a-f]*'\", '', '\\n'.join(history.run(seed, trace=True).trace)))"
+        )
+        return run_python("-c", code, PYTHONHASHSEED=hash_seed).stdout
+
+    one = courses("1")
+    assert len(one) > 100_000
+    assert one == courses("2")
+
+
+# -- with a fault in the broker -------------------------------------------------------------------
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """A broker that answers before the force."""
+    monkeypatch.setattr(Engine, "when_forced", lambda self, deliver, answer: deliver(answer))
+
+
+@pytest.fixture
+def failing(hasty):
+    return next(outcome for outcome in map(history.run, range(100)) if outcome.problem)
+
+
+def test_a_violation_says_what_was_expected_and_found_and_how_to_replay_the_shrunk_history(failing):
+    told = explain(failing)
+    assert told["problem"].startswith("expected: ")
+    assert "\nfound: " in told["problem"]
+    assert told["steps"] < history.settings_of(failing.seed).steps / 4
+    [spec] = re.findall(r"python -m tests\.simulation --replay (\S+)", told["text"])
+    again, text = replay(spec)
+    assert (again.problem, text) == (told["problem"], told["text"])
+    assert "client" in text
+
+
+def test_nothing_is_left_to_shrink(failing):
+    told = explain(failing)
+    [spec] = re.findall(r"--replay \d+/(\S+)", told["text"])
+    kept = from_text(spec)
+    for step in kept:
+        fewer = history.run(failing.seed, [other for other in kept if other != step])
+        assert campaign._kind(fewer.problem) != campaign._kind(failing.problem)
+
+
+def test_a_campaign_ends_soon_after_a_violation(hasty):
+    run = Campaign(0, float("inf"), 10_000)
+    run.run(jobs=1)
+    assert len(run.failed) == 1
+    assert run.done < 200
+    assert "1 histories broke a promise" in run.report()
+
+
+def test_without_the_force_a_power_cut_is_seen_to_lose_what_was_acknowledged(monkeypatch):
+    monkeypatch.setattr(Journal, "force", lambda self: None)
+    run = Campaign(0, float("inf"), 300)
+    run.run(jobs=1)
+    assert run.failed
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+def run_python(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_command_reports_what_it_covered_as_json_and_ends_well():
+    ended = run_python("-m", "tests.simulation", "--histories", "25", "--seed", "7", "--jobs", "2", "--json")
+    assert ended.returncode == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert (told["histories"], told["seed"], told["violations"]) == (25, 7, [])
+    assert told["crashes"] > 20
+    assert told["crash_points"] > 5
+    assert told["counts"]["starts"] >= 50
+
+
+def test_a_replay_prints_the_whole_history_and_ends_well_if_all_is_well():
+    ended = run_python("-m", "tests.simulation", "--replay", "3/0-20,30")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("start 1: ")
+    assert "[30] " in ended.stdout
+    assert "[21] " not in ended.stdout
+    assert ended.stdout.endswith("python -m tests.simulation --replay 3/0-20,30\nall promises were kept\n")
+
+
+# -- shrinking ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wanted", [set(), {0}, {99}, {3, 50, 51}, set(range(0, 100, 7))])
+def test_what_is_needed_is_kept_and_nothing_else(wanted):
+    tries = []
+
+    def fails(steps):
+        tries.append(steps)
+        return wanted <= set(steps)
+
+    assert set(shrunk(range(100), fails)) == wanted
+    assert len(tries) < 500
+
+
+def test_shrinking_ends_when_its_time_is_up():
+    assert len(shrunk(range(100), lambda steps: True, seconds=0)) == 100
+
+
+@pytest.mark.parametrize("steps", [[], [0], [5, 6, 7], [0, 2, 3, 4, 9], list(range(300))])
+def test_steps_are_written_as_ranges_and_read_back(steps):
+    assert from_text(to_text(steps)) == steps
+
+
+def test_ranges_read_as_people_write_them():
+    assert to_text([0, 1, 2, 7, 9, 10]) == "0-2,7,9-10"
+    assert to_text([]) == "-"
