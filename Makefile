@@ -67,6 +67,11 @@ bench-atomic: debian .venv/.ready  ## measure a row with its message, beside Pos
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
 	$(RUN) models.check $(ARGS)
 
+SECONDS := 60
+.PHONY: simulate
+simulate: .venv/.ready  ## crash the whole broker in memory, SECONDS=60 long, and judge all that it promised (ARGS=... for options)
+	$(RUN) tests.simulation --seconds $(SECONDS) $(ARGS)
+
 .PHONY: mutants
 mutants: .venv/.ready  ## make faults in the engine one by one, each to be found by the simulation (ARGS="--only TEXT")
 	$(RUN) tests.simulation.teeth $(ARGS)
