@@ -85,8 +85,15 @@ _HOMES = {
 """The adapter of a connection is ``adapt(connection)`` of the module for its class's package."""
 
 
+_adapters: dict[type, Callable[[Any], Database]] = {}
+"""By the connection's class, once it is known."""
+
+
 def adapt(database: Any) -> Database:
     """The adapter for a connection; raises Misuse for what is none."""
+    known = _adapters.get(type(database))
+    if known is not None:
+        return known(database)
     for kind in type(database).__mro__:
         package = kind.__module__.partition(".")[0]
         if package in _HOMES:
@@ -104,7 +111,9 @@ def adapt(database: Any) -> Database:
 
 
 def _from(module: str, database: Any) -> Database:
-    found: Database = import_module(module).adapt(database)
+    make: Callable[[Any], Database] = import_module(module).adapt
+    found = make(database)
+    _adapters[type(database)] = make
     return found
 
 

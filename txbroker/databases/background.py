@@ -81,7 +81,7 @@ class Background:
     def __init__(
         self, open_broker: Callable[[], Connection], drive: Callable[[Promise[Any]], None] | None = None
     ) -> None:
-        self.interval = INTERVAL
+        self._interval = INTERVAL
         self._open_broker = open_broker
         self._drive = drive
         self._broker: Connection | None = None
@@ -125,6 +125,16 @@ class Background:
         for charge in list(self._charges.values()):
             charge.due = 0.0
         self._wake.set()
+
+    @property
+    def interval(self) -> float:
+        """Seconds between passes over what is in doubt."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, seconds: float) -> None:
+        self._interval = seconds
+        self.hurry()
 
     @property
     def status(self) -> Status:

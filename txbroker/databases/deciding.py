@@ -7,6 +7,7 @@ long as the database may still commit, nobody but the database decides.
 from __future__ import annotations
 
 import enum
+import itertools
 import secrets
 import threading
 import weakref
@@ -34,6 +35,9 @@ ROLLED_BACK = "txbroker: neither the rows nor the messages of this block are the
 _in_block: dict[int, object] = {}
 """The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
 _lock = threading.Lock()
+
+_TOKENS = secrets.token_hex(8)
+_numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
@@ -106,7 +110,7 @@ class Deciding:
         self.xid: Xid | None = None
         self.identity: Identity | None = None
         self._application = xids.check_application(application)
-        self._token = secrets.token_hex(8)
+        self._token = f"{_TOKENS}{next(_numbers)}"
 
     # -- step 1 ------------------------------------------------------------------------------------
 
