@@ -9,14 +9,27 @@ from zlib import crc32
 
 from journal.applying import SlicedApply
 from journal.engine import Engine
+from journal.filesystem import OSFilesystem
+from journal.journal import Journal
 from journal.record import Started
 from journal.transaction_table import TransactionTable
 from txbroker.drill.broker_entry import run
+from txbroker.drill.unforced import UnforcedIsLost
 
 
 def answer_early():
     """Answers leave before anything is written."""
     Engine.when_forced = lambda self, deliver, answer: deliver(answer)
+
+
+def believe_the_page_cache():
+    """The journal is written, but never forced: a kill loses nothing, a power cut does."""
+    Journal.force = lambda self: setattr(self, "_unforced", 0)
+
+
+def forget_names():
+    """No directory is ever forced."""
+    OSFilesystem.force_directory = UnforcedIsLost.force_directory = lambda self, path: None
 
 
 def drop_sends():
@@ -67,7 +80,12 @@ def forget_prepared():
     TransactionTable.apply = forget
 
 
-FAULTS = {fault.__name__: fault for fault in (answer_early, drop_sends, show_half, forget_prepared)}
+FAULTS = {
+    fault.__name__: fault
+    for fault in (
+        answer_early, believe_the_page_cache, forget_names, drop_sends, show_half, forget_prepared,
+    )
+}  # fmt: skip
 
 if __name__ == "__main__":
     FAULTS[os.environ["TXBROKER_FAULT"]]()

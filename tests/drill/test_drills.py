@@ -1,6 +1,7 @@
 """Whole drills: of the broker, which keeps its promises, and of brokers that break one, which must be found out."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -106,6 +107,32 @@ def test_in_place_the_old_content_stays_where_it_is_and_a_second_drill_has_topic
     with BrokerProcess(data) as broker, txbroker.connect(broker.address) as connection:
         assert [message.value for message in connection.read("mine", 0, 0)] == [b"a message"]
         assert "drill2-orders" in {topic.name for topic in connection.topics()}
+
+
+def test_nothing_is_lost_when_every_death_is_a_power_cut(drill, tmp_path):
+    report, result = drill(
+        "--fresh", "--power-cuts", "--seconds", 20, "--kills", 21, "--seed", 8, *at(*POINTS)
+    )
+    assert report.violations == []
+    assert report.power_cuts
+    assert "--power-cuts" in report.command
+    assert "what is unforced is lost" in result.stdout
+    assert report.kills >= 21
+    assert report.counts.acknowledged > 300
+    assert not [left for left in (tmp_path / "out").iterdir() if left.name.startswith("data")]
+
+
+@pytest.mark.parametrize("fault", ["believe_the_page_cache", "forget_names"])
+def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cuts(
+    drill, monkeypatch, tmp_path, fault
+):
+    monkeypatch.setenv("TXBROKER_FAULT", fault)
+    options = ["--fresh", "--entry", "tests.drill.faulty_broker", "--seconds", 4, "--kills", 3, "--seed", 5]
+    drill(*options, "--at", "random")
+    shutil.rmtree(tmp_path / "out")
+    report, _ = drill(*options, "--at", "random", "--power-cuts", code=1)
+    found = {violation.wrong.value for violation in report.violations}
+    assert found & {"lost", "broker", "surprise"}, [str(violation) for violation in report.violations[:5]]
 
 
 @pytest.mark.parametrize(

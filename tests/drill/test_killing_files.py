@@ -5,12 +5,14 @@ import signal
 import threading
 
 import pytest
+from zope.interface.verify import verifyObject
 
 from journal import record
+from journal.interfaces import IFile, IFilesystem
 from journal.journal import JournalGroup
 from journal.testing.faults import Operation
 from journal.transaction import Totals, Xid
-from txbroker.drill.killing_files import KillingFilesystem, Trigger
+from txbroker.drill.killing_files import KillingFilesystem, PowerCutFilesystem, Trigger
 from txbroker.drill.points import MID_APPLY, POINTS, RECOVERY, Moment
 
 JOURNAL = "journal/00000000000000000000000000000001.journal"
@@ -62,6 +64,14 @@ def test_disarmed_it_is_a_file_system_like_any_other(files, tmp_path):
     assert size(tmp_path, "journal/other") == 4
     files.unlink("journal/other")
     assert files.list_directory("journal") == []
+
+
+@pytest.mark.parametrize("kind", [KillingFilesystem, PowerCutFilesystem])
+def test_it_has_all_that_a_file_system_has(tmp_path, trigger, kind):
+    """The scrubber of a drilled broker took a call that was not there for a disk that cannot be read."""
+    files = kind(tmp_path, trigger=trigger)
+    assert verifyObject(IFilesystem, files)
+    assert verifyObject(IFile, files.open("a", create=True), tentative=True)
 
 
 def test_half_of_a_write_is_there_after_a_death_in_its_middle(files, tmp_path, trigger):

@@ -62,6 +62,11 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
 @click.option(
     "--in-place", is_flag=True, help="Drill on DATA itself, not on a copy. The drill's topics stay in it."
 )
+@click.option(
+    "--power-cuts",
+    is_flag=True,
+    help="Each death of the broker is a power cut: what it has not forced to disk is lost with it.",
+)
 @click.option("--minutes", type=click.FloatRange(0.05), help="How long there is load. Default 1.")
 @click.option("--seconds", type=click.FloatRange(3.0), help="The same in seconds.")
 @click.option(
@@ -197,6 +202,7 @@ def _command(orders: Orders) -> str:
     words = ["txbroker", "drill", *where, "--seconds", f"{orders.seconds:g}", "--kills", str(orders.kills)]
     words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
+    words += ["--power-cuts"] if orders.power_cuts else []
     if orders.points != all_points():
         words += [word for point in orders.points for word in ("--at", point)]
     return shlex.join([*words, *orders.options])

@@ -1,9 +1,9 @@
-"""``python -m txbroker.drill.broker_entry ARMED [twistd's arguments]``: the broker, ready to die where it is told.
+"""``python -m txbroker.drill.broker_entry [--power-cuts] ARMED [twistd's arguments]``: ready to die where it is told.
 
 Production code has no hooks for this. The entry gives the service a file system that watches its calls, and wraps
 three methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
 ``during-recovery:7``; later ones come as such lines on standard input. When that is closed, whoever ran the drill is
-gone, and the broker stops.
+gone, and the broker stops. With ``--power-cuts`` what is not forced dies with the process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from journal.applying import SlicedApply
 from journal.engine import Engine
 from journal.journal import Journal
 from txbroker import service
-from txbroker.drill.killing_files import KillingFilesystem, Trigger
-from txbroker.drill.points import DISARMED, MID_APPLY, POINTS
+from txbroker.drill.killing_files import KillingFilesystem, PowerCutFilesystem, Trigger
+from txbroker.drill.points import DISARMED, MID_APPLY, POINTS, POWER_CUTS
 
 
 def armed_with(text: str) -> tuple[str | None, int]:
@@ -37,9 +37,9 @@ def set_trigger(trigger: Trigger, text: str) -> None:
     trigger.arm(POINTS[name] if name else None, nth)
 
 
-def install(trigger: Trigger) -> None:
+def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem) -> None:
     """Have the process's engine tell the trigger what it does."""
-    setattr(service, "OSFilesystem", partial(KillingFilesystem, trigger=trigger))  # noqa: B010  (mypy knows a class)
+    setattr(service, "OSFilesystem", partial(files, trigger=trigger))  # noqa: B010  (mypy knows a class)
     accept, write, step = Engine.accept, Journal.write, SlicedApply.step
 
     @wraps(accept)
@@ -75,8 +75,10 @@ def listen(trigger: Trigger) -> None:
 def run(arguments: list[str]) -> None:
     """Be twistd, with a trigger."""
     trigger = Trigger()
+    power_cuts = arguments[0] == POWER_CUTS
+    arguments = arguments[power_cuts:]
     set_trigger(trigger, arguments[0])
-    install(trigger)
+    install(trigger, PowerCutFilesystem if power_cuts else KillingFilesystem)
     threading.Thread(target=listen, args=(trigger,), name="drill's orders", daemon=True).start()
     sys.argv = ["twistd", *arguments[1:]]
     twistd.run()

@@ -15,6 +15,7 @@ from journal.interfaces import IFile
 from journal.journal import JournalGroup
 from journal.testing.faults import Operation
 from txbroker.drill.points import Moment, Point
+from txbroker.drill.unforced import UnforcedIsLost
 
 SECTOR: Final = 512
 """Bytes that a disk writes whole or not at all. A killed process leaves whole pages, which are made of them."""
@@ -95,6 +96,7 @@ class KillingFile:
         self.path = file.path
         self.read = file.read
         self.read_now = file.read_now
+        self.forget_cached = file.forget_cached
         self.size = file.size
         self.close = file.close
         self._file = file
@@ -150,3 +152,7 @@ class KillingFilesystem(OSFilesystem):
     def force_directory(self, path: str) -> None:
         """Force a directory's names."""
         self._trigger.call(Operation.FORCE_DIRECTORY, path, super().force_directory, path)
+
+
+class PowerCutFilesystem(KillingFilesystem, UnforcedIsLost):
+    """The same where each kill is a power cut: what was not forced dies with the process."""

@@ -44,6 +44,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = 300.0
     data: Path | None = None
     in_place: bool = False
+    power_cuts: bool = False
+    """Whether the broker's death takes along all that it has not forced."""
     options: list[str] = []
     largest: int = LARGEST
     large_transactions: bool = True

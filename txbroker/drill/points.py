@@ -14,6 +14,9 @@ MID_APPLY: Final = "mid-apply"
 DISARMED: Final = "-"
 """What the broker's entry is told instead of a point."""
 
+POWER_CUTS: Final = "--power-cuts"
+"""What it is told first if its death is to be a power cut."""
+
 
 class Moment(enum.Enum):
     """When, of a call on a file, the process dies."""

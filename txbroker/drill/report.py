@@ -61,6 +61,7 @@ class Report(msgspec.Struct, kw_only=True):
     seconds: float
     kills_asked: int
     kills: int
+    power_cuts: bool = False
     pauses: int
     stops: int
     client_deaths: int
@@ -101,7 +102,10 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
     return [
-        ("kills of the broker (SIGKILL)", f"{report.kills:,}"),
+        (
+            f"kills of the broker (SIGKILL{', what is unforced is lost' if report.power_cuts else ''})",
+            f"{report.kills:,}",
+        ),
         ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
         ("clients killed", f"{report.client_deaths:,}"),
         ("restarts", f"{report.restarts:,}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from typing import Protocol
@@ -9,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 import txbroker
+from journal.errors import RequestRefused
 from journal.filesystem import OSFilesystem
 from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.coordinator import Coordinator
@@ -23,9 +25,10 @@ from txbroker.drill.ledger import Acknowledged, Began, Ended, Ledger, Tail, read
 from txbroker.drill.messages import MessageId, value_of
 from txbroker.drill.orders import BRISK, BRISK_TOPICS, Orders
 from txbroker.drill.plan import PROBE, SHAPE, Plan
-from txbroker.drill.points import MID_APPLY, RECOVERY
+from txbroker.drill.points import MID_APPLY, POWER_CUTS, RECOVERY
 from txbroker.drill.report import Report, count, throughput
 from txbroker.drill.schedule import Event, Kind, draw
+from txbroker.drill.unforced import holding
 from txbroker.drill.victim import Blow, Victim
 from txbroker.drill.violation import Violation, Wrong
 
@@ -88,7 +91,7 @@ class Drill:
         self._load_began = self._load_ended = 0.0
 
     def _entry(self) -> list[str]:
-        return [sys.executable, "-m", self._orders.entry]
+        return [sys.executable, "-m", self._orders.entry, *([POWER_CUTS] if self._orders.power_cuts else ())]
 
     def _options(self) -> list[str]:
         """A drill with a fresh directory and no file of settings gets brisk ones; what is said wins over them."""
@@ -123,12 +126,18 @@ class Drill:
                 self._examine()
             except BrokerFailed as error:
                 self._violations.insert(0, Violation(wrong=Wrong.BROKER, text=str(error)))
+            except RequestRefused as error:
+                if self._tail is None:
+                    raise  # settings that do not allow the drill are no violation
+                text = f"the drill itself was refused what had worked: {error}"
+                self._violations.insert(0, Violation(wrong=Wrong.SURPRISE, text=text))
             return self._report(time.monotonic() - began)
         finally:
             self._crew.kill_all()
             if self._coordinator is not None:
                 self._coordinator.stop()
             self._victim.end()
+            shutil.rmtree(holding(self._data), ignore_errors=True)
 
     def _provide_directory(self) -> None:
         orders = self._orders
@@ -320,6 +329,7 @@ class Drill:
             seconds=seconds,
             kills_asked=orders.kills,
             kills=victim.kills,
+            power_cuts=orders.power_cuts,
             pauses=sum(blow.kind == Kind.PAUSE.value for blow in self._blows),
             stops=sum(blow.how.endswith("stopped") for blow in self._blows),
             client_deaths=self._crew.deaths,
