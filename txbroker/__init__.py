@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from txbroker.client.results import Receipt as Receipt
     from txbroker.commands import TopicInfo as TopicInfo
     from txbroker.commands import TransactionInfo as TransactionInfo
+    from txbroker.coordinator.joining import join as join
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
     from txbroker.databases.blocking import create_decision_table as create_decision_table
@@ -46,6 +47,7 @@ _HOMES = {
     "atomic": "txbroker.databases.blocking",
     "connect": "txbroker.client.blocking",
     "create_decision_table": "txbroker.databases.blocking",
+    "join": "txbroker.coordinator.joining",
 }
 
 __all__ = [  # noqa: PLE0604

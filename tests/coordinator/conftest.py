@@ -85,3 +85,9 @@ def scene(tmp_path, postgresql_two_phase, two_brokers):
     found.prepare()
     yield found
     assert found.prepared() == []
+
+
+@pytest.fixture
+def mortal_orders(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        yield process

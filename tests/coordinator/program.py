@@ -11,7 +11,7 @@ import psycopg
 
 import txbroker
 from txbroker.coordinator import Coordinator
-from txbroker.coordinator.broker_resource import BrokerResource
+from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.coordinator.postgresql import PostgresqlResource
 
@@ -34,7 +34,7 @@ def watch(kind, method, moment_of, at):
 
 
 def watch_all(at):
-    for kind in (PostgresqlResource, BrokerResource):
+    for kind in (PostgresqlResource, BrokerResource, StagingBroker):
         watch(kind, "prepare", lambda self: f"prepared {self._branch.name}", at)
         watch(kind, "finish", lambda self, *_: f"told {self._branch.name}", at)
     original = DecisionLog.decide

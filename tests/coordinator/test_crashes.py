@@ -19,7 +19,7 @@ from tests.coordinator.conftest import Scene
 from tests.databases.test_crashes import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
-from txbroker.coordinator.broker_resource import BrokerResource
+from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.coordinator.postgresql import PostgresqlResource
 
@@ -100,7 +100,7 @@ def at(monkeypatch):
         acts.pop(moment, lambda: None)()
 
     with monkeypatch.context() as patch:
-        for kind in (PostgresqlResource, BrokerResource):
+        for kind in (PostgresqlResource, BrokerResource, StagingBroker):
             for method in ("prepare", "finish"):
                 patch.setattr(kind, method, getattr(kind, method))
         patch.setattr(DecisionLog, "decide", DecisionLog.decide)

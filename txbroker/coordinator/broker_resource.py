@@ -63,3 +63,35 @@ class BrokerResource(Resource):
 def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:
     by, why = (error.by, error.why) if isinstance(error, HeuristicOutcome) else ("", str(error))
     return decided(not commit)._replace(by=by, why=why)
+
+
+class StagingBroker(BrokerResource):
+    """A broker's part that holds no state of the connection: threads may share that."""
+
+    def begin(self, branch: Branch) -> None:
+        """Begin; asks the broker nothing."""
+        self._branch = branch
+        self.transaction = self.connection.transaction(self._xid(branch))
+
+    def look(self) -> Content:
+        """Whether anything was sent."""
+        return Content(self.transaction._core.is_empty)
+
+    def prepare(self) -> None:
+        """Have the broker keep it."""
+        self.transaction.prepare()
+
+    def commit_alone(self) -> None:
+        """In one phase."""
+        self.transaction.commit()
+
+    def finish(self, commit: bool, witness: str) -> Ending:  # noqa: ARG002 - others need it
+        """The second phase, or the roll-back."""
+        try:
+            (self.transaction.commit if commit else self.transaction.rollback)()
+        except (errors.TransactionCommitted, errors.TransactionRolledBack) as error:
+            return _otherwise(error, commit)
+        return decided(commit)
+
+    def abandon(self) -> None:
+        """Nothing but the broker knows of what is prepared."""

@@ -86,6 +86,15 @@ class Coordinator:
             self, {name: resource_of(connection) for name, connection in participants.items()}
         )
 
+    def join(self, manager: Any, **connections: Any) -> None:
+        """Let these connections take part in the manager's current transaction (the package ``transaction``).
+
+        To be called once per transaction, before anything is done on them: what is done then belongs to it.
+        """
+        from txbroker.coordinator.joining import join_connections
+
+        join_connections(self, manager, connections)
+
     def check_registered(self, name: str) -> None:
         """Raise Misuse for a name that recovery could not reach."""
         if name not in self._caretakers:
@@ -163,6 +172,7 @@ class Coordinator:
                 "nothing more; nothing "
                 "was done. Close it and open the directory again"
             )
+        self._log.check_room()
         return self._book.begun()
 
     def check_identity(self, name: str, identity: str) -> None:
@@ -190,8 +200,8 @@ class Coordinator:
         """Its thread is done with it."""
         self._book.left(gid)
 
-    def hurry(self, names: Iterable[str]) -> None:
-        """There is something to do at these participants."""
+    def hurry(self, gid: str, names: Iterable[str]) -> None:  # noqa: ARG002 - each finds out by itself
+        """Somebody could not be told of this transaction: look now."""
         for name in names:
             self._caretakers[name].hurry()
 

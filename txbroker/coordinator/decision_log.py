@@ -162,6 +162,14 @@ class DecisionLog:
         """
         self._write(decision)
 
+    def check_room(self) -> None:
+        """Raise DiskFull if a decision would be refused now."""
+        if self._log.engine.full:
+            raise DiskFull(
+                "the disk of the coordinator's directory is nearly full: nothing can be decided, so nothing was done. "
+                "Make room on it, then try again"
+            )
+
     def report(self, heuristic: Heuristic) -> None:
         """Force the report of a heuristic outcome."""
         if (heuristic.gid, heuristic.participant) not in self.heuristics:

@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from journal.transaction import State
 from txbroker import errors
 from txbroker.coordinator.decision_log import BranchRecord, Decision
 from txbroker.coordinator.gids import Branch
-from txbroker.coordinator.resource import Content, Resource
-
-if TYPE_CHECKING:
-    from txbroker.coordinator.coordinator import Coordinator
+from txbroker.coordinator.resource import Content, Ending, Resource
 
 log = logging.getLogger("txbroker.coordinator")
+
+
+class Decides(Protocol):
+    """What a transaction needs of its coordinator; :class:`txbroker.coordinator.Coordinator` says what each means."""
+
+    def begun(self) -> str:
+        """A global id."""
+
+    def check_identity(self, name: str, identity: str) -> None:
+        """Whether a connection leads to the registered participant."""
+
+    def decided(self, decision: Decision) -> None:
+        """Force a decision."""
+
+    def acknowledged(self, branch: Branch, ending: Ending) -> None:
+        """A participant was told of a commit."""
+
+    def rolled_back(self, branch: Branch, ending: Ending) -> None:
+        """A participant was told of a roll-back."""
+
+    def left(self, gid: str) -> None:
+        """Its thread is done with it."""
+
+    def hurry(self, gid: str, names: Iterable[str]) -> None:
+        """Somebody could not be told."""
+
+    def mixed(self, gid: str) -> errors.HeuristicMixed | None:
+        """Whether a branch was ended otherwise."""
 
 
 class CoordinatedTransaction:
@@ -27,7 +52,7 @@ class CoordinatedTransaction:
     :meth:`commit`; or :meth:`rollback` at any time before ``commit``.
     """
 
-    def __init__(self, coordinator: Coordinator, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, coordinator: Decides, resources: Mapping[str, Resource]) -> None:
         self.gid = ""
         """The global id, once begun: in every participant's xid, in the logs, for :meth:`Coordinator.in_doubt`."""
         self.outcome = State.ACTIVE
@@ -38,6 +63,7 @@ class CoordinatedTransaction:
         self._voters: list[str] = []
         self._contents: dict[str, Content] = {}
         self._alone = False
+        self._is_open_question = False
 
     def __enter__(self) -> Self:
         self.enter()
@@ -82,10 +108,11 @@ class CoordinatedTransaction:
         self._begun.append(name)
         self._coordinator.check_identity(name, resource.identity)
 
-    def drop(self, name: str) -> None:
-        """Roll one participant back that is not prepared, and leave it out."""
+    def restart(self, name: str) -> None:
+        """Undo what one participant has done, and begin there anew."""
         self._begun.remove(name)
-        self._resources.pop(name).finish(False, "")
+        self._resources[name].finish(False, "")
+        self.enlist(name)
 
     def prepare(self, alone: bool = False) -> None:
         """The first phase. Whatever fails: everything is rolled back, and the participant's own error raised.
@@ -114,7 +141,7 @@ class CoordinatedTransaction:
         """Decide, then tell. Raises DeliveryPending if somebody could not be told yet, HeuristicMixed if somebody was
         ended otherwise by force, OutcomeUnknown if the decision is not known; else an error means "rolled back".
         """
-        if self.outcome is not State.PREPARED:
+        if self.outcome is not State.PREPARED or self._is_open_question:
             raise errors.Misuse(f"transaction {self.gid} is not prepared; nothing was done")
         if not self._voters or self._alone:
             self._commit_alone()
@@ -133,7 +160,7 @@ class CoordinatedTransaction:
                 witness = self._contents[name].witness
                 self.outcome = State.ROLLED_BACK
                 if not resource.did_not_commit(error):
-                    self.outcome = State.PREPARED
+                    self.outcome, self._is_open_question = State.PREPARED, True
                     resource.abandon()
                     raise errors.OutcomeUnknown(_alone_unknown(self.gid, name, witness, error)) from error
                 resource.finish(False, "")
@@ -152,6 +179,7 @@ class CoordinatedTransaction:
             self._abort(error)
             raise
         except BaseException:
+            self._is_open_question = True
             for name in self._voters:
                 self._resources[
                     name
@@ -177,7 +205,7 @@ class CoordinatedTransaction:
         finally:
             self._coordinator.left(self.gid)
         if untold:
-            self._coordinator.hurry(untold)
+            self._coordinator.hurry(self.gid, untold)
         if (mixed := self._coordinator.mixed(self.gid)) is not None:
             raise mixed
         if untold:
@@ -190,8 +218,8 @@ class CoordinatedTransaction:
     # -- the other end -----------------------------------------------------------------------------
 
     def rollback(self) -> None:
-        """Roll back at every participant; nothing if it has ended."""
-        if self.outcome in (State.ACTIVE, State.PREPARED):
+        """Roll back at every participant; nothing if it has ended, or if it is not known whether it is decided."""
+        if self.outcome in (State.ACTIVE, State.PREPARED) and not self._is_open_question:
             self._abort(None)
 
     def _abort(self, error: BaseException | None) -> None:
@@ -214,7 +242,7 @@ class CoordinatedTransaction:
         finally:
             self._coordinator.left(self.gid)
         if untold:
-            self._coordinator.hurry(untold)
+            self._coordinator.hurry(self.gid, untold)
 
     def _ended(self, state: State) -> None:
         self.outcome = state

@@ -1,0 +1,340 @@
+"""``txbroker.join``: messages, and connections that can prepare, in the transactions of the package ``transaction``.
+
+One data manager per transaction and coordinator. Its vote prepares everything (forced at each participant), its finish
+forces the decision to the coordinator's log and tells the participants. ``docs/coordinator.md`` says what that gives
+beside managers which do not keep their vote over a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zope.interface import implementer
+
+from journal.constants import MIB
+from journal.transaction import State
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.coordinator.broker_resource import StagingBroker
+from txbroker.coordinator.decision_log import Decision
+from txbroker.coordinator.gids import Branch, Gids, new_identity
+from txbroker.coordinator.resource import Ending, Resource, resource_of
+from txbroker.coordinator.two_phase import CoordinatedTransaction, Decides
+from txbroker.databases.postgresql import sqlstate
+
+try:
+    from transaction.interfaces import (  # type: ignore[import-untyped]
+        IDataManagerSavepoint,
+        IRetryDataManager,
+        ISavepointDataManager,
+    )
+except ImportError as error:
+    raise ImportError(
+        f"txbroker.join needs the package `transaction` ({error}): pip install 'txbroker[zope]'"
+    ) from error
+
+if TYPE_CHECKING:
+    from txbroker.coordinator.coordinator import Coordinator
+
+log = logging.getLogger("txbroker.coordinator")
+
+MAX_BYTES = 16 * MIB
+"""Keys, values and headers of one transaction that are kept in memory until its vote, unless told otherwise."""
+
+_RETRIED_SQLSTATES = ("40001", "40P01")
+
+
+def join(
+    manager: Any,
+    broker: Connection,
+    *,
+    coordinator: Coordinator | None = None,
+    participant: str = "",
+    max_bytes: int = MAX_BYTES,
+) -> Messages:
+    """Send with the transactions of ``manager`` (``transaction.manager``, or one of your own).
+
+    With a ``coordinator``, ``participant`` is the name under which the broker is registered there, and a crash between
+    vote and finish is made good by its log. Without one, what is prepared then waits at the broker for a person.
+    At most ``max_bytes`` of one transaction wait in memory until its vote. For any number of threads.
+    """
+    if coordinator is not None:
+        coordinator.check_registered(participant)
+    return Messages(manager, broker, coordinator, participant or "broker", max_bytes)
+
+
+class _Message(NamedTuple):
+    topic: str
+    value: bytes | None
+    key: bytes | None
+    headers: Mapping[str, bytes] | None
+    partition: int | None
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        sizes = [len(part) for part in (self.value, self.key) if part is not None]
+        return sum(sizes) + sum(len(name) + len(value) for name, value in (self.headers or {}).items())
+
+
+class Messages:
+    """What :func:`join` gives: sends with the manager's current transaction."""
+
+    def __init__(
+        self, manager: Any, broker: Connection, coordinator: Coordinator | None, name: str, max_bytes: int
+    ) -> None:
+        self.broker = broker
+        self._manager = manager
+        self._decides: Decides = coordinator or _NoLog(broker)
+        self._name = name
+        self._max_bytes = max_bytes
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Send a message when the current transaction commits. Arguments as in ``Connection.send``.
+
+        It is kept here until the vote: an unknown topic or an oversized message is refused then, and the transaction
+        aborts. Raises BufferFull over ``max_bytes``; the transaction may go on without this message.
+        """
+        self.broker._driver.check_process()
+        moment = time.time_ns() // 1000 if timestamp is None else timestamp
+        message = _Message(topic, value, key, headers, partition, moment)
+        outbox = _joined(self._decides, self._manager).outbox(self._name, self.broker)
+        held = sum(kept.size for kept in outbox.messages)
+        if held + message.size > self._max_bytes:
+            raise errors.BufferFull(
+                f"{held} bytes of this transaction wait for its vote, {message.size} more are over max_bytes "
+                f"({self._max_bytes}); the message was not taken, the transaction is as it was"
+            )
+        outbox.messages.append(message)
+
+
+def join_connections(coordinator: Coordinator, manager: Any, connections: Mapping[str, Any]) -> None:
+    """Let connections take part in the manager's current transaction."""
+    for name, connection in connections.items():
+        coordinator.check_registered(name)
+        _joined(coordinator, manager).enlist(name, resource_of(connection))
+
+
+def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
+    """The data manager of the current transaction; joined now, if there is none, or a savepoint took it out."""
+    current = manager.get()
+    try:
+        found: JoinedTransaction = current.data(decides)
+    except KeyError:
+        pass
+    else:
+        if not found.is_over:
+            return found
+    made = JoinedTransaction(decides, manager)
+    current.join(made)
+    current.set_data(decides, made)
+    return made
+
+
+class _Outbox:
+    """Messages to one broker."""
+
+    def __init__(self, broker: Connection) -> None:
+        self.broker = broker
+        self.messages: list[_Message] = []
+
+
+@implementer(ISavepointDataManager, IRetryDataManager)
+class JoinedTransaction:
+    """The data manager: what one transaction does at brokers and at connections that can prepare."""
+
+    def __init__(self, decides: Decides, manager: Any) -> None:
+        self.transaction_manager = manager
+        self.is_over = False
+        self.coordinated = CoordinatedTransaction(decides, {})
+        self.coordinated.enter()
+        self._outboxes: dict[str, _Outbox] = {}
+        self._resources: dict[str, Resource] = {}
+        self._savepoints = 0
+
+    def outbox(self, name: str, broker: Connection) -> _Outbox:
+        """What waits for a broker."""
+        return self._outboxes.setdefault(name, _Outbox(broker))
+
+    def enlist(self, name: str, resource: Resource) -> None:
+        """Begin at a connection."""
+        self.coordinated.add(name, resource)
+        self._resources[name] = resource
+
+    # -- two phases --------------------------------------------------------------------------------
+
+    def sortKey(self) -> str:
+        """After ZODB's storages, whose conflicts are found in their votes and cost us nothing then; and before what
+        commits in its vote, which is why zope.sqlalchemy's keys begin with ``~s``.
+        """
+        return f"~0txbroker:{self.coordinated.gid}"
+
+    def tpc_begin(self, transaction: object) -> None:
+        """Nothing: what is enlisted has begun."""
+
+    def commit(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
+        """Send what waits here; the brokers stage it."""
+        for name, outbox in self._outboxes.items():
+            if outbox.messages:
+                staging = StagingBroker(outbox.broker)
+                self.coordinated.add(name, staging)
+                for message in outbox.messages:
+                    staging.transaction.send(*message)
+
+    def tpc_vote(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
+        """Prepare everything; raises, with all of it rolled back, if that cannot be done."""
+        self.coordinated.prepare()
+
+    def tpc_finish(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
+        """Force the decision, tell everybody. After the decision nothing is raised: managers behind this one would be
+        aborted for it. Before it, DiskFull says that all of ours is rolled back, OutcomeUnknown that this is not known.
+        """
+        self.is_over = True
+        try:
+            self.coordinated.commit()
+        except errors.DeliveryPending as error:
+            log.warning("%s", error)
+        except errors.HeuristicMixed as error:
+            log.critical("%s", error)
+
+    def tpc_abort(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
+        """Roll back, prepared or not; nothing if it is decided, or if that is not known."""
+        self._roll_back()
+
+    def abort(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
+        """Roll back what has not voted."""
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        self.is_over = True
+        self._outboxes.clear()
+        self.coordinated.rollback()
+
+    def should_retry(self, error: BaseException) -> bool:
+        """Whether ``manager.attempts()`` should try again: known not to be committed, and likely to pass."""
+        if isinstance(error, (errors.StorageUnavailable, errors.TransactionRolledBack)):
+            return not isinstance(error, errors.HeuristicOutcome)
+        return sqlstate(error) in _RETRIED_SQLSTATES
+
+    # -- savepoints --------------------------------------------------------------------------------
+
+    def savepoint(self) -> JoinedSavepoint:
+        """Remember what waits here; a savepoint of SQL at each connection."""
+        self._savepoints += 1
+        name = f"txbroker_{self._savepoints}"
+        for resource in self._resources.values():
+            _execute(resource, f"SAVEPOINT {name}")
+        kept = {broker: len(outbox.messages) for broker, outbox in self._outboxes.items()}
+        return JoinedSavepoint(self, name, kept, frozenset(self._resources))
+
+    def roll_back_to(self, savepoint: JoinedSavepoint) -> None:
+        """Drop what came after it; a connection that was enlisted later begins anew."""
+        for broker, outbox in self._outboxes.items():
+            del outbox.messages[savepoint.kept.get(broker, 0) :]
+        for name, resource in self._resources.items():
+            if name in savepoint.resources:
+                _execute(resource, f"ROLLBACK TO SAVEPOINT {savepoint.name}")
+            else:
+                self.coordinated.restart(name)
+
+
+@implementer(IDataManagerSavepoint)
+class JoinedSavepoint:
+    """A place in a transaction to go back to."""
+
+    def __init__(
+        self, joined: JoinedTransaction, name: str, kept: dict[str, int], resources: frozenset[str]
+    ) -> None:
+        self.name = name
+        self.kept = kept
+        self.resources = resources
+        self._joined = joined
+
+    def rollback(self) -> None:
+        """Go back; more than once if need be."""
+        self._joined.roll_back_to(self)
+
+
+def _execute(resource: Resource, statement: str) -> None:
+    cursor = resource.connection.cursor()
+    try:
+        cursor.execute(statement)
+    finally:
+        cursor.close()
+
+
+class _NoLog:
+    """In the place of a coordinator: decides nothing durably. One broker takes part, so its answer is all there is."""
+
+    def __init__(self, broker: Connection) -> None:
+        self._broker = broker
+        self._gids = Gids(new_identity(), 0)
+        self._lock = threading.Lock()
+        self._decided: dict[str, Decision] = {}
+
+    def begun(self) -> str:
+        with self._lock:
+            return self._gids.make()
+
+    def check_identity(self, name: str, identity: str) -> None:
+        """There is only the one."""
+
+    def decided(self, decision: Decision) -> None:
+        self._decided[decision.gid] = decision
+
+    def acknowledged(self, branch: Branch, ending: Ending) -> None:
+        self._decided.pop(branch.gid, None)
+        if ending.state is not State.COMMITTED:
+            log.critical(
+                "%s was rolled back at the broker by %s (%s), while the transaction that it belongs to was committed",
+                branch.gid,
+                ending.by or "somebody",
+                ending.why,
+            )
+
+    def rolled_back(self, branch: Branch, ending: Ending) -> None:
+        if ending.state is not State.ROLLED_BACK:
+            log.critical(
+                "%s was committed at the broker by %s, and aborted here", branch.gid, ending.by or "somebody"
+            )
+
+    def left(self, gid: str) -> None:
+        """Nobody else is waiting for that."""
+
+    def hurry(self, gid: str, names: Iterable[str]) -> None:
+        """Tell the broker, until it hears, or the process ends."""
+        for name in names:
+            work = (Branch(gid, name), gid in self._decided)
+            threading.Thread(target=self._tell, args=work, name="txbroker-join", daemon=True).start()
+
+    def _tell(self, branch: Branch, commit: bool) -> None:
+        resource, what = StagingBroker(self._broker), "commit" if commit else "roll back"
+        while True:
+            try:
+                ending = resource.end(branch, commit, "", False)
+            except errors.ConnectionClosed:
+                log.critical(
+                    "%s: %s at the broker by hand: it was not told before its connection closed", branch, what
+                )
+                return
+            except errors.TxBrokerError as error:
+                log.warning("%s: the broker cannot be told to %s yet: %s", branch.gid, what, error)
+                time.sleep(1.0)
+            else:
+                (self.acknowledged if commit else self.rolled_back)(branch, ending)
+                return
+
+    def mixed(self, gid: str) -> errors.HeuristicMixed | None:  # noqa: ARG002 - a coordinator's
+        return None
