@@ -45,6 +45,16 @@ def test_a_heuristic_outcome_is_there_until_it_is_forgotten():
     assert again.heuristics == {}
 
 
+def test_a_branch_that_was_told_need_not_be_told_again_however_long_the_others_are_away():
+    filesystem = MemoryFilesystem()
+    log = opened(filesystem)
+    log.decide(decision(1))
+    log.told("g1", "pg")
+    log.flush()
+    again = opened(filesystem.crash_clone(1, 0.0))
+    assert [branch.name for branch in again.decisions["g1"].branches] == ["orders"]
+
+
 def test_a_branch_that_is_forgotten_is_no_longer_waited_for():
     filesystem = MemoryFilesystem()
     log = opened(filesystem)

@@ -16,6 +16,7 @@ COMMANDS = (
     "groups",
     "transactions",
     "resolve",
+    "coordinator",
     "verify",
     "dump",
     "repair",

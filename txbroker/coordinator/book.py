@@ -75,7 +75,7 @@ class Book:
     # -- acknowledgements --------------------------------------------------------------------------
 
     def acknowledged(self, branch: Branch, ending: Ending) -> None:
-        """A participant of a committed transaction has ended its branch. The last one ends the transaction."""
+        """A participant of a committed transaction has ended its branch; the last one ends the transaction."""
         if ending.state is not State.COMMITTED:
             self._report(branch, "committed", ending)
         with self._lock:
@@ -84,6 +84,8 @@ class Book:
                 return
             waiting.pop(branch.name, None)
             if waiting:
+                if branch.gid not in self._active:  # else it is likely that the others are about to
+                    self._log.told(*branch)
                 return
             del self._untold[branch.gid]
         self._log.end(branch.gid)

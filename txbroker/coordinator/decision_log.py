@@ -61,6 +61,13 @@ class Decision(Entry, frozen=True, tag="commit"):
     at: int
 
 
+class Told(Entry, frozen=True, tag="told"):
+    """This participant has acknowledged, others have not yet."""
+
+    gid: str
+    participant: str
+
+
 class Ended(Entry, frozen=True, tag="end"):
     """All participants have acknowledged."""
 
@@ -86,7 +93,7 @@ class Forgotten(Entry, frozen=True, tag="forgotten"):
     participant: str
 
 
-_AnyEntry = Identity | Decision | Ended | Heuristic | Forgotten
+_AnyEntry = Identity | Decision | Told | Ended | Heuristic | Forgotten
 _DECODER = msgspec.json.Decoder(list[_AnyEntry])
 
 
@@ -105,8 +112,14 @@ class _Queued:
 class DecisionLog:
     """Decisions, from any thread. What several threads decide at a time is forced at once."""
 
-    def __init__(self, path: str | os.PathLike[str] | IFilesystem, clock: IClock | None = None) -> None:
-        """Open it; raises DirectoryLocked if another coordinator has it, and CorruptJournal for damage."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | IFilesystem,
+        clock: IClock | None = None,
+        *,
+        create: bool = True,
+    ) -> None:
+        """Open it, or with ``create`` make it; raises DirectoryLocked if another coordinator has it, CorruptJournal."""
         files = OSFilesystem(path) if isinstance(path, (str, os.PathLike)) else path
         self._log = Log(files, clock or SystemClock(), SETTINGS)
         self.identity = ""
@@ -117,7 +130,7 @@ class DecisionLog:
         self._writing = threading.Lock()
         self._since = 0
         try:
-            self._read()
+            self._read(create)
         except BaseException:
             self._log.close()
             raise
@@ -127,9 +140,13 @@ class DecisionLog:
         """The number of this start; no other has it."""
         return self._log.engine.start_number
 
-    def _read(self) -> None:
+    def _read(self, create: bool) -> None:
         log = self._log
         if TOPIC not in log.topics:
+            if not create:
+                raise errors.UnknownTopic(
+                    "the directory holds no decisions: it is a broker's, or another log's; nothing was done"
+                )
             log.create_topic(TOPIC, settings=TopicSettings(segment_bytes=64 * KIB))
         for message in log.read(TOPIC, log.start_offset(TOPIC)):
             self._since += 1
@@ -150,9 +167,14 @@ class DecisionLog:
                 self.heuristics[entry.gid, entry.participant] = entry
             case Forgotten():
                 self.heuristics.pop((entry.gid, entry.participant), None)
-                if found := self.decisions.get(entry.gid):
-                    left = [branch for branch in found.branches if branch.name != entry.participant]
-                    self.decisions[entry.gid] = Decision(found.gid, left, found.at)
+                self._leave_out(entry.gid, entry.participant)
+            case Told():
+                self._leave_out(entry.gid, entry.participant)
+
+    def _leave_out(self, gid: str, participant: str) -> None:
+        if found := self.decisions.get(gid):
+            left = [branch for branch in found.branches if branch.name != participant]
+            self.decisions[gid] = Decision(gid, left, found.at)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -178,6 +200,10 @@ class DecisionLog:
     def forget(self, gid: str, participant: str) -> None:
         """Force that a person has dealt with a branch."""
         self._write(Forgotten(gid, participant))
+
+    def told(self, gid: str, participant: str) -> None:
+        """One has acknowledged, others have not. Written with the next decision, as :meth:`end`."""
+        self._queue.append(_Queued(Told(gid, participant), awaited=False))
 
     def end(self, gid: str) -> None:
         """All have acknowledged. Written with the next decision: if it is lost, they are asked once more."""
