@@ -31,13 +31,14 @@ _encode = msgspec.msgpack.Encoder().encode
 class CheckpointHeader(msgspec.Struct, array_like=True, frozen=True):
     """``lsn``: all at or below it is in here. ``needed_from``: the lowest LSN whose record may still be needed.
 
-    ``at`` is journal time at the checkpoint, ``start`` the start that wrote it.
+    ``at`` is journal time at the checkpoint, ``start`` the start that wrote it, ``salt`` that of its journal files.
     """
 
     lsn: int
     needed_from: int
     start: int
     at: int
+    salt: int
 
 
 class Rows(msgspec.Struct, array_like=True, frozen=True, tag=1):

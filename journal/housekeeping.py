@@ -143,7 +143,8 @@ class Housekeeping:
 
     def testify(self, forced: int, durably: bool = False) -> Job:
         """A job that says outside of the journal that it is forced up to that LSN."""
-        self._witness = Witness(self._engine.journal.newest_lsn, forced, self.checkpoint_lsn)
+        journal = self._engine.journal
+        self._witness = Witness(journal.newest_lsn, forced, self.checkpoint_lsn, journal.salt)
         self._witnessed_at = self._engine.now()
         return WriteWitness(self._engine.filesystem, self._witness, durably)
 
@@ -221,7 +222,11 @@ class Housekeeping:
         engine = self._engine
         lsn = engine.last_lsn
         self._next = CheckpointHeader(
-            lsn, engine.transactions.needed_from(lsn + 1), engine.start_number, engine.now()
+            lsn,
+            engine.transactions.needed_from(lsn + 1),
+            engine.start_number,
+            engine.now(),
+            engine.journal.salt,
         )
         self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
         self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
@@ -239,7 +244,7 @@ class Housekeeping:
         self.phase = Phase.WRITING
         states = [store.state() for store in self._stores]
         self._stores = {}
-        return WriteCheckpoint(self._engine.filesystem, self._next, self._folds, states)
+        return WriteCheckpoint(self._engine.open_files, self._next, self._folds, states)
 
     def _written(self, header: CheckpointHeader) -> None:
         """Two checkpoints are kept; what only older ones needed goes now."""

@@ -5,11 +5,11 @@ Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from journal import filenames
-from journal.checkpoint import Checkpoint
+from journal.checkpoint import Checkpoint, CheckpointHeader
 from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
 from journal.file_window import FileWindow
@@ -17,7 +17,7 @@ from journal.interfaces import IFilesystem
 from journal.journal import Journal
 from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, header_copies, unpack_file_header
 from journal.meter import Progress
-from journal.witness import Witness
+from journal.witness import NOTHING, Witness
 
 
 class JournalScan:
@@ -51,6 +51,13 @@ class JournalScan:
         lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
         self._check_newest(lsns)
         headers = self._needed_headers(lsns, checkpoint)
+        known = checkpoint.header if checkpoint is not None else None
+        if own_witness(headers, known, self._witness) is not self._witness:
+            self._witness = NOTHING
+            self.notes.append(f"{filenames.WITNESS} is of another data directory; it is written anew")
+        for header in headers:
+            if says := stranger(header, known, self._witness):
+                raise _another_directorys(header, says)
         scans: list[FileScan] = []
         for number, header in enumerate(headers):
             self._progress(f"reading journal file {number + 1} of {len(headers)}")
@@ -184,6 +191,43 @@ class JournalScan:
             yield FileWindow(file.read, file.size())
         finally:
             file.close()
+
+
+def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: Witness) -> str:
+    """The path of what shows that a journal file was written in another data directory; empty if nothing does.
+
+    LSNs and start numbers begin alike everywhere. Salts are random: each start has its own.
+    """
+    if checkpoint is not None and (header.start, checkpoint.salt) == (checkpoint.start, header.salt):
+        return ""
+    if checkpoint is not None and header.start == checkpoint.start:
+        return filenames.checkpoint_file(checkpoint.lsn)
+    return filenames.WITNESS if header.first_lsn == witness.newest and header.salt != witness.salt else ""
+
+
+def own_witness(
+    headers: Sequence[FileHeader], checkpoint: CheckpointHeader | None, witness: Witness
+) -> Witness:
+    """The witness, or one that says nothing if it contradicts a file that the checkpoint knows."""
+    for header in headers:
+        if (
+            checkpoint is not None
+            and (header.start, header.salt) == (checkpoint.start, checkpoint.salt)
+            and header.first_lsn == witness.newest
+            and header.salt != witness.salt
+        ):
+            return NOTHING
+    return witness
+
+
+def _another_directorys(header: FileHeader, says: str) -> CorruptJournal:
+    path = filenames.journal_file(header.first_lsn)
+    return CorruptJournal(
+        f"{path} is of another data directory than {says}: its salt is {header.salt:#010x}, another one is known for "
+        "it there. Its records do not belong to what is here, and those that do are missing. Nothing was changed. Put "
+        f"the files of one directory together, from one copy. {NEXT_STEP}",
+        path,
+    )
 
 
 def _missing_before(following: FileHeader, why: str) -> CorruptJournal:

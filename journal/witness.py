@@ -18,7 +18,7 @@ from journal.filesystem import write_fully
 from journal.interfaces import IFilesystem
 
 MAGIC = b"TXBWITN\x01"
-_LAYOUT = Struct(">8sIQQQ")
+_LAYOUT = Struct(">8sIQQQI")
 _CRC = Struct(">I")
 
 WITNESS_INTERVAL = 1_000_000
@@ -28,12 +28,13 @@ WITNESS_INTERVAL = 1_000_000
 class Witness(NamedTuple):
     """``newest``: the first LSN of the newest journal file. ``forced``: all at or below it was on disk.
 
-    ``checkpoint``: the LSN of the newest checkpoint, 0 without one.
+    ``checkpoint``: the LSN of the newest checkpoint, 0 without one. ``salt``: that of the newest file.
     """
 
     newest: int
     forced: int
     checkpoint: int
+    salt: int
 
 
 WITNESS_LOST = (
@@ -41,7 +42,7 @@ WITNESS_LOST = (
 )
 """What a start says without one."""
 
-NOTHING = Witness(0, 0, 0)
+NOTHING = Witness(0, 0, 0, 0)
 """What a witness that says nothing says."""
 
 

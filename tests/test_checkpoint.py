@@ -17,7 +17,7 @@ from journal.settings import TopicSettings
 from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, PowerCut, cut_power_at
 
 LSN = (1 << 36) + 5
-HEADER = CheckpointHeader(LSN, LSN - 3, 2, 12345)
+HEADER = CheckpointHeader(LSN, LSN - 3, 2, 12345, 0xCAFE)
 FOLDS = {"catalog": [[2, 0], {"a": b"b"}], "transactions": [0]}
 
 

@@ -107,7 +107,7 @@ MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
 INNER = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME + 1, b"k", {"h": b""})
 FILE_HEADER = journal_file.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 20)
 CHECKPOINT = (
-    CheckpointHeader(LSN, LSN - 1, 2, 1018),
+    CheckpointHeader(LSN, LSN - 1, 2, 1018, SALT),
     {"catalog": [[1, 2], ["row"]], "transactions": [0]},
     [StoreState(1, "orders", 0, 3, 1 << 40, 1010, [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)], SETTINGS)],
 )

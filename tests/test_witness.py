@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from journal import filenames
 from journal.errors import CorruptJournal
+from journal.filesystem import write_fully
+from journal.inspect import Level, verify
 from journal.journal_file import FIRST_GROUP
-from journal.testing import Fault, MemoryFilesystem, Operation
+from journal.repair import diagnose, execute
+from journal.testing import Fault, ManualClock, MemoryFilesystem, Operation
 from journal.witness import (
     WITNESS_INTERVAL,
     Witness,
@@ -24,18 +27,18 @@ from journal.witness import (
     unpack_witness,
     write_witness,
 )
-from tests.engine_room import Room, checkpoint_path, damage, journal_path
+from tests.engine_room import SMALL, Room, checkpoint_path, damage, journal_path
 
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
 
-@given(st.builds(Witness, NUMBERS, NUMBERS, NUMBERS))
+@given(st.builds(Witness, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 32) - 1)))
 def test_what_was_packed_is_unpacked(witness):
     assert unpack_witness(pack_witness(witness)) == witness
 
 
 def test_no_turned_bit_and_no_missing_byte_passes():
-    packed = pack_witness(Witness(1 << 36, (1 << 36) + 5, 7))
+    packed = pack_witness(Witness(1 << 36, (1 << 36) + 5, 7, 0xCAFE))
     for bit in range(8 * len(packed)):
         turned = bytearray(packed)
         turned[bit // 8] ^= 1 << bit % 8
@@ -46,13 +49,13 @@ def test_no_turned_bit_and_no_missing_byte_passes():
 
 
 def test_it_lies_in_one_sector_so_no_crash_leaves_a_mixture():
-    assert len(pack_witness(Witness(1, 1, 1))) < 512
+    assert len(pack_witness(Witness(1, 1, 1, 1))) < 512
 
 
 def test_it_is_durable_when_it_was_asked_to_be():
     disk = MemoryFilesystem()
-    write_witness(disk, Witness(1, 2, 3), durably=True)
-    assert read_witness(disk.crash_clone(0, survive=0)) == Witness(1, 2, 3)
+    write_witness(disk, Witness(1, 2, 3, 4), durably=True)
+    assert read_witness(disk.crash_clone(0, survive=0)) == Witness(1, 2, 3, 4)
 
 
 # -- in an engine ---------------------------------------------------------------------------------------------------
@@ -177,3 +180,69 @@ def test_on_a_full_disk_there_is_none_and_that_is_no_failure():
     passed(room)
     assert not room.engine.failed
     room.send(b"goes on")
+
+
+# -- of another data directory ---------------------------------------------------------------------------------------
+
+
+def twins(checkpoint=True):
+    """Two directories with the same history but for their values: every number in them is the same."""
+    rooms = []
+    for value in (b"mine", b"theirs"):
+        room = Room()
+        room.topic("t")
+        room.send(value * 10)
+        if checkpoint:
+            room.checkpoint()
+        room.send(value * 20)
+        rooms.append(room.inner.kill_clone())
+    return rooms
+
+
+def transplant(source, target, *directories):
+    for directory in directories:
+        for name in target.list_directory(directory):
+            target.unlink(f"{directory}/{name}")
+        for name in source.list_directory(directory):
+            data = source.open(f"{directory}/{name}").read(0, 1 << 20)
+            write_fully(target.open(f"{directory}/{name}", create=True), 0, [data])
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "witness"), [(True, "mine"), (True, "theirs"), (True, "none"), (False, "mine")]
+)
+def test_a_journal_of_another_data_directory_is_refused_though_every_number_fits(checkpoint, witness):
+    """It was replayed onto what was here: wrong messages at offsets that had been acknowledged."""
+    mine, theirs = twins(checkpoint)
+    transplant(theirs, mine, "journal")
+    if witness == "theirs":
+        transplant_witness(theirs, mine)
+    elif witness == "none":
+        mine.unlink(filenames.WITNESS)
+    before = mine.kill_clone()
+    with pytest.raises(CorruptJournal, match=r"is of another data directory than (witness|checkpoints/)"):
+        Room(mine)
+    assert [f for f in verify(before, Level.QUICK) if "of another data directory" in f.problem]
+
+
+def transplant_witness(source, target):
+    write_witness(target, read_witness(source))
+
+
+def test_a_witness_of_another_data_directory_is_told_and_written_anew():
+    mine, theirs = twins()
+    transplant_witness(theirs, mine)
+    room = Room(mine)
+    assert any("witness is of another data directory" in note for note in room.engine.report.notes)
+    assert room.engine.journal.salt == read_witness(mine).salt
+
+
+def test_a_repair_takes_a_journal_of_another_data_directory_for_none():
+    mine, theirs = twins()
+    transplant(theirs, mine, "journal")
+    diagnosis = diagnose(mine)
+    assert any(change.path.startswith("journal/") and change.pieces is None for change in diagnosis.changes)
+    assert diagnosis.lost
+    execute(mine, ManualClock(), mine.lock(filenames.LOCK), diagnosis, tuple, SMALL)
+    room = Room(mine.kill_clone())
+    assert [bytes(m) for m in room.values(1)] == [b"mine" * 10]

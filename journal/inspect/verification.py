@@ -35,7 +35,7 @@ from journal.inspect.tally import Tally
 from journal.interfaces import IFilesystem
 from journal.journal import Journal
 from journal.journal_file import FileHeader
-from journal.journal_scan import JournalScan
+from journal.journal_scan import JournalScan, own_witness, stranger
 from journal.message_store import StoreState
 from journal.record import TopicCreated, TransactionRolledBack
 from journal.repair_notes import UNFINISHED, repair_notes, told
@@ -132,7 +132,10 @@ class _Verification:
         files = surveyed(self._filesystem)
         self._tally.journal_files = len(files)
         needed = sound[-1].header.needed_from if sound else 1
-        damaged = False
+        strangers = [Finding(path, 0, what) for path, what in foreign(self._filesystem, files, sound).items()]
+        yield from strangers
+        damaged = bool(strangers)
+        files = [file for file in files if file.path not in {each.path for each in strangers}]
         for finding in chain_findings(files, needed):
             damaged = damaged or not finding.harmless
             yield finding
@@ -224,6 +227,18 @@ def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
             yield Finding(filenames.REPAIRS, 0, told(note), True)
     except CorruptData as error:
         yield Finding(filenames.REPAIRS, 0, str(error), True)
+
+
+def foreign(filesystem: IFilesystem, files: list[JournalFile], sound: list[Checkpoint]) -> dict[str, str]:
+    """What is said of the journal files that were written in another data directory, by path."""
+    known = sound[-1].header if sound else None
+    headers = [file.header for file in files if file.header is not None]
+    witness = own_witness(headers, known, read_witness(filesystem) or NOTHING)
+    return {
+        file.path: f"it is of another data directory than {says}"
+        for file in files
+        if file.header is not None and (says := stranger(file.header, known, witness))
+    }
 
 
 def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None) -> Iterator[Finding]:

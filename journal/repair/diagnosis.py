@@ -15,6 +15,7 @@ from journal.inspect.findings import Affected
 from journal.inspect.journal_walk import file_size
 from journal.inspect.segment_walk import partitions, segments
 from journal.interfaces import IFilesystem
+from journal.journal_scan import own_witness, stranger
 from journal.record import TransactionCommitted, TransactionRolledBack
 from journal.repair.followed import Finder
 from journal.repair.journal_choice import Choice, choose
@@ -94,7 +95,7 @@ class _Diagnosing:
     def run(self) -> Diagnosis:
         """Everything, in order."""
         result = self._result
-        files = sound_files(self._filesystem, [])
+        files = self._own(sound_files(self._filesystem, []))
         self._refuse_to_guess(files)
         for finding in self._bad_checkpoints:
             result.changes.append(
@@ -115,6 +116,12 @@ class _Diagnosing:
         self._segments(damaged, finder)
         self._indexes()
         return result
+
+    def _own(self, files: list[SoundFile]) -> list[SoundFile]:
+        """The files without those of another data directory."""
+        known = self._newest.header if self._newest is not None else None
+        self._witness = own_witness([each.header for each in files], known, self._witness)
+        return [each for each in files if each.is_rebuilt or not stranger(each.header, known, self._witness)]
 
     def _refuse_to_guess(self, files: list[SoundFile]) -> None:
         """Without a checkpoint everything must be in the journal."""
@@ -182,7 +189,7 @@ class _Diagnosing:
         plan = plan_journal(self._filesystem, files, choice, needed, start)
         result.changes += plan.changes
         lsn = newest.header.lsn if newest is not None else 0
-        witness = pack_witness(Witness(plan.newest, choice.end - 1, lsn))
+        witness = pack_witness(Witness(plan.newest, choice.end - 1, lsn, plan.salt))
         result.changes.append(Change(filenames.WITNESS, [witness], "says how far the journal goes now"))
         for checkpoint in self._sound[:-1]:
             if any(last > checkpoint.header.lsn for _, last in choice.gaps):

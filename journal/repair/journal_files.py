@@ -33,10 +33,11 @@ SKIPPED_STARTS = 1024
 
 @dataclass(slots=True)
 class NewJournal:
-    """``changes`` make the journal what was chosen; its newest file then begins with LSN ``newest``."""
+    """``changes`` make the journal what was chosen; its newest file then has first LSN ``newest``, and ``salt``."""
 
     changes: list[Change] = field(default_factory=list)
     newest: int = 0
+    salt: int = 0
 
 
 def plan_journal(
@@ -62,6 +63,7 @@ def plan_journal(
             why = "the records that are kept of it, under a header that says so"
             new.changes.append(Change(path, _pieces(filesystem, run, header, end), why))
         previous = (run.first_lsn, end)
+        new.salt = header.salt
     if choice.cut:
         first = _beyond_all(files, choice)
         highest = max([start, *(file.header.start for file in files)])
@@ -72,6 +74,7 @@ def plan_journal(
         why = "begins anew, far above every LSN that was lost"
         new.changes.append(Change(filenames.journal_file(first), [pack_file_header(header)], why))
         previous = (first, first)
+        new.salt = header.salt
     new.newest = previous[0] if previous is not None else 0
     new.changes += _removals(filesystem, files, choice, new, stay)
     return new
