@@ -84,7 +84,8 @@ class Topics(Answer, frozen=True, tag=69):
 class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One partition's part of an answer: the next ``length`` bytes of the data, or an ``error``.
 
-    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below.
+    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below. ``numbers`` and
+    ``texts`` are the error's extras: of damage the first and the last offset that cannot be read.
     """
 
     partition: int
@@ -93,6 +94,8 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     high_watermark: int
     error: str = ""
     message: str = ""
+    numbers: dict[str, int] | None = None
+    texts: dict[str, str] | None = None
 
 
 class Fetched(Answer, frozen=True, tag=70):

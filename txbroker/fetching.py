@@ -19,7 +19,7 @@ from journal.constants import KIB
 from txbroker.codec import encode_parts
 from txbroker.commands import Fetch, Fetched, FetchedPartition
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
-from txbroker.refusals import error_name, refusal
+from txbroker.refusals import error_name, extras, refusal
 from txbroker.sending import unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
@@ -370,4 +370,4 @@ def _part(
     start, end = (store.start_offset, store.high_watermark) if store is not None else (0, 0)
     if error is None:
         return FetchedPartition(partition, length, start, end)
-    return FetchedPartition(partition, 0, start, end, error_name(error), str(error))
+    return FetchedPartition(partition, 0, start, end, error_name(error), str(error), *extras(error))

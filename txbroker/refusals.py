@@ -7,6 +7,7 @@ from txbroker.codec import encode
 from txbroker.commands import MAX_ANSWER_HEAD, Answer, Refused
 from txbroker.errors import (
     CorruptData,
+    CorruptSegment,
     HeuristicOutcome,
     InvalidName,
     LimitExceeded,
@@ -29,15 +30,22 @@ def error_name(error: TxBrokerError) -> str:
 
 def refusal(correlation: int, error: TxBrokerError) -> Refused:
     """The answer that tells a client of an error."""
-    numbers: dict[str, int] = getattr(error, "numbers", {})
-    texts: dict[str, str] = {}
-    if isinstance(error, OffsetOutOfRange):
-        numbers = {"start": error.start, "end": error.end}
-    elif isinstance(error, HeuristicOutcome):
-        numbers, texts = {"wall": error.wall}, {"by": error.by, "why": error.why}
-    elif isinstance(error, CorruptData):
-        numbers, texts = {"position": error.position}, {"path": error.path}
-    return Refused(correlation, error_name(error), str(error), numbers, texts)
+    return Refused(correlation, error_name(error), str(error), *extras(error))
+
+
+def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
+    """What an error carries beside its message: its numbers and its texts."""
+    match error:
+        case OffsetOutOfRange():
+            return {"start": error.start, "end": error.end}, {}
+        case HeuristicOutcome():
+            return {"wall": error.wall}, {"by": error.by, "why": error.why}
+        case CorruptSegment():
+            offsets = {"first_offset": error.first_offset, "last_offset": error.last_offset}
+            return {"position": error.position, **offsets}, {"path": error.path}
+        case CorruptData():
+            return {"position": error.position}, {"path": error.path}
+    return getattr(error, "numbers", {}), {}
 
 
 def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:

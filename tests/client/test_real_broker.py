@@ -135,3 +135,30 @@ def test_messages_that_wait_together_are_never_refused_for_being_too_large_toget
         assert held == [b"%d" % number * 20 for number in range(400)]
         with pytest.raises(errors.MessageTooLarge):
             connection.send("t", bytes(2000))
+
+
+def test_damage_in_a_segment_is_a_typed_error_that_says_where_to_read_on(broker):
+    """A plain read got a TypeError: the error was made as its class is not made."""
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("t", segment_bytes=65_536, force_messages=1)
+        for number in range(300):
+            connection.send("t", b"%d " % number + b"x" * 500)
+    broker.stop()
+    log = sorted(broker.data_dir.glob("partitions/t-0.*/*.log"))[0]
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    broker.start()
+    with txbroker.connect(broker.address) as connection:
+        messages = connection.read("t", 0, 0)
+        damaged = messages[-1].offset + 1
+        with pytest.raises(errors.CorruptSegment, match=f"[Oo]ffsets {damaged} to {damaged} ") as read:
+            connection.read("t", 0, damaged)
+        with pytest.raises(errors.CorruptSegment, match="t-0: partitions/") as consumed:
+            for message in connection.consume("t", follow=False):
+                assert message.offset < damaged
+        for caught in (read, consumed):
+            error = caught.value
+            assert (error.first_offset, error.last_offset) == (damaged, damaged)
+            assert broker.data_dir / error.path == log
+            assert connection.read("t", 0, error.last_offset + 1)[0].offset == damaged + 1

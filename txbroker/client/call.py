@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
 
 from txbroker import errors
@@ -51,11 +52,18 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
 
 def error_of(refusal: Refused) -> errors.TxBrokerError:
     """The error that a refusal names, with its extras as attributes."""
-    kind = errors.by_name(refusal.error)
-    error = kind.__new__(kind, refusal.message)
-    Exception.__init__(error, refusal.message)
-    for name, value in (refusal.numbers | refusal.texts).items():
-        setattr(error, name, value)
+    return named_error(refusal.error, refusal.message, refusal.numbers, refusal.texts)
+
+
+def named_error(
+    name: str, message: str, numbers: Mapping[str, int], texts: Mapping[str, str]
+) -> errors.TxBrokerError:
+    """The error of a name. What its class wants to be made of may not be known to who sent it, so it is not asked."""
+    kind = errors.by_name(name)
+    error = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    for attribute, value in [*numbers.items(), *texts.items()]:
+        setattr(error, attribute, value)
     return error
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from journal import frame
 from journal.record import PartitionOffset
 from txbroker import errors
+from txbroker.client.call import named_error
 from txbroker.client.core import Core
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import Message
@@ -280,10 +281,7 @@ class ConsumerCore:
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"
         if part.error != "OffsetOutOfRange":
-            error = errors.by_name(part.error)
-            failure = error.__new__(error, part.message)
-            Exception.__init__(failure, f"{where}: {part.message}")
-            raise failure
+            raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})
         if self.options.out_of_range == "raise":
             reason = (
                 f"{where}: offset {position.next} is not within {part.start_offset} to {part.high_watermark}"

@@ -11,6 +11,7 @@ from journal.record import PartitionOffset
 from journal.settings import TopicSettings, check_setting
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
+from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
 from txbroker.client.results import GroupMove, GroupPosition, Message, PartContent, Run, TransactionDetails
 from txbroker.commands import (
@@ -102,7 +103,7 @@ class Operations:
         if part.error == "OffsetOutOfRange":
             raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
         if part.error:
-            raise errors.by_name(part.error)(part.message)
+            raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
         return _messages(topic, partition, memoryview(call.data)[: part.length], offset)
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
