@@ -1,9 +1,9 @@
 """What a coordinator knows of its transactions: which are at work, which are decided, and who is still to be told.
 
-A prepared branch is rolled back by whoever finds it if it has *no decision and nobody at work on it*. Both are looked
-up here under one lock, and a transaction is at work from before its first step until its decision is to be seen here:
-there is no moment at which a committed one looks undecided. What a transaction began after a look cannot be in what was
-listed before, so a list is judged by the view that was taken before it (:meth:`Book.view`).
+A prepared branch is rolled back by whoever finds it if nobody is at work on its transaction and nothing of that is left
+to be told. That is judged by a view taken *before* the list of what is prepared: a transaction is in it from before its
+first step until all have acknowledged, and what began after the view has a later number. So neither a transaction that
+is just preparing is meant, nor one that was listed, then committed everywhere and ended before the list is judged.
 """
 
 from __future__ import annotations
@@ -138,10 +138,7 @@ class Book:
 
     def is_undecided(self, gid: str, before: View) -> bool:
         """Whether what was listed after that view has no decision and will never have one."""
-        if gid in before.known or self._gids.is_later(gid, before.serial):
-            return False
-        with self._lock:
-            return gid not in self._active and gid not in self._untold
+        return gid not in before.known and not self._gids.is_later(gid, before.serial)
 
     def waiting(self) -> dict[str, dict[str, BranchRecord]]:
         """All that are decided and not acknowledged by everybody."""
