@@ -132,9 +132,21 @@ class JournalScan:
             if header.previous_end <= needed:
                 self.dead = [filenames.journal_file(dead) for dead in lsns[:number]]
                 return headers
+        if headers and self._witness.checkpoint > (checkpoint.header.lsn if checkpoint is not None else 0):
+            raise self._checkpoint_missing(headers[0], needed)
         if headers:
             raise _missing_before(headers[0], f"records from LSN {needed} on are needed")
         return []
+
+    def _checkpoint_missing(self, oldest: FileHeader, needed: int) -> CorruptJournal:
+        """It is not the journal that lacks something: all that it has gone without is in that checkpoint."""
+        path = filenames.checkpoint_file(self._witness.checkpoint)
+        return CorruptJournal(
+            f"{path} is missing or damaged, though {filenames.WITNESS} says that it was there. Without it records from "
+            f"LSN {needed} on are needed, and the journal begins at LSN {oldest.first_lsn}: acknowledged messages and "
+            f"decisions would be lost. Nothing was changed. Restore the checkpoint from a copy. {NEXT_STEP}",
+            path,
+        )
 
     def _scan_file(self, header: FileHeader, following: FileHeader | None) -> FileScan:
         path = filenames.journal_file(header.first_lsn)

@@ -246,3 +246,21 @@ def test_a_repair_takes_a_journal_of_another_data_directory_for_none():
     execute(mine, ManualClock(), mine.lock(filenames.LOCK), diagnosis, tuple, SMALL)
     room = Room(mine.kill_clone())
     assert [bytes(m) for m in room.values(1)] == [b"mine" * 10]
+
+
+def test_of_checkpoints_that_are_gone_the_start_says_so_and_blames_no_journal_file():
+    """The operator was sent to look for a journal file that had gone two checkpoints ago."""
+    room = Room()
+    room.topic("t")
+    for _ in range(3):
+        for _ in range(4):
+            room.send(b"x" * 40_000)
+        room.checkpoint()
+    disk = room.inner.kill_clone()
+    newest = max(room.checkpoints())
+    for lsn in room.checkpoints():
+        disk.unlink(filenames.checkpoint_file(lsn))
+    path = filenames.checkpoint_file(newest)
+    expected = f"^{path} is missing or damaged, though witness says .* Restore the checkpoint"
+    with pytest.raises(CorruptJournal, match=expected):
+        Room(disk)

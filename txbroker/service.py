@@ -117,7 +117,10 @@ class TxBrokerService(Service):
         if not isinstance(error, Stopped):
             what = f"{self.config.service.data} cannot be opened"
             if isinstance(error, OSError):
-                what += " (nothing acknowledged is lost: see whether the disk is there, full or failing; start again)"
+                what += (
+                    " (a call of the system failed; nothing acknowledged was changed. See whether the disk is there, "
+                    "full or failing, whether the files are this user's, and what 'txbroker verify' finds; start again)"
+                )
             self._end(what, error)
         self._recovery_is_over()
 

@@ -1,5 +1,6 @@
 """The commands that read a data directory without a broker."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,8 @@ from journal.errors import DirectoryLocked
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from txbroker.cli import command_line
-from txbroker.cli.exits import Exit
+from txbroker.cli.data_directory import files_that_stay
+from txbroker.cli.exits import Exit, Failure
 
 SMALL = JournalSettings(file_bytes=1 << 18, pool_bytes=1 << 20, low_water_bytes=0)
 
@@ -248,3 +250,32 @@ def test_a_file_that_goes_away_meanwhile_is_explained(directory, monkeypatch):
     monkeypatch.setattr("journal.inspect.verify", gone)
     result = run("verify", directory)
     assert (result.exit_code, "is a broker running on it?" in result.output) == (Exit.UNREACHABLE, True)
+
+
+@pytest.mark.parametrize("command", [("verify",), ("verify", "--deep"), ("repair",), ("dump",)])
+@pytest.mark.parametrize("name", ["journal", "checkpoints/*", "partitions/orders-0.*", "journal/*.journal"])
+def test_what_lies_where_it_does_not_belong_is_named_and_no_traceback(directory, command, name):
+    """A file where a directory belongs, or the other way round, as a failed restore leaves it."""
+    [path, *_] = sorted(directory.glob(name))
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("")
+    else:
+        path.unlink()
+        path.mkdir()
+    result = run(*command, directory)
+    assert isinstance(result.exception, SystemExit | None), result.exception
+    if command != ("dump",) or name.startswith("journal"):
+        assert result.exit_code == Exit.CORRUPT
+        assert path.name in result.output
+        assert "nothing was changed" in result.output
+        assert "restore what was there from a copy" in result.output
+
+
+def test_files_that_may_not_be_read_are_another_users(directory):
+    with (
+        pytest.raises(Failure, match=r"Permission denied.*as the user that the broker runs as") as caught,
+        files_that_stay("d"),
+    ):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "journal/1.journal")
+    assert caught.value.exit_code == Exit.UNREACHABLE

@@ -28,6 +28,19 @@ def data_directory(directory: str) -> OSFilesystem:
     return filesystem
 
 
+_IN_THE_WAY = (
+    Exit.CORRUPT,
+    "A file lies where a directory belongs, or the other way round: move it away, restore what was there from a copy, "
+    "and look again",
+)
+_ADVICE: dict[type[OSError], tuple[Exit, str]] = {
+    PermissionError: (Exit.UNREACHABLE, "Run this as the user that the broker runs as, or as root"),
+    IsADirectoryError: _IN_THE_WAY,
+    NotADirectoryError: _IN_THE_WAY,
+}
+"""What to do about errors of the operating system; of all others the disk is to blame."""
+
+
 @contextmanager
 def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
     """No broker is at work in the directory, and none begins meanwhile. Nothing is written for that.
@@ -35,7 +48,8 @@ def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
     A copy or a read-only medium needs no lock file; where there is one it is locked for reading.
     """
     try:
-        lock = filesystem.read_lock(filenames.LOCK)
+        with files_that_stay(directory):
+            lock = filesystem.read_lock(filenames.LOCK)
     except DirectoryLocked as error:
         raise Failure(
             f"{error}. Files under a running broker come and go, so what would be found might not be true. Stop it, or "
@@ -53,14 +67,24 @@ def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
 
 @contextmanager
 def files_that_stay(directory: str) -> Iterator[None]:
-    """Say what it means when a file goes away under a walk."""
+    """Say what it means when a file goes away under a walk, or cannot be read at all."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except FileNotFoundError as error:
         raise Failure(
             f"{error.filename} went away while {directory} was read: is a broker running on it? Nothing was changed. "
             "Stop the broker, or take a copy",
             Exit.UNREACHABLE,
+        ) from error
+    except OSError as error:
+        code, advice = _ADVICE.get(type(error), (Exit.CORRUPT, "Look at the disk (dmesg), and take a copy"))
+        what = error.filename or "a file of it"
+        raise Failure(
+            f"{directory} cannot be read to its end: {what}: {error.strerror}. What there is besides is not known, and "
+            f"nothing was changed. {advice}",
+            code,
         ) from error
 
 
