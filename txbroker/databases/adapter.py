@@ -47,8 +47,14 @@ class Database(Protocol):
     def handle(self) -> object:
         """What may be in one block at a time."""
 
+    async def open(self) -> None:
+        """Before anything else: get hold of the connection, if this is a session; raises Misuse for what cannot be."""
+
     def condition(self) -> Condition:
         """Whether it is in a transaction, as far as the client side knows; asks the database nothing."""
+
+    async def flush(self) -> None:
+        """Before the decision: run the statements that a session still holds back."""
 
     async def begin(self) -> None:
         """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""

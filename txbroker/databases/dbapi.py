@@ -23,6 +23,12 @@ class DbApiDatabase:
         if self._translate is None:
             raise errors.Misuse(f"parameter style {paramstyle!r} is not one of PEP 249's; nothing was done")
 
+    async def open(self) -> None:
+        """It is one."""
+
+    async def flush(self) -> None:
+        """Statements are run at once."""
+
     def condition(self) -> Condition:
         """PEP 249 begins a transaction by itself; many drivers say whether they do."""
         return (

@@ -120,6 +120,7 @@ class Deciding:
             raise errors.VersionRefused(
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
             )
+        await self.database.open()
         condition = self.database.condition()
         if condition in _REFUSED:
             raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
@@ -171,6 +172,7 @@ class Deciding:
 
         Raises: both can only be rolled back now.
         """
+        await self.database.flush()  # which may send messages
         if self.side.is_empty:
             return False
         assert self.xid is not None

@@ -77,6 +77,7 @@ async def create(database: Database, adopt: str = "") -> str:
     """Make the table if there is none, commit, return its identity. ``adopt``, for a copy: REPLACEMENT or SEPARATE."""
     if adopt not in ("", REPLACEMENT, SEPARATE):
         raise errors.Misuse(f"adopt is {adopt!r}; 'replacement' and 'separate' are known; nothing was done")
+    await database.open()
     if database.condition() in (Condition.OPEN, Condition.FAILED, Condition.BORROWED):
         raise errors.Misuse(
             "a transaction is open on this connection, and making the table ends with a commit: commit or roll "

@@ -195,6 +195,12 @@ class AsyncPsycopgDatabase(_Status):
         self.dialect: Dialect = DIALECT
         self._cursor: Any = None
 
+    async def open(self) -> None:
+        """It is one."""
+
+    async def flush(self) -> None:
+        """Statements are run at once."""
+
     async def begin(self) -> None:
         """The first statement does."""
 

@@ -1,0 +1,393 @@
+"""The adapters of Session, scoped_session and Connection, and of their asynchronous siblings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session, scoped_session
+
+from txbroker import errors
+from txbroker.databases.adapter import Condition, Connector, Database, run
+from txbroker.databases.dialects import Dialect, Result, lost_mark
+from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
+
+
+class Owned(DriverDatabase):
+    """What SessionDatabase and ConnectionDatabase share: SQLAlchemy commits, and nobody but the block has it do so.
+
+    The event ``commit`` of the Connection is the last thing before COMMIT, whoever asks for it. There a commit that is
+    not the block's is refused, and there one learns that COMMIT was sent at all.
+    """
+
+    def __init__(self) -> None:
+        self._transaction: object = None
+        self._refused: Condition | None = None
+        self._began = self._marked = self._listening = self._ending = self._sent = False
+
+    def hold(self, connection: Connection, began: bool) -> None:
+        """This is the Connection; ``began``: its transaction was begun for the block, and ends if it is refused."""
+        super().__init__(connection)
+        self._transaction = self.current()
+        self._began = began
+        if began and self.driver.condition() is Condition.AUTOCOMMIT:
+            self._refused = Condition.AUTOCOMMIT
+            self.end_refused()
+
+    def condition(self) -> Condition:
+        """As the driver's connection knows it, as long as that is ours."""
+        if self._marked and self.current() is not self._transaction:
+            return Condition.IDLE
+        return self._refused or super().condition()
+
+    @property
+    def is_given_back(self) -> bool:
+        """Whether the Connection has to be got again: one that makes the decision table commits several times."""
+        return not self._marked and self.current() is not self._transaction
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        if self.is_given_back:
+            await self.open()
+        return await super().execute(statement, parameters)
+
+    def marked(self) -> None:
+        """The block has begun: from now on it alone commits."""
+        event.listen(self.connection, "commit", self._before_commit)
+        self._marked = self._listening = True
+
+    def check_same_transaction(self) -> None:
+        """The driver's connection may be somebody else's by now."""
+        if self.current() is not self._transaction:
+            raise lost_mark("SQLAlchemy has ended its transaction")
+
+    def _before_commit(self, _: Connection) -> None:
+        if not self._ending:
+            raise errors.Misuse(
+                "commit() inside of a block of txbroker.atomic, which commits when it ends: nothing was committed by "
+                "this. Leave it out (or use txbroker.databases.sqlalchemy.carry, if commit() is to carry the messages)"
+            )
+        self._sent = True
+
+    async def commit(self) -> None:
+        """Have SQLAlchemy commit, and see that it did."""
+        if not self._marked:  # no block: the decision table is made, past SQLAlchemy
+            await super().commit()
+        same = self.current() is self._transaction
+        self._ending = True
+        self.end(commit=True)
+        if same and self._marked and not self._sent:
+            raise errors.Misuse(
+                "SQLAlchemy did not commit the transaction of this block: it belongs to somebody else; it is rolled "
+                "back, and the messages with it"
+            )
+        self._forget()
+
+    async def rollback(self) -> None:
+        """Have SQLAlchemy roll back; what a Session held already is kept, if the block has not begun.
+
+        The driver first: a Connection whose commit has failed sends no ROLLBACK, and a commit that was refused in the
+        event, or by a busy SQLite, leaves the transaction open.
+        """
+        self._forget()
+        try:
+            if self.current() is self._transaction:
+                await super().rollback()
+        finally:
+            if self._marked or self._began:
+                self.end(commit=False)
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """Certainly not, if SQLAlchemy failed before it sent COMMIT: in a flush, or a listener of the program's.
+
+        If its Connection is in no transaction any more, COMMIT succeeded: the error is of a listener after it, and
+        whatever it looks like, it says nothing of this transaction.
+        """
+        if not self._sent:
+            return True
+        return self.connection.get_transaction() is not None and self.driver.did_not_commit(as_driver(error))
+
+    def _forget(self) -> None:
+        if self._listening:
+            self._listening = False
+            event.remove(self.connection, "commit", self._before_commit)
+
+    def current(self) -> object:
+        """The outermost transaction that is open now, as SQLAlchemy has it."""
+        raise NotImplementedError
+
+    def end(self, commit: bool) -> None:
+        """End it, through SQLAlchemy."""
+        raise NotImplementedError
+
+    def end_refused(self) -> None:
+        """Give back what was begun for a block that is refused."""
+        self.end(commit=False)
+
+
+class ConnectionDatabase(Owned):
+    """A Connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._own = connection
+
+    async def open(self) -> None:
+        """Begin, as far as SQLAlchemy is concerned."""
+        connection = self._own
+        if connection.closed:
+            raise errors.Misuse("the Connection is closed; nothing was done")
+        refuse_foreign(connection, connection.in_nested_transaction(), "Connection", "engine.connect()")
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            raise refused_two_phase()
+        began = not connection.in_transaction()
+        if began:
+            connection.begin()
+        self.hold(connection, began)
+
+    async def flush(self) -> None:
+        """Release savepoints that are still open."""
+        while self.current() is self._transaction and (nested := self._own.get_nested_transaction()):
+            nested.commit()
+
+    def current(self) -> object:
+        """The root transaction."""
+        return self._own.get_transaction()
+
+    def end(self, commit: bool) -> None:
+        """End it."""
+        if commit:
+            self._own.commit()
+        else:
+            self._own.rollback()
+
+
+class SessionDatabase(Owned):
+    """A Session of one database."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+
+    async def open(self) -> None:
+        """Begin the Session's transaction and get its Connection."""
+        session = self.session
+        if session.twophase:
+            raise refused_two_phase()
+        refuse_foreign(session, session.in_nested_transaction(), "Session", "Session()")
+        began = not session.in_transaction()
+        if began and would_join(session):
+            raise refused_joining(session)
+        connection = connection_of(session)
+        check_sole(session)
+        if not commits(session, connection):
+            raise refused_joining(session)
+        self.hold(connection, began)
+
+    async def flush(self) -> None:
+        """Flush, and release savepoints that are still open, which flushes too."""
+        if self.current() is not self._transaction:
+            return
+        while nested := self.session.get_nested_transaction():
+            nested.commit()
+        self.session.flush()
+
+    def check_same_transaction(self) -> None:
+        """And no other database has come in."""
+        super().check_same_transaction()
+        check_sole(self.session)
+
+    def current(self) -> object:
+        """The root transaction."""
+        return self.session.get_transaction()
+
+    def end(self, commit: bool) -> None:
+        """End it."""
+        if commit:
+            self.session.commit()
+        else:
+            self.session.rollback()
+
+
+class AsyncDatabase:
+    """An AsyncSession or AsyncConnection: what SQLAlchemy does runs in its greenlets, the rest at the async driver."""
+
+    def __init__(self, outer: Any, sync: ConnectionDatabase | SessionDatabase) -> None:
+        self._outer = outer
+        self._sync = sync
+
+    async def _through(self, operation: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await asyncio.sleep(0)  # the blocking face notices here that it must not go on
+        await self._outer.run_sync(lambda _: run(operation()))
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL it speaks."""
+        return self._sync.dialect
+
+    @property
+    def handle(self) -> object:
+        """The Connection below."""
+        return self._sync.handle
+
+    async def open(self) -> None:
+        """Get the Connection."""
+        await self._through(self._sync.open)
+
+    def condition(self) -> Condition:
+        """As the driver's connection knows it."""
+        return self._sync.condition()
+
+    async def flush(self) -> None:
+        """Flush."""
+        await self._through(self._sync.flush)
+
+    async def begin(self) -> None:
+        """Begin."""
+        await self._sync.begin()
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        if self._sync.is_given_back:
+            await self.open()
+        return await self._sync.execute(statement, parameters)
+
+    async def commit(self) -> None:
+        """Commit."""
+        await self._through(self._sync.commit)
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        await self._through(self._sync.rollback)
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """Whether it certainly did not."""
+        return self._sync.did_not_commit(error)
+
+    def connector(self) -> Connector | None:
+        """Blocking connections to the same database."""
+        return self._sync.connector()
+
+
+# -- what cannot be --------------------------------------------------------------------------------
+
+
+def refused_two_phase() -> errors.Misuse:
+    """For a transaction that the database prepares."""
+    return errors.Misuse(
+        "the transaction is two-phase (twophase=True, begin_twophase()): it is decided by whoever prepares it, and a "
+        "block decides by a row instead. Leave twophase out, or use txbroker.coordinator; nothing was done"
+    )
+
+
+def refuse_foreign(owner: Any, is_nested: bool, name: str, instead: str) -> None:
+    """Raise Misuse inside of a savepoint, or of a `with` that alone may commit."""
+    if is_nested:
+        raise errors.Misuse(
+            f"the {name} is inside of a savepoint (begin_nested()), which is not committed by itself: open the block "
+            "outside of it; nothing was done"
+        )
+    if getattr(owner, "_trans_context_manager", None) is not None:  # SQLAlchemy has no public name for it
+        raise errors.Misuse(
+            f"the {name} is inside of a `with ...begin():`, which alone may commit: open the block of txbroker.atomic "
+            f"on a plain `with {instead}` instead of that one, or use txbroker.databases.sqlalchemy.carry; nothing was "
+            "done"
+        )
+
+
+def refused_joining(session: Session) -> errors.Misuse:
+    """For a Session whose commit is none."""
+    return errors.Misuse(
+        "the Session has joined a transaction of its Connection, and would not commit it "
+        f"(join_transaction_mode = {session.join_transaction_mode!r}): give txbroker.atomic that Connection; nothing "
+        "was done"
+    )
+
+
+@contextmanager
+def _one_bind() -> Iterator[None]:
+    try:
+        yield
+    except UnboundExecutionError as error:
+        raise errors.Misuse(
+            f"which of its databases this Session is to decide in is not known ({error}): one COMMIT decides, so "
+            "give the Session a bind=, or give txbroker.atomic the Connection; nothing was done"
+        ) from error
+
+
+def would_join(session: Session) -> bool:
+    """Whether a Session that has not begun would join its Connection's transaction without committing it."""
+    with _one_bind():
+        bind = session.get_bind()
+    if not isinstance(bind, Connection) or not bind.in_transaction():
+        return False
+    return session.join_transaction_mode != "control_fully" or bind.in_nested_transaction()
+
+
+def connection_of(session: Session) -> Connection:
+    """The Connection of a Session of one database; raises Misuse if it has several, or none."""
+    with _one_bind():
+        return session.connection()
+
+
+def connections(session: Session) -> dict[Connection, bool]:
+    """The Connections of the Session's transaction, and whether it commits them. (There is no public way.)"""
+    transaction = session.get_transaction()
+    found = {} if transaction is None else transaction._connections
+    return {each[0]: each[2] and each[1] is each[0].get_transaction() for each in found.values()}
+
+
+def commits(session: Session, connection: Connection) -> bool:
+    """Whether the Session's commit is the Connection's."""
+    return connections(session).get(connection, False)
+
+
+def check_sole(session: Session) -> None:
+    """Raise Misuse if the Session's transaction is in several databases."""
+    if len(connections(session)) > 1:
+        raise errors.Misuse(
+            "the Session's transaction is in more than one database, and commits them one by one: the messages cannot "
+            "be one with both. Use a Session for each, or txbroker.coordinator; nothing was committed"
+        )
+
+
+# -- which one it is -------------------------------------------------------------------------------
+
+
+def plain_session(session: Any) -> Session:
+    """The Session itself, of this thread or scope; raises Misuse for what is none."""
+    if isinstance(session, scoped_session):
+        session = session()
+    if not isinstance(session, Session):
+        raise errors.Misuse(
+            f"{type(session).__module__}.{type(session).__qualname__} is no Session (an AsyncSession has "
+            "`async with txbroker.databases.asyncio.atomic(session, broker)`); nothing was done"
+        )
+    return session
+
+
+def adapt(database: Any) -> Database:
+    """The adapter for a Session, scoped_session, Connection, AsyncSession, async_scoped_session, AsyncConnection."""
+    if isinstance(database, Connection):
+        return ConnectionDatabase(database)
+    if isinstance(database, (Session, scoped_session)):
+        return SessionDatabase(plain_session(database))
+    asynchronous = sys.modules.get("sqlalchemy.ext.asyncio")
+    if asynchronous is not None:
+        if isinstance(database, asynchronous.async_scoped_session):
+            database = database()
+        if isinstance(database, asynchronous.AsyncSession):
+            return AsyncDatabase(database, SessionDatabase(cast(Session, database.sync_session)))
+        if isinstance(database, asynchronous.AsyncConnection):
+            return AsyncDatabase(database, ConnectionDatabase(cast(Connection, database.sync_connection)))
+    if isinstance(database, Engine):
+        raise errors.Misuse("an Engine has no transaction: use `with engine.connect()`; nothing was done")
+    raise errors.Misuse(
+        f"{type(database).__module__}.{type(database).__qualname__} is neither a Session nor a Connection of "
+        "SQLAlchemy, nor one of their asynchronous siblings; nothing was done"
+    )

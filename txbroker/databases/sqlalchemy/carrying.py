@@ -1,0 +1,209 @@
+"""``carry``: ``session.commit()`` in existing code commits the messages sent with the Session, too.
+
+It hangs on the Connection's event ``commit``, which comes after every flush and every listener of the Session's,
+whoever commits: the row of the decision is inserted, the broker prepares, the driver commits, the broker is told, all
+inside of the event. The COMMIT that SQLAlchemy then sends finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, TwoPhaseTransaction, event
+from sqlalchemy.orm import Session, SessionTransaction
+
+from txbroker import errors
+from txbroker.client import blocking
+from txbroker.databases.adapter import Condition, run
+from txbroker.databases.blocking import Atomic
+from txbroker.databases.carrying import MAX_BYTES, Broker, Terms, Waiting, block, check_room, commit_with
+from txbroker.databases.deciding import check_wait
+from txbroker.databases.sqlalchemy.adapters import (
+    check_sole,
+    connection_of,
+    connections,
+    plain_session,
+    refused_two_phase,
+)
+from txbroker.databases.sqlalchemy.driver import DriverDatabase
+from txbroker.databases.xids import check_application
+
+
+def carry(
+    sessions: Any,
+    broker: Broker,
+    *,
+    application: str = "",
+    wait: str = "decision",
+    timeout: float | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Messages:
+    """Have the commits of ``sessions`` carry messages; say it once, when the program starts.
+
+    ``sessions`` is a sessionmaker, a scoped_session, a class of Sessions or one Session. ``broker`` is a blocking
+    connection, or a function that gives one in the process and thread that commits. Other arguments as of
+    :func:`txbroker.atomic`. Send with the result's ``send(session, topic, value)``.
+    """
+    check_wait(wait)
+    check_application(application)
+    if not isinstance(broker, blocking.Connection) and not callable(broker):
+        raise errors.Misuse(
+            f"{type(broker).__module__}.{type(broker).__qualname__} is neither a blocking connection to a broker, as "
+            "txbroker.connect() gives, nor a function that returns one; nothing was done"
+        )
+    messages = Messages(broker, Terms(application, wait, timeout), max_bytes)
+    event.listen(sessions, "after_begin", messages._after_begin)
+    event.listen(sessions, "after_transaction_end", messages._after_transaction_end)
+    return messages
+
+
+class _Carried:
+    """What the transaction of a Connection carries: messages, each with the savepoints in which it was sent."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[frozenset[str], Waiting]] = []
+        self.size = 0
+        self.atomic: Atomic | None = None
+
+    @property
+    def messages(self) -> list[Waiting]:
+        """In the order in which they were sent."""
+        return [message for _, message in self._sent]
+
+    def add(self, savepoints: frozenset[str], message: Waiting) -> None:
+        """One more."""
+        self._sent.append((savepoints, message))
+        self.size += message.size
+
+    def drop(self, savepoint: str) -> None:
+        """What was sent inside of it, or of one that was released inside of it."""
+        self._sent = [each for each in self._sent if savepoint not in each[0]]
+        self.size = sum(message.size for message in self.messages)
+
+    def end(self) -> Atomic | None:
+        """Forget it all; return the block that was open."""
+        atomic, self.atomic = self.atomic, None
+        self._sent, self.size = [], 0
+        return atomic
+
+
+def _savepoints(connection: Connection) -> frozenset[str]:
+    """The names of those that are open. (No public way tells them: the event ``savepoint`` comes without a name.)"""
+    found, nested = set(), connection.get_nested_transaction()
+    while nested is not None:
+        found.add(nested._savepoint)
+        nested = nested._previous_nested
+    return frozenset(found)
+
+
+class Messages:
+    """Sends with Sessions; made by :func:`carry`. Safe to share between threads, as a Session is not."""
+
+    def __init__(self, broker: Broker, terms: Terms, max_bytes: int) -> None:
+        self._broker = broker
+        self._terms = terms
+        self._max_bytes = max_bytes
+        self._carried: weakref.WeakKeyDictionary[Connection, _Carried] = weakref.WeakKeyDictionary()
+
+    def send(
+        self,
+        session: Any,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> None:
+        """Send a message with the Session's transaction: it waits here until that commits. Arguments as elsewhere.
+
+        Raises BufferFull, and Misuse for a Session whose commit cannot carry.
+        """
+        session = plain_session(session)
+        if session.twophase:
+            raise refused_two_phase()
+        connection = connection_of(session)
+        check_sole(session)
+        carried = self._of(connection)
+        message = Waiting(topic, value, key, headers, partition, timestamp)
+        check_room(carried.size, message, self._max_bytes)
+        if carried.atomic is None and not connection.in_nested_transaction():
+            atomic = block(DriverDatabase(connection), self._broker, self._terms)
+            atomic.__enter__()
+            carried.atomic = atomic
+        carried.add(_savepoints(connection), message)
+
+    def waiting(self, session: Any) -> list[Waiting]:
+        """What the Session's transaction would carry if it were committed now."""
+        session = plain_session(session)
+        if not session.in_transaction():
+            return []
+        carried = self._carried.get(connection_of(session))
+        return [] if carried is None else carried.messages
+
+    def _of(self, connection: Connection) -> _Carried:
+        carried = self._carried.get(connection)
+        if carried is None:
+            raise errors.Misuse(
+                "this Session is not one of those that carry() was told of, or its transaction began before: its "
+                "commit would not carry the message; nothing was sent"
+            )
+        if isinstance(connection.get_transaction(), TwoPhaseTransaction):
+            raise refused_two_phase()
+        return carried
+
+    # -- events of Sessions ------------------------------------------------------------------------
+
+    def _after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
+        if any(
+            found.messages for each in connections(session) if (found := self._carried.get(each)) is not None
+        ):
+            check_sole(session)
+        if (
+            connection not in self._carried
+        ):  # of an engine's events, a Connection older than the listener hears only some
+            self._carried[connection] = _Carried()
+            event.listen(connection, "rollback_savepoint", self._rollback_savepoint)
+            event.listen(connection, "commit", self._commit)
+            event.listen(connection, "rollback", self._rollback)
+        dialect = connection.dialect
+        if dialect.name != "sqlite" or dialect.is_async or connection.in_nested_transaction():
+            return
+        # sqlite3 begins by itself only before a change, and the release of a savepoint would commit until then.
+        if DriverDatabase(connection).condition() is Condition.IDLE:
+            connection.exec_driver_sql("BEGIN")
+
+    def _after_transaction_end(self, _: Session, transaction: SessionTransaction) -> None:
+        """For a Connection that was lost: no other event tells its end."""
+        if transaction.parent is not None:
+            return
+        for each in transaction._connections.values():
+            if not each[0].in_transaction():
+                self._rollback(each[0])
+
+    # -- events of Connections ---------------------------------------------------------------------
+
+    def _rollback_savepoint(self, connection: Connection, name: str, _: None) -> None:
+        self._carried[connection].drop(name)
+
+    def _rollback(self, connection: Connection) -> None:
+        carried = self._carried.get(connection)
+        atomic = carried and carried.end()
+        if atomic:
+            run(atomic._deciding.rolled_back())
+
+    def _commit(self, connection: Connection) -> None:
+        messages = self._carried[connection].messages
+        atomic = self._carried[connection].end()
+        if not messages:
+            if atomic is not None:
+                run(atomic._deciding.rolled_back())
+            return
+        atomic = atomic or block(DriverDatabase(connection), self._broker, self._terms)
+        try:
+            commit_with(atomic, messages)
+        except errors.OutcomeUnknown as error:
+            connection.invalidate(error)  # whatever it is in, nobody is to go on with it
+            raise

@@ -1,0 +1,160 @@
+"""The driver's connection below a Connection of SQLAlchemy: txbroker's own statements go there, past its events.
+
+Errors come out as SQLAlchemy's, so that a program catches here what it catches everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from txbroker.databases import adapter
+from txbroker.databases.adapter import Condition, Connector, Database
+from txbroker.databases.dialects import Dialect, Executes, Result
+
+_HOME = "txbroker.home"
+"""Where, in the pooled connection's ``info``, the place of its decision table is remembered."""
+
+
+def as_sqlalchemy(connection: Connection, statement: str, error: BaseException) -> BaseException:
+    """What SQLAlchemy would have raised for a driver's error; any other error as it is."""
+    errors_of_driver = getattr(connection.dialect.loaded_dbapi, "Error", None)
+    if errors_of_driver is None or not isinstance(error, errors_of_driver):
+        return error
+    return DBAPIError.instance(
+        statement,
+        None,
+        cast(Exception, error),
+        errors_of_driver,
+        hide_parameters=True,
+        dialect=connection.dialect,
+    )
+
+
+@contextmanager
+def translating(connection: Connection, statement: str) -> Iterator[None]:
+    """Raise what SQLAlchemy would."""
+    try:
+        yield
+    except Exception as error:
+        translated = as_sqlalchemy(connection, statement, error)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def as_driver(error: BaseException) -> BaseException:
+    """The driver's error inside of SQLAlchemy's."""
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+class Speaking:
+    """The driver's dialect, with SQLAlchemy's errors, and with the look at the table's home once a connection."""
+
+    def __init__(self, below: DriverDatabase) -> None:
+        self._below = below
+        self._inner = below.driver.dialect
+        self._text: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def mark(self, database: Executes, token: str) -> str | None:
+        """Step 1."""
+        with translating(self._below.connection, "txbroker: mark the transaction"):
+            self._text = await self._inner.mark(database, token)
+        self._below.marked()
+        return self._text
+
+    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
+        """Step 3."""
+        self._below.check_same_transaction()
+        with translating(self._below.connection, "txbroker: insert the decision"):
+            await self._inner.decide(database, token, key, broker)
+
+    async def home(self, database: Executes) -> str:
+        """Asked once for each connection of the pool and each table, not for each Session."""
+        known = self._below.connection.info.get(_HOME)
+        if known is not None and self._text is not None and known[0] == self._text:
+            return str(known[1])
+        home = await self._inner.home(database)
+        self._below.connection.info[_HOME] = (self._text, home)
+        return home
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """Whether a statement failed because there is no such table."""
+        return self._inner.is_missing_table(cast(Exception, as_driver(error)))
+
+
+class DriverDatabase:
+    """A Connection's transaction, ended at the driver. Who uses it has to tell SQLAlchemy."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.driver: Database = adapter.adapt(connection.connection.driver_connection)
+        self._speaking = Speaking(self)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL it speaks."""
+        return cast(Dialect, self._speaking)
+
+    @property
+    def handle(self) -> object:
+        """SQLAlchemy's Connection: it has the driver's for itself, and another one has it later."""
+        return self.connection
+
+    async def open(self) -> None:
+        """It is."""
+
+    def condition(self) -> Condition:
+        """As the driver's connection knows it."""
+        return self.driver.condition()
+
+    async def flush(self) -> None:
+        """Who ends the transaction has flushed."""
+
+    async def begin(self) -> None:
+        """As the driver's connection does it; SQLAlchemy has begun already, without a word to the database."""
+        await self.driver.begin()
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        return await self.driver.execute(statement, parameters)
+
+    async def commit(self) -> None:
+        """Commit; raises SQLAlchemy's errors."""
+        with translating(self.connection, "COMMIT"):
+            await self.driver.commit()
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        await self.driver.rollback()
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """As the driver knows it."""
+        return self.driver.did_not_commit(as_driver(error))
+
+    def connector(self) -> Connector | None:
+        """With all that the engine was made with: a pool of its own gives one connection and forgets it."""
+        if self.connection.dialect.is_async:
+            return self.driver.connector()
+        pool = self.connection.engine.pool
+
+        def connect() -> Any:
+            pooled = pool.recreate().connect()
+            opened = pooled.driver_connection
+            pooled.detach()
+            return opened
+
+        return connect
+
+    def marked(self) -> None:
+        """The block has begun in this transaction."""
+
+    def check_same_transaction(self) -> None:
+        """Raise Misuse if SQLAlchemy has ended that transaction."""
