@@ -108,11 +108,24 @@ def test_a_force_that_fails_leaves_it_open_whether_it_is_decided_and_ends_all_de
     plan.faults.append(Fault(Operation.FORCE, path="journal/*"))
     with pytest.raises(errors.OutcomeUnknown, match="open the directory again"):
         log.decide(decision(2))
-    with pytest.raises(errors.OutcomeUnknown):
+    with pytest.raises(errors.StorageUnavailable, match="nothing was written for this"):
         log.decide(decision(3))
     assert list(log.decisions) == ["g1"]
     again = opened(filesystem.crash_clone(1, 1.0))
     assert "g3" not in again.decisions
+
+
+def test_after_a_failure_of_any_kind_nothing_more_is_tried(monkeypatch):
+    """The journal may not know of it: what failed was perhaps above it."""
+    log = opened(MemoryFilesystem())
+    append = log._log.append
+    monkeypatch.setattr(log._log, "append", lambda *_: 1 / 0)
+    with pytest.raises(errors.OutcomeUnknown, match="ZeroDivisionError"):
+        log.decide(decision(1))
+    monkeypatch.setattr(log._log, "append", append)
+    with pytest.raises(errors.StorageUnavailable):
+        log.decide(decision(2))
+    assert log.decisions == {}
 
 
 def test_a_full_disk_refuses_a_decision_of_which_nothing_was_written_and_keeps_the_ends_for_later():

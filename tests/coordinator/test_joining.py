@@ -343,6 +343,19 @@ def test_a_decision_that_cannot_be_written_is_no_roll_back(
         assert len(again.resolve().rolled_back) == 1
 
 
+def test_without_the_package_it_says_which_extra_to_install():
+    code = "import sys; sys.modules['transaction'] = None; import txbroker; txbroker.join"
+    failed = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "pip install 'txbroker[zope]'" in failed.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("moment", joining_program.MOMENTS)
 def test_a_program_that_is_killed_between_vote_and_finish_is_made_good(scene, moment):
     arguments = [

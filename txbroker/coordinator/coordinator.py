@@ -166,13 +166,7 @@ class Coordinator:
     def begun(self) -> str:
         """A global id that nobody else ends until :meth:`left`; raises if nothing can be decided."""
         self._check_open()
-        if self._log.failure is not None:
-            raise errors.StorageUnavailable(
-                f"the log of decisions has failed ({self._log.failure}): this coordinator decides "
-                "nothing more; nothing "
-                "was done. Close it and open the directory again"
-            )
-        self._log.check_room()
+        self._log.check()
         return self._book.begun()
 
     def check_identity(self, name: str, identity: str) -> None:

@@ -179,13 +179,22 @@ class DecisionLog:
     # -- writing -----------------------------------------------------------------------------------
 
     def decide(self, decision: Decision) -> None:
-        """Force a decision to commit. Raises DiskFull or MemoryExhausted if certainly nothing was written,
+        """Force a decision to commit. Raises StorageUnavailable if certainly nothing was written,
         OutcomeUnknown if that is not known: then only opening the log again tells.
         """
         self._write(decision)
 
-    def check_room(self) -> None:
-        """Raise DiskFull if a decision would be refused now."""
+    def failed(self) -> errors.StorageUnavailable:
+        """The error of everything that comes after a failure: it is not even tried."""
+        return errors.StorageUnavailable(
+            f"the log of decisions has failed ({self.failure}): this coordinator decides nothing more; nothing was "
+            "written for this. Close it and open the directory again"
+        )
+
+    def check(self) -> None:
+        """Raise StorageUnavailable, or its kind DiskFull, if a decision would be refused now."""
+        if self.failure is not None:
+            raise self.failed()
         if self._log.engine.full:
             raise DiskFull(
                 "the disk of the coordinator's directory is nearly full: nothing can be decided, so nothing was done. "
@@ -227,6 +236,9 @@ class DecisionLog:
     def _write_queue(self) -> None:
         """Write all that is queued, as one message; a thread that waits finds its own written."""
         batch = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER))]
+        if self.failure is not None:
+            self._refused(batch, self.failed())
+            return
         try:
             self._append([queued.entry for queued in batch])
         except (DiskFull, MemoryExhausted) as error:
@@ -245,8 +257,6 @@ class DecisionLog:
         self._compact()
 
     def _append(self, entries: list[Entry]) -> None:
-        if self.failure is not None:
-            raise self.failure
         self._log.append(TOPIC, msgspec.json.encode(entries))
         self._since += 1
 
