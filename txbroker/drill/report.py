@@ -79,6 +79,11 @@ class Report(msgspec.Struct, kw_only=True):
         """Whether nothing was wrong."""
         return not self.violations
 
+    @property
+    def death(self) -> str:
+        """How the broker died."""
+        return "SIGKILL, what is unforced is lost" if self.power_cuts else "SIGKILL"
+
     def number_of(self, wrong: Wrong) -> int:
         """How many violations there are of a kind."""
         return sum(violation.wrong is wrong for violation in self.violations)
@@ -102,10 +107,7 @@ def rows_of(report: Report) -> list[tuple[str, str]]:
     as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
     by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
     return [
-        (
-            f"kills of the broker (SIGKILL{', what is unforced is lost' if report.power_cuts else ''})",
-            f"{report.kills:,}",
-        ),
+        (f"kills of the broker ({report.death})", f"{report.kills:,}"),
         ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
         ("clients killed", f"{report.client_deaths:,}"),
         ("restarts", f"{report.restarts:,}"),
