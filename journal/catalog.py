@@ -63,7 +63,7 @@ RestoreStore = Callable[[StoreState], MessageStore]
 class Catalog:
     """Topics by name, stores by partition number. Numbers are given once and never again.
 
-    ``make_room`` is called when memory runs out in replay; it must flush, so that a second try succeeds.
+    ``make_room`` is called when memory runs out in replay, until there is enough or it says that there is no more.
     """
 
     name = "catalog"
@@ -81,7 +81,7 @@ class Catalog:
         """The LSN of the newest record that moved the start of a log."""
         self.deleted: list[MessageStore] = []
         """Stores whose files go after the next checkpoints; the checkpoint takes them."""
-        self.make_room: Callable[[], None] = _no_room
+        self.make_room: Callable[[], bool] = no_room
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -187,11 +187,14 @@ class Catalog:
 
     def place(self, store: MessageStore, data: bytes | memoryview, base: int, count: int, at: int) -> None:
         """Put frames of a forced record into their log, unless they are there already; make room if need be."""
-        try:
-            store.replay(data, base, count, at)
-        except MemoryExhausted:
-            self.make_room()
-            store.replay(data, base, count, at)
+        while True:
+            try:
+                store.replay(data, base, count, at)
+            except MemoryExhausted:
+                if not self.make_room():
+                    raise
+            else:
+                return
 
     def snapshot(self) -> Iterator[Any]:
         """The topics. The stores' states are added by the checkpoint, after it has flushed them."""
@@ -221,5 +224,6 @@ class Catalog:
             self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created)
 
 
-def _no_room() -> None:
+def no_room() -> bool:
     """No room can be made outside recovery; there, back-pressure keeps memory from running out."""
+    return False

@@ -119,7 +119,7 @@ class Engine:
         self.on_pending: Callable[[], None] = _nothing
         self.on_published: Callable[[list[MessageStore]], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
-        self.on_flush_wanted: Callable[[], None] = _nothing
+        self.on_flush_wanted: Callable[[], object] = _nothing
         transactions.bind(self)
 
     # -- time ------------------------------------------------------------------------------------------

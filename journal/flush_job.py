@@ -85,13 +85,18 @@ class FlushJob:
         """How many bytes the job writes to segments."""
         return sum(piece.after.size - piece.before.size for piece in self.pieces)
 
-    def run(self) -> None:
-        """Write and force everything; new files and directories are durable when it returns."""
+    def run(self, durably: bool = True) -> None:
+        """Write and force everything; new files and directories are durable when it returns.
+
+        If not ``durably``, only when :meth:`OpenFiles.force <journal.open_files.OpenFiles.force>` has returned and the
+        directory of partitions is forced, which comes before the next checkpoint: for what is replayed, and so in the
+        journal above every checkpoint.
+        """
         for piece in self.pieces:
-            self._write(piece)
+            self._write(piece, durably)
         self.done = True
 
-    def _write(self, piece: Piece) -> None:
+    def _write(self, piece: Piece, durably: bool) -> None:
         segment = piece.after
         filesystem = self._files.filesystem
         new = not piece.before.size
@@ -104,6 +109,9 @@ class FlushJob:
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
         self._write_indexes(piece, file)
+        if not durably:
+            self._files.release_unforced(file, new)
+            return
         file.force()
         self._files.release(file)
         if new:
@@ -134,13 +142,13 @@ class FlushJob:
         known = self.index_end
         if known is not None and known.base_offset == before.base_offset:
             return known
-        made = (b"", b"")
+        found, made = (read_all(index), read_all(time)), (b"", b"")
         if before.size:
-            salt = salt_of(before.number, before.base_offset)
-            made = completed((read_all(index), read_all(time)), before, salt, log.read)
-        for file, data in zip((index, time), made, strict=True):
-            file.truncate(len(data))
-            write_fully(file, 0, [data])
+            made = completed(found, before, salt_of(before.number, before.base_offset), log.read)
+        for file, data, there in zip((index, time), made, found, strict=True):
+            if data != there:
+                file.truncate(len(data))
+                write_fully(file, 0, [data])
         entries = len(made[0]) // OFFSET_ENTRY.size
         last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
         return IndexEnd(before.base_offset, entries, last)

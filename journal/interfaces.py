@@ -83,6 +83,9 @@ class IFilesystem(Interface):
     def force_directory(path: str) -> None:
         """Return once all names in the directory are on disk. ``""`` is the root."""
 
+    def force_files(files: Sequence[Any]) -> None:
+        """Force some :class:`IFile`, in any order or at once; if it raises, any of them may not be forced."""
+
     def lock(path: str) -> Any:
         """Take an exclusive lock on a file (made if missing); returns an :class:`ILock`.
 

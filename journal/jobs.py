@@ -18,6 +18,7 @@ from journal.flush_job import FlushJob
 from journal.interfaces import IFilesystem
 from journal.journal import RECYCLED_FILES
 from journal.message_store import MessageStore, StoreState
+from journal.open_files import OpenFiles
 from journal.staging import StagingPlan
 from journal.witness import Witness, write_witness
 
@@ -61,20 +62,22 @@ class WriteCheckpoint(Job):
 
     def __init__(
         self,
-        filesystem: IFilesystem,
+        files: OpenFiles,
         header: CheckpointHeader,
         folds: dict[str, Iterator[Any]],
         stores: list[StoreState],
     ) -> None:
-        self._filesystem = filesystem
+        self._files = files
         self.header = header
         self._folds = folds
         self._stores = stores
 
     def run(self) -> None:
-        """Force the directory of partitions, then write the checkpoint durably."""
-        self._filesystem.force_directory(filenames.PARTITION_DIRECTORY)
-        write_checkpoint(self._filesystem, self.header, self._folds, self._stores)
+        """Force what the start wrote to logs, and the directory of partitions; then write the checkpoint durably."""
+        filesystem = self._files.filesystem
+        self._files.force()
+        filesystem.force_directory(filenames.PARTITION_DIRECTORY)
+        write_checkpoint(filesystem, self.header, self._folds, self._stores)
 
 
 class CollectGarbage(Job):

@@ -106,7 +106,7 @@ class MessageStore:
 
     @property
     def flushed_offset(self) -> int:
-        """Messages below this are in segments, forced."""
+        """Messages below this are in segments; forced, but for what a start wrote: that before the next checkpoint."""
         return self._tail.base_offset
 
     @property

@@ -11,20 +11,22 @@ DEFAULT_LIMIT = 512
 
 
 class _Open:
-    __slots__ = ("file", "pins")
+    __slots__ = ("file", "pins", "unforced")
 
     def __init__(self, file: IFile) -> None:
         self.file = file
         self.pins = 1
+        self.unforced = False
 
 
 class OpenFiles:
     """Files that are in use are *pinned* and never closed; of the others the longest unused go first.
 
-    Whoever writes keeps its pin until it has forced what it wrote, so no file is ever closed with unforced
-    writes and the force goes through the descriptor that wrote. All threads may call this (hence the one lock
-    in the journal: the reactor opens for a read, a reader thread gives back); no system call is made under
-    it.
+    Whoever writes keeps its pin until it has forced what it wrote, or leaves that to :meth:`force` with
+    :meth:`release_unforced`. So no file is ever closed with unforced writes and the force goes through the
+    descriptor that wrote: a later one would cover the same bytes, but if the kernel fails to write them and drops the
+    file from memory between the two, nobody is told. All threads may call this (hence the one lock in the journal:
+    the reactor opens for a read, a reader thread gives back); no system call is made under it.
     """
 
     def __init__(self, filesystem: IFilesystem, limit: int = DEFAULT_LIMIT) -> None:
@@ -33,11 +35,15 @@ class OpenFiles:
         self._lock = RLock()  # a plan that is collected amid a call gives its file back here
         self._pinned: dict[str, _Open] = {}
         self._idle: OrderedDict[str, _Open] = OrderedDict()
+        self._unforced: dict[str, _Open] = {}
+        """Idle too, and not to be closed before they are forced."""
+        self._directories: set[str] = set()
+        """Those with names that are not forced."""
         self._forgotten: dict[int, _Open] = {}
 
     def __len__(self) -> int:
         """How many files are open."""
-        return len(self._pinned) + len(self._idle) + len(self._forgotten)
+        return len(self._pinned) + len(self._idle) + len(self._unforced) + len(self._forgotten)
 
     def acquire(self, path: str, create: bool = False) -> IFile:
         """Return the file, open and pinned; give it back with :meth:`release`. Raises ``OSError``."""
@@ -62,28 +68,69 @@ class OpenFiles:
             surplus = self._unpin(file)
         self._close(surplus)
 
+    def release_unforced(self, file: IFile, new: bool = False) -> None:
+        """Give back one pin of a file that was written to; :meth:`force` forces it, and its name if it is ``new``.
+
+        Also done here, when half of all files that may be open wait for it. Raises ``OSError``.
+        """
+        with self._lock:
+            self._pinned[file.path].unforced = True
+            if new:
+                self._directories.add(file.path.rpartition("/")[0])
+            surplus = self._unpin(file)
+            full = len(self._unforced) > self._limit // 2
+        self._close(surplus)
+        if full:
+            self._force_files()
+
+    def force(self) -> None:
+        """Return once all that was left to this is on disk, names too.
+
+        Raises ``OSError``; then the process must stop.
+        """
+        self._force_files()
+        with self._lock:
+            directories, self._directories = self._directories, set()
+        for directory in sorted(directories):
+            self.filesystem.force_directory(directory)
+
+    def _force_files(self) -> None:
+        with self._lock:
+            every = (*self._unforced.items(), *self._pinned.items())
+            found = [opened for path, opened in every if opened.unforced and self._pin(path)]
+        self.filesystem.force_files([opened.file for opened in found])
+        surplus = []
+        with self._lock:
+            for opened in found:
+                opened.unforced = False
+                surplus += self._unpin(opened.file)
+        self._close(surplus)
+
     def forget(self, path: str) -> None:
         """Close the file as soon as nobody uses it: its name is about to go or to mean something else."""
         with self._lock:
             surplus = []
             if path in self._idle:
                 surplus.append(self._idle.pop(path))
+            elif path in self._unforced:
+                surplus.append(self._unforced.pop(path))
             elif path in self._pinned:
                 found = self._pinned.pop(path)
                 self._forgotten[id(found.file)] = found
         self._close(surplus)
 
     def close(self) -> None:
-        """Close every file that nobody uses."""
+        """Close every file that nobody uses, forced or not: what comes now is a start, which writes again."""
         with self._lock:
-            surplus = list(self._idle.values())
+            surplus = [*self._idle.values(), *self._unforced.values()]
             self._idle.clear()
+            self._unforced.clear()
         self._close(surplus)
 
     def _pin(self, path: str) -> _Open | None:
         found = self._pinned.get(path)
         if found is None:
-            found = self._idle.pop(path, None)
+            found = self._idle.pop(path, None) or self._unforced.pop(path, None)
             if found is None:
                 return None
             self._pinned[path] = found
@@ -103,12 +150,13 @@ class OpenFiles:
             return []
         if forgotten:
             return [self._forgotten.pop(id(file))]
-        self._idle[file.path] = self._pinned.pop(file.path)
+        del self._pinned[file.path]
+        (self._unforced if found.unforced else self._idle)[file.path] = found
         return self._surplus()
 
     def _surplus(self) -> list[_Open]:
         surplus = []
-        while self._idle and len(self._idle) + len(self._pinned) > self._limit:
+        while self._idle and len(self._idle) + len(self._pinned) + len(self._unforced) > self._limit:
             surplus.append(self._idle.popitem(last=False)[1])
         return surplus
 

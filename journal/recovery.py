@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from journal import filenames
 from journal.buffers.budget import BudgetAllocator
-from journal.catalog import Catalog
+from journal.catalog import Catalog, no_room
 from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
 from journal.constants import START_STRIDE
 from journal.engine import Engine
@@ -132,13 +132,13 @@ class _Recovery:
         self._scan = JournalScan(filesystem, self._journal, self._witness, self._report.notes, progress)
         self._catalog = Catalog(self._make_store, self._restore_store)
         self._catalog.max_partitions = settings.max_partitions
-        self._catalog.make_room = self._flush_everything
+        self._catalog.make_room = self._make_room
         staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2)
         transactions = JournalTransactionStore(self._catalog, staging, settings.limits)
         self._engine = Engine(
             filesystem, clock, self._journal, self._catalog, transactions, folds, self._files, lock
         )
-        self._engine.on_flush_wanted = self._flush_everything
+        self._engine.on_flush_wanted = self._make_room
 
     def _make_store(self, number: int, topic: str, index: int, settings: TopicSettings) -> MessageStore:
         return MessageStore(number, topic, index, settings, self._files, self._allocator)
@@ -169,7 +169,7 @@ class _Recovery:
         self._begin(scans, checkpoint, housekeeping)
         engine.dirty.update(store for store in self._catalog.stores.values() if store.unflushed_messages)
         engine.on_flush_wanted = _nothing
-        self._catalog.make_room = _nothing
+        self._catalog.make_room = no_room
         self._sweep(housekeeping, kept)
         housekeeping.watch_space()
         self._report.in_doubt = engine.transactions.in_doubt
@@ -300,22 +300,27 @@ class _Recovery:
                     header, start = group.header, group.position + GROUP_HEADER_BYTES
                     replay.group(header.first_lsn, header.records, body, scan.path, start)
 
-    def _flush_everything(self) -> None:
-        """Give memory back to the replay. On a nearly full disk no more than it must: what was flushed before the end
-        was cut off again, so there is room for that, and for the ballast; and the rest was in memory then as well.
+    def _make_room(self) -> bool:
+        """Give some memory back to the replay; return whether there was any to be had.
+
+        From the longest tails first: fewer and larger writes. On a nearly full disk no more than must be: what was
+        flushed before the end was cut off again, so there is room for that, and for the ballast; and the rest was in
+        memory then as well. Nothing needs to be forced here: until the next checkpoint, which does that, the journal
+        has it all.
         """
+        before = self._allocator.available()
         for store in self._catalog.deleted:
             store.discard()  # all that is replayed is forced, so nobody needs its memory any more
         step = self._settings.pool_bytes // 8
         scarce = self._filesystem.free_bytes() < self._settings.pool_bytes + self._settings.file_bytes
-        enough = self._allocator.available() + step
         stores = sorted(self._catalog.stores.values(), key=_unflushed_bytes, reverse=True)
         for store in stores:
-            while job := store.begin_flush(step if scarce else None):
-                job.run()
+            while self._allocator.available() < before + step and (
+                job := store.begin_flush(step if scarce else None)
+            ):
+                job.run(durably=False)
                 store.finish_flush(job)
-                if scarce and self._allocator.available() >= enough:
-                    return
+        return self._allocator.available() > before
 
     # -- the new start -----------------------------------------------------------------------------
 

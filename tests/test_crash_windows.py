@@ -301,6 +301,71 @@ def check_unforced(after):
         check_checkpoint_scene(after)
 
 
+def overflowing_scene():
+    """A start finds more above the checkpoint than the pool holds: old partitions, new ones, and a large commit."""
+    room = Room()
+    room.topic(partitions=3)
+    for number in (1, 2, 3):
+        room.send(b"old", number=number)
+    room.checkpoint()
+    room.topic("new", 4)
+    for turn in range(5):
+        for number in range(1, 8):
+            room.send(b"%d" % turn + BIG, number=number)
+    room.begin(*[(number, b"!" + BIG) for number in (1, 7)] * 3).commit().sync()
+    return room, {number: room.values(number) for number in range(1, 8)}
+
+
+def check_logs(after, logs):
+    assert {number: after.values(number) for number in after.engine.catalog.stores} == logs
+
+
+@pytest.mark.slow
+def test_a_start_that_writes_logs_may_be_cut_at_any_operation():
+    room, logs = overflowing_scene()
+    for nth in range(1, 400):
+        inner = room.inner.kill_clone()
+        with contextlib.suppress(PowerCut):
+            Room(inner, cut_at=nth)
+            break
+        for seed, survive in ENDS[:3]:
+            check_logs(Room(inner.crash_clone(seed, survive)), logs)
+    assert nth > 40
+
+
+def test_what_a_start_wrote_to_logs_is_forced_before_the_checkpoint_that_says_so():
+    """The journal has it until then; and the checkpoint may be cut at any of its operations."""
+    room, logs = overflowing_scene()
+    for nth in range(1, 100):
+        started = room.killed()
+        unforced = set(segments(started.inner).items()) - set(
+            segments(started.inner.crash_clone(0, 0.0)).items()
+        )
+        assert unforced, "a start forces no log that it need not"
+        started.plan.on_operation = cut_power_at(nth)
+        try:
+            started.checkpoint()
+        except PowerCut:
+            for seed, survive in ENDS[:3]:
+                check_logs(started.crashed(seed, survive), logs)
+        else:
+            break
+    assert nth > 8
+    started.plan.on_operation = None
+    check_logs(started.crashed(0, 0.0), logs)
+    started.send(b"next")
+    started.checkpoint()
+    logs[1].append(b"next")
+    for seed, survive in ENDS:
+        after = started.crashed(seed, survive)
+        check_logs(after, logs)
+        assert after.engine.report.records < 10, "the journal is no longer needed for it"
+
+
+def segments(inner):
+    return {path: data for path, data in contents(inner).items() if path.endswith(".log")}
+
+
 def test_the_first_start_of_all_may_be_cut_at_any_operation():
     for nth in range(1, 40):
         room = None

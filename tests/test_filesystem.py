@@ -94,6 +94,18 @@ class FilesystemConformance:
         fs.force_directory("")
         assert fs.open("d/a").read(0, 9) == b"abc"
 
+    @pytest.mark.parametrize("count", [0, 1, 40])
+    def test_many_files_are_forced_together(self, fs, count):
+        files = [self.file(fs, str(number), b"abc") for number in range(count)]
+        fs.force_files(files)
+        assert all(file.read(0, 9) == b"abc" for file in files)
+
+    def test_if_one_of_many_cannot_be_forced_that_is_told(self, fs):
+        files = [self.file(fs, str(number), b"abc") for number in range(20)]
+        files[13].close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            fs.force_files(files)
+
     def test_opening_makes_a_file_only_when_asked_and_never_empties_one(self, fs):
         with pytest.raises(FileNotFoundError):
             fs.open("a")
@@ -435,6 +447,25 @@ def test_the_clocks_of_the_system_count_microseconds():
     assert abs(clock.wall() - time.time() * 1e6) < 60e6
     before = time.monotonic_ns() // 1000
     assert before <= clock.monotonic() <= time.monotonic_ns() // 1000
+
+
+def test_of_many_files_each_is_forced_before_the_call_returns(tmp_path, monkeypatch):
+    filesystem = OSFilesystem(tmp_path)
+    files = [filesystem.open(str(number), create=True) for number in range(40)]
+    forced = []
+    monkeypatch.setattr("journal.filesystem.os.fdatasync", forced.append)
+    filesystem.force_files(files)
+    assert sorted(forced) == sorted(file._descriptor for file in files)
+
+
+def test_of_many_files_in_memory_each_is_forced():
+    filesystem = MemoryFilesystem()
+    for number in range(3):
+        write_fully(filesystem.open(str(number), create=True), 0, [b"abc"])
+    filesystem.force_directory("")
+    filesystem.force_files([filesystem.open(name) for name in "02"])
+    disk = filesystem.crash_clone(0, 0.0)
+    assert [disk.open(name).read(0, 9) for name in "012"] == [b"abc", b"", b"abc"]
 
 
 def test_a_call_that_fails_names_the_file_though_the_system_knows_only_a_descriptor(tmp_path, monkeypatch):

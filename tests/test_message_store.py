@@ -405,6 +405,19 @@ class TestRecovery:
         assert [(s.base_offset, s.end_offset) for s in again.state().segments] == [(0, 8)]
         assert drain(again) == list(range(8))
 
+    def test_the_first_flush_after_a_restart_leaves_indexes_alone_that_need_nothing(
+        self, store, filesystem, allocator
+    ):
+        fill(store, 5)
+        flush(store)
+        operations = []
+        plan = FaultPlan(on_operation=lambda kind, path: operations.append((kind, path.rpartition(".")[2])))
+        again = reopened(store, FaultFilesystem(filesystem, plan), allocator)
+        fill(again, 1)
+        operations.clear()
+        flush(again)
+        assert operations == [(Operation.WRITE, "log"), (Operation.FORCE, "log")]
+
 
 class TestGoing:
     def test_the_start_moves_forward_only(self, store):

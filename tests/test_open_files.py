@@ -1,7 +1,7 @@
 import pytest
 
 from journal.open_files import OpenFiles
-from journal.testing import MemoryFilesystem
+from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
 
 
 @pytest.fixture
@@ -88,6 +88,95 @@ def test_a_forgotten_file_in_use_is_closed_by_its_last_user(files):
 
 def test_forgetting_what_is_not_open_does_nothing(files):
     files.forget("a")
+
+
+class TestUnforced:
+    """Limit two, so that one may wait for its force."""
+
+    def write(self, files, path, data=b"data"):
+        new = not files.filesystem.exists(path)
+        file = files.acquire(path, create=True)
+        file.write_some(0, [data])
+        files.release_unforced(file, new)
+        return file
+
+    def on_disk(self, files):
+        disk = files.filesystem.crash_clone(0, 0.0)
+        return {
+            name: disk.open(name).read(0, 9) for name in disk.list_directory("") if disk.open(name).size()
+        }
+
+    @pytest.fixture(autouse=True)
+    def names_are_on_disk(self, files):
+        files.filesystem.force_directory("")
+
+    def test_what_was_written_is_on_disk_after_the_force_and_under_its_name(self, files):
+        self.write(files, "a")
+        self.write(files, "new", b"more")
+        files.force()
+        assert self.on_disk(files) == {"a": b"data", "new": b"more"}
+
+    def test_a_file_with_unforced_bytes_is_not_closed_for_others(self, files):
+        a = self.write(files, "a")
+        for name in "bcdef":
+            files.release(files.acquire(name))
+        assert not is_closed(a)
+        assert self.on_disk(files) == {}
+        files.force()
+        for name in "bcd":
+            files.release(files.acquire(name))
+        assert is_closed(a)
+
+    def test_they_are_forced_before_they_take_more_than_half_of_the_places(self, files):
+        a, b = self.write(files, "a"), self.write(files, "b")
+        assert self.on_disk(files) == {"a": b"data", "b": b"data"}
+        assert len(files) == 2
+        files.release(files.acquire("c"))
+        assert is_closed(a)
+        assert not is_closed(b)
+
+    def test_a_reader_in_between_does_not_make_it_forced(self, files):
+        a = self.write(files, "a")
+        assert files.acquire("a") is a
+        files.release(a)
+        for name in "bcd":
+            files.release(files.acquire(name))
+        assert not is_closed(a)
+        files.acquire("a")
+        files.force()
+        assert self.on_disk(files) == {"a": b"data"}, "in use, too"
+        files.release(a)
+        assert len(files) == 2
+
+    def test_a_force_goes_through_the_descriptor_that_wrote_and_forces_each_once(self, files, monkeypatch):
+        forced = []
+        monkeypatch.setattr(files.filesystem, "force_files", forced.append)
+        a = self.write(files, "a")
+        files.force()
+        files.force()
+        assert forced == [[a], []]
+
+    def test_a_failed_force_is_told_and_nothing_passes_for_forced(self, files):
+        a = self.write(files, "a")
+        failing = FaultFilesystem(files.filesystem, FaultPlan([Fault(Operation.FORCE_DIRECTORY, 1)]))
+        self.write(files, "new")
+        files.filesystem, inner = failing, files.filesystem
+        with pytest.raises(OSError, match="Input/output"):
+            files.force()
+        assert "new" not in inner.crash_clone(0, 0.0).list_directory("")
+        assert not is_closed(a)
+
+    def test_a_forgotten_one_is_closed_for_it_is_about_to_go(self, files):
+        a = self.write(files, "a")
+        files.forget("a")
+        assert is_closed(a)
+        files.force()
+
+    def test_closing_does_not_force(self, files):
+        a = self.write(files, "a")
+        files.close()
+        assert is_closed(a)
+        assert self.on_disk(files) == {}
 
 
 def test_closing_closes_what_nobody_uses(files):

@@ -247,6 +247,11 @@ class FaultFilesystem:
         self.plan.before(Operation.FORCE_DIRECTORY, path)
         self.inner.force_directory(path)
 
+    def force_files(self, files: Sequence[Any]) -> None:
+        """Force one after the other, each of which may fail."""
+        for file in files:
+            file.force()
+
     def lock(self, path: str) -> ILock:
         """Lock, or fail."""
         self.plan.before(Operation.LOCK, path)

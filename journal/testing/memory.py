@@ -208,6 +208,11 @@ class MemoryFilesystem:
         with self._guard:
             self._names.force(self._directory(path))
 
+    def force_files(self, files: Sequence[MemoryFile]) -> None:
+        """Force one after the other."""
+        for file in files:
+            file.force()
+
     def lock(self, path: str) -> MemoryLock:
         """Take an exclusive lock on a file. Clones start without any."""
         with self._guard:
