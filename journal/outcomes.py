@@ -107,16 +107,22 @@ class OutcomeTable:
 
     def remember(self, outcome: Outcome) -> None:
         """Keep an outcome, or replace what is kept of the same transaction."""
-        if outcome.number not in self.by_number:
+        number = outcome.number
+        if number not in self.by_number:
             self.placements += len(outcome.placements)
-            self._serials.setdefault(outcome.number.session, []).append(outcome.number.serial)
-        self.by_number[outcome.number] = outcome
+            session, serial = number
+            known = self._serials.get(session)
+            if known is None:
+                self._serials[session] = [serial]
+            else:
+                known.append(serial)
+        self.by_number[number] = outcome
         if outcome.heuristic:
-            self.forced[outcome.number] = None
+            self.forced[number] = None
             if outcome.contradicted:
-                self.contradicted.add(outcome.number)
+                self.contradicted.add(number)
         if outcome.xid is not None:
-            self.by_xid[outcome.xid] = outcome.number
+            self.by_xid[outcome.xid] = number
 
     def find(self, number: TransactionNumber) -> Outcome | None:
         """The outcome, None for a number that never ended here; raises :class:`OutcomeForgotten`."""

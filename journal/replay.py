@@ -9,8 +9,16 @@ from journal.engine import Engine
 from journal.errors import InvalidSetting
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun, Row
-from journal.record import AnyRecord, Mark, Messages
+from journal.record import (
+    AnyRecord,
+    Mark,
+    Messages,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+)
 from journal.record_blocks import Block, blocks
+from journal.whole_transactions import WholeTransactions
 
 _AT: Final = 3
 assert Messages.__struct_fields__[_AT] == "at"
@@ -28,10 +36,16 @@ class Replay:
 
     def __init__(self, engine: Engine, at: int) -> None:
         self._engine = engine
+        self._routes = engine.routes
         folds = engine.routes[Messages]
         self._in_runs = all(IRunFold.providedBy(fold) for fold in folds)
         self._folds = cast(tuple[IRunFold, ...], folds)
         self._gathered: dict[int, list[Row]] = {}
+        table = engine.transactions
+        added, committed = engine.routes[TransactionAdded], engine.routes[TransactionCommitted]
+        # If another fold looks at adds, or at commits before the table, each record is folded by itself.
+        self._pairing = [fold.name for fold in (*added, committed[0])] == [table.name] * 2
+        self._whole = WholeTransactions(table, engine.catalog, committed[1:])
         self.at = at
         self.records = 0
 
@@ -58,32 +72,69 @@ class Replay:
             self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
 
     def _block(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
-        first = 0
-        for number, each in enumerate(records):
-            if type(each) is not Messages or not self._in_runs:
-                if first < number:
-                    self._sends(lsn + number, records[first:number], data[first:number])
+        in_runs = self._in_runs
+        number, end = 0, len(records)
+        while number < end:
+            first = number
+            while number < end and type(records[number]) is Messages and in_runs:
+                number += 1
+            if first < number:
+                self._sends(lsn + number, records[first:number], data[first:number])
+                continue
+            if self._gathered:
                 self._fold_gathered()
-                self.one(lsn + number, each, data[number])
-                first = number + 1
-        if first < len(records):
-            self._sends(lsn + len(records), records[first:], data[first:])
+            number = self._transactions(lsn, records, data, number)
+            if number == first:
+                self.one(lsn + number, records[number], data[number])
+                number += 1
+
+    def _transactions(self, lsn: int, records: list[AnyRecord], data: list[bytes], number: int) -> int:
+        """Fold the adds and commits from that number on; return the number after them.
+
+        An add before a prepare is most likely what is prepared: it has no commit to wait for.
+        """
+        engine, whole, end = self._engine, self._whole, len(records) if self._pairing else number
+        first = number
+        while number < end:
+            each = records[number]
+            engine.next_lsn, engine.forced_lsn = lsn + number + 1, lsn + number
+            if type(each) is TransactionCommitted:
+                whole.commit(lsn + number, each)
+                if engine.transactions.applying is not None:
+                    engine.transactions.finish_apply(engine.on_flush_wanted)
+            elif type(each) is not TransactionAdded or (
+                number + 1 < end and type(records[number + 1]) is TransactionPrepared
+            ):
+                break
+            else:
+                whole.add(lsn + number, each, data[number])
+            number += 1
+        if first < number:
+            self._folded(number - first, lsn + number, records[number - 1].at)
+        return number
+
+    def finish(self) -> None:
+        """That was all."""
+        self._whole.settle()
 
     def one(self, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
         """Fold one record."""
         engine = self._engine
-        folds = engine.routes.get(type(decision), ())
+        folds = self._routes.get(type(decision), ())
         if not folds and type(decision) is not Mark:
             raise InvalidSetting(
                 f"the journal holds a {type(decision).__name__} at LSN {lsn}, which this program does not keep and "
                 "would lose. Nothing was lost; open the directory with the program that wrote it"
             )
         engine.next_lsn, engine.forced_lsn = lsn + 1, lsn
+        if type(decision) is not Messages:
+            self._whole.settle()
         for fold in folds:
             fold.apply(lsn, decision, data)
-        if engine.busy:
+        if engine.transactions.applying is not None:
             engine.transactions.finish_apply(engine.on_flush_wanted)
-        self.at = max(self.at, decision.at)
+        if decision.at > self.at:
+            self.at = decision.at
         self.records += 1
 
     def _sends(self, next_lsn: int, records: Sequence[AnyRecord], data: Sequence[bytes]) -> None:
@@ -125,7 +176,8 @@ class Replay:
 
     def _folded(self, count: int, next_lsn: int, at: int) -> None:
         self._engine.next_lsn, self._engine.forced_lsn = next_lsn, next_lsn - 1
-        self.at = max(self.at, at)
+        if at > self.at:
+            self.at = at
         self.records += count
 
 

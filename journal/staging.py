@@ -7,7 +7,6 @@ A checkpoint writes there what lies below the checkpoint before it, so the journ
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -37,12 +36,11 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     checksum: int
 
 
-@dataclass(slots=True)
-class Staged:
+class Staged(msgspec.Struct, gc=False):
     """The frames of one transaction. ``held`` are those in memory, by entry number."""
 
-    entries: list[Entry] = field(default_factory=list)
-    held: dict[int, builtins.bytes] = field(default_factory=dict)
+    entries: list[Entry] = []
+    held: dict[int, builtins.bytes] = {}
     file_entries: int = 0
     """How many of the entries, from the first, are in the staged file."""
     bytes: int = 0
@@ -91,8 +89,10 @@ class Staging:
         ``checksum`` is that of all adds so far, this one included.
         """
         size = len(frames)
-        staged.entries.append(Entry(partition, count, size, lsn, staged.bytes, checksum))
-        staged.bytes += size
+        entries, position = staged.entries, staged.bytes
+        number = len(entries)
+        entries.append(Entry(partition, count, size, lsn, position, checksum))
+        staged.bytes = position + size
         if self.held_bytes + size > self._budget:
             return
         try:
@@ -100,14 +100,16 @@ class Staging:
         except MemoryExhausted:
             return
         self.held_bytes += size
-        staged.held[len(staged.entries) - 1] = frames
+        staged.held[number] = frames
 
     def release(self, staged: Staged) -> None:
         """The transaction has been decided and applied: give its memory back."""
-        for frames in staged.held.values():
-            self._allocator.unreserve(len(frames))
-            self.held_bytes -= len(frames)
-        staged.held.clear()
+        held = staged.held
+        if held:
+            size = sum(map(len, held.values()))
+            self._allocator.unreserve(size)
+            self.held_bytes -= size
+            held.clear()
 
     def load(self, number: TransactionNumber, staged: Staged, index: int) -> bytes | memoryview:
         """The frames of one entry, from wherever they are; raises :class:`CorruptJournal` if not as written."""

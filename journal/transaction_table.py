@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from crc32c import crc32c
 from zope.interface import implementer
@@ -35,6 +35,7 @@ from journal.staging import Staging, StagingPlan
 from journal.transaction import Cause, State, TransactionNumber, Xid
 from journal.transaction_state import Amounts, Transaction, TransactionRow, row_of
 
+_Begins = TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
 _FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
 
 
@@ -135,22 +136,21 @@ class TransactionTable:
 
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
         """Take one record into the state."""
-        kind = type(
-            record
-        )  # those of every transaction first, by identity: 0.5 µs less than matching classes
-        if kind is TransactionAdded:
-            self._added(lsn, cast(TransactionAdded, record), bytes(data))
-        elif kind is TransactionCommitted:
-            self._committed(lsn, cast(TransactionCommitted, record))
-        elif kind is TransactionPrepared:
-            self._prepared(cast(TransactionPrepared, record))
+        # Those of every transaction first, by identity: 0.5 µs less than matching classes.
+        if type(record) is TransactionAdded:
+            self._added(lsn, record, data if type(data) is bytes else bytes(data))
+        elif type(record) is TransactionCommitted:
+            self._committed(lsn, record)
+        elif type(record) is TransactionPrepared:
+            self._prepared(record)
         else:
             self._apply_rare(record)
 
     def _apply_rare(self, record: AnyRecord) -> None:
         match record:
             case TransactionOffsetsAdded():
-                transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+                number = TransactionNumber(record.session, record.serial)
+                transaction = self.live.get(number) or self._begin(number, record)
                 self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
                 transaction.offsets += [(record.group, offset) for offset in record.offsets]
@@ -166,28 +166,31 @@ class TransactionTable:
             case CoordinatorTold():
                 self._told(record)
 
-    def _begin(self, session: int, serial: int, at: int, xid: Xid | None, owner: str) -> Transaction:
-        number = TransactionNumber(session, serial)
-        transaction = self.live.get(number)
-        if transaction is None:
-            transaction = self._enlist(Transaction(number, at, owner, wall_offset=self._catalog.wall_offset))
-            if xid is not None:
-                transaction.xid = xid
-                self.live_xids[xid] = number
-        return transaction
+    def _begin(self, number: TransactionNumber, record: _Begins) -> Transaction:
+        xid = record.xid
+        transaction = Transaction(number, record.at, record.owner, xid, wall_offset=self._catalog.wall_offset)
+        if xid is not None:
+            self.live_xids[xid] = number
+        return self._enlist(transaction)
 
     def _enlist(self, transaction: Transaction) -> Transaction:
-        self.live[transaction.number] = transaction
-        self.active.setdefault(transaction.number.session, {})[transaction.number] = transaction
+        number = transaction.number
+        self.live[number] = transaction
+        owned = self.active.get(number[0])
+        if owned is None:
+            self.active[number[0]] = {number: transaction}
+        else:
+            owned[number] = transaction
         return transaction
 
     def _deactivate(self, number: TransactionNumber) -> None:
-        owned = self.active.get(number.session)
+        owned = self.active.get(number[0])
         if owned is not None and owned.pop(number, None) is not None and not owned:
-            del self.active[number.session]
+            del self.active[number[0]]
 
     def _added(self, lsn: int, record: TransactionAdded, frames: bytes) -> None:
-        transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self.live.get(number) or self._begin(number, record)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         partition, count = record.partition, record.count
@@ -204,22 +207,25 @@ class TransactionTable:
         totals.requests += 1
 
     def _prepared(self, record: TransactionPrepared) -> None:
-        transaction = self._begin(record.session, record.serial, record.at, record.xid, record.owner)
-        self.outcomes.prune(record.session, record.seen)
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self.live.get(number) or self._begin(number, record)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
         self._deactivate(transaction.number)
-        self.prepared[transaction.number] = transaction
+        self.prepared[number] = transaction
         if transaction.xid is None:
             transaction.xid = record.xid
-            self.live_xids[record.xid] = transaction.number
+            self.live_xids[record.xid] = number
         for group, offset in transaction.offsets:
-            self._pending_offsets[group, offset.partition] = transaction.number
+            self._pending_offsets[group, offset.partition] = number
 
     def _committed(self, lsn: int, record: TransactionCommitted) -> None:
         number = TransactionNumber(record.session, record.serial)
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
-        self.outcomes.prune(record.session, record.seen)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
         self._remember(State.COMMITTED, record, transaction, record.placements)
         if self._apply_one(record, transaction):
             return
@@ -232,12 +238,10 @@ class TransactionTable:
     def _apply_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
         """Apply the commonest commit, of one add that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
         staged = transaction.staged
-        if len(staged.held) != 1 or len(staged.entries) != 1 or staged.bytes > self.small_bytes:
+        entries, placements = staged.entries, record.placements
+        if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
             return False
-        [entry], placements = staged.entries, record.placements
-        if len(placements) != 1:
-            return False
-        [placement] = placements
+        entry, placement = entries[0], placements[0]
         if placement.partition != entry.partition or placement.count != entry.count:
             return False
         store = self._catalog.stores[entry.partition]
@@ -263,7 +267,7 @@ class TransactionTable:
         else:
             self._engine.applied(applying.lsn, applying.stores)
 
-    def finish_apply(self, flush: Callable[[], None]) -> None:
+    def finish_apply(self, flush: Callable[[], object]) -> None:
         """Apply all that is left of a large commit, inline. ``flush`` carries out what has been wanted so far.
 
         Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
@@ -308,7 +312,7 @@ class TransactionTable:
                 heuristic=prepared and record.cause in _FORCED_BY_HAND,
                 owner=transaction.owner,
                 messages=transaction.messages,
-                bytes=transaction.bytes,
+                bytes=transaction.staged.bytes,
                 wall=record.at + self._catalog.wall_offset,
                 began=transaction.began + transaction.wall_offset,
                 prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
@@ -320,8 +324,8 @@ class TransactionTable:
         transaction = self.live.pop(number, None)
         if transaction is None:
             return None
-        self._deactivate(number)
-        self.prepared.pop(number, None)
+        if self.prepared.pop(number, None) is None:
+            self._deactivate(number)
         if transaction.xid is not None:
             self.live_xids.pop(transaction.xid, None)
         for group, offset in transaction.offsets:

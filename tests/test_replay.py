@@ -1,6 +1,7 @@
 """Replaying sends by the run gives what replaying each of them gives, and refuses what that refuses."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -9,12 +10,14 @@ from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal
 from journal.frame import walk
 from journal.message_run import MessageRun
-from journal.record import LogStartMoved, Messages, ProducerOpened
+from journal.record import LogStartMoved, Messages, PartitionOffset, ProducerOpened
 from journal.record_blocks import BLOCK_RECORDS
 from journal.recovery import recover
 from journal.testing import ManualClock
+from journal.transaction import Cause, Totals
+from journal.whole_transactions import WholeTransactions
 from tests.builders import Recorder
-from tests.engine_room import SMALL, Room, run_of
+from tests.engine_room import SMALL, Room, run_of, xid_of
 from txbroker.producers import ProducersFold
 
 PARTITIONS = 3
@@ -37,6 +40,7 @@ class Sender:
         for producer in range(1, PRODUCERS + 1):
             self.engine.accept(ProducerOpened(producer, 1, "", self.engine.now()))
         self.sequences = {}
+        self.begun = {}
 
     def send(self, partition, producer, count, size):
         store = self.engine.catalog.stores[partition]
@@ -57,6 +61,56 @@ class Sender:
     def transact(self, partition):
         self.room.begin((partition, b"in a transaction")).commit()
 
+    def add(self, slot, partition, value=b"in a transaction", seen=False):
+        """Begin one in the slot if there is none, and add to it; what the client has seen may be all before it."""
+        begun = self.begun.get(slot)
+        named = xid_of(f"{slot}-{self.clock.monotonic()}") if slot % 2 and begun is None else None
+        begun = self.begun.setdefault(slot, begun or self.room.begin(session=7 + slot % 2))
+        frames = run_of(value)
+        transactions = self.engine.transactions
+        transactions.add(
+            begun.number,
+            partition,
+            frames,
+            1,
+            named,
+            begun.number.serial - 1 if seen else 0,
+            f"client {slot}",
+        )
+        sent = begun.totals
+        begun.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+        self.clock.advance(3)
+
+    def add_offsets(self, slot, partition):
+        begun = self.begun.setdefault(slot, self.begun.get(slot) or self.room.begin(session=7 + slot % 2))
+        self.engine.transactions.add_offsets(
+            begun.number, f"group of {slot}", [PartitionOffset(partition, 1)]
+        )
+        begun.totals = replace(begun.totals, requests=begun.totals.requests + 1)
+
+    def prepare(self, slot):
+        if begun := self.begun.pop(slot, None):
+            begun.prepare(
+                f"prepared in {slot} at {self.clock.monotonic()}"
+            ) if slot % 2 == 0 else begun.rollback()
+
+    def decide(self, commit):
+        """The oldest that is prepared."""
+        for number in list(self.engine.transactions.prepared)[:1]:
+            if commit:
+                self.engine.transactions.commit(number, Cause.OPERATOR, by="somebody", why="a reason")
+            else:
+                self.engine.transactions.rollback(number, Cause.CLIENT)
+
+    def commit(self, slot, seen=False):
+        if begun := self.begun.pop(slot, None):
+            told = begun.number.serial - 1 if seen else 0
+            self.engine.transactions.commit(begun.number, Cause.CLIENT, begun.totals, told)
+
+    def rollback(self, slot):
+        if begun := self.begun.pop(slot, None):
+            begun.rollback()
+
     def move_start(self, partition):
         store = self.engine.catalog.stores[partition]
         self.engine.accept(LogStartMoved(partition, store.high_watermark, self.engine.now()))
@@ -71,6 +125,26 @@ class Sender:
         self.engine.sync()
         self.room.flush()
 
+
+SLOTS = st.integers(0, 3)
+PLACES = st.integers(1, PARTITIONS)
+TRANSACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), SLOTS, PLACES, st.sampled_from([b"", b"v", b"w" * 3000]), st.booleans()),
+        st.tuples(st.just("add"), SLOTS, PLACES),
+        st.tuples(st.just("commit"), SLOTS, st.booleans()),
+        st.tuples(st.just("commit"), SLOTS),
+        st.tuples(st.just("rollback"), SLOTS),
+        st.tuples(st.just("add_offsets"), SLOTS, PLACES),
+        st.tuples(st.just("prepare"), SLOTS),
+        st.tuples(st.just("decide"), st.booleans()),
+        st.tuples(st.just("send"), PLACES, st.just(1), st.integers(1, 3), st.just(10)),
+        st.sampled_from([("sync",), ("sync",), ("checkpoint",)]),
+    ),
+    min_size=20,
+    max_size=100,
+)
+"""Of several clients, between each other's."""
 
 ACTIONS = st.lists(
     st.one_of(
@@ -118,7 +192,20 @@ def state_of(engine):
     [producers] = [fold for fold in engine.folds if fold.name == "producers"]
     head, *rows = producers.snapshot()
     known = [(*row, sorted(sequences)) for *row, sequences in rows]
-    return logs_of(engine), ends, head, known, engine.transactions.outcomes.by_number
+    return logs_of(engine), ends, head, known, *transactions_of(engine)
+
+
+def transactions_of(engine):
+    """The table, in its order, with what its parts keep for themselves."""
+    table = engine.transactions
+    outcomes = table.outcomes
+    return (
+        list(table.snapshot()),
+        [list(each) for each in (table.prepared, table.live_xids, table.active)],
+        (table._totals, table._partitions, table._pending_offsets, table.ended_files),
+        (list(outcomes.by_xid.items()), outcomes.placements, list(outcomes.forced), outcomes._serials),
+        engine.report.rolled_back,
+    )
 
 
 def times_of(engine):
@@ -136,6 +223,38 @@ def test_runs_of_sends_give_what_each_send_alone_gives(actions):
     for (name, *arguments), times in actions:
         for _ in range(times):
             getattr(sender, name)(*arguments)
+    check_replay_of(sender)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TRANSACTIONS)
+def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(deeds):
+    sender = Sender()
+    for name, *arguments in deeds:
+        getattr(sender, name)(*arguments)
+    check_replay_of(sender)
+
+
+def test_adds_that_wait_long_for_their_commits_become_the_tables_own(monkeypatch):
+    monkeypatch.setattr("journal.whole_transactions.WAITING_BYTES", 4 * KIB)
+    sender = Sender()
+    for turn in range(3):
+        for slot in range(20):
+            sender.add(slot, 1 + slot % PARTITIONS, b"v" * 300 * turn)
+        for slot in reversed(range(20)):
+            sender.commit(slot)
+    waiting = []
+    whole = WholeTransactions.commit
+    monkeypatch.setattr(
+        "journal.whole_transactions.WholeTransactions.commit",
+        lambda self, *rest: (waiting.append(self._bytes), whole(self, *rest)),
+    )
+    check_replay_of(sender)
+    assert 0 < max(waiting) <= 4 * KIB
+
+
+def check_replay_of(sender):
+    """Records together must give what each alone gives: for a fold that looks at all kinds, none is put together."""
     sender.sync()
     for pool in (SMALL.pool_bytes, ROOMY):
         size = replace(SMALL, pool_bytes=pool)

@@ -178,15 +178,14 @@ class GroupsFold:
             assert self._held.setdefault(key, number) == number, f"{record} and {self._held[key]} hold {key}"
 
     def _commit(self, record: TransactionCommitted) -> None:
-        for group, offset in self._release(TransactionNumber(record.session, record.serial)):
-            self._move(group, (offset,))
+        if self._staged:  # most transactions move no offsets
+            for group, offset in self._release(TransactionNumber(record.session, record.serial)):
+                self._move(group, (offset,))
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))
 
     def _release(self, number: TransactionNumber) -> Sequence[tuple[str, PartitionOffset]]:
-        if not self._staged:
-            return ()
         offsets = self._staged.pop(number, [])
         if number in self._prepared:
             self._prepared.remove(number)

@@ -92,13 +92,15 @@ class BudgetAllocator:
 
     def reserve(self, size: int) -> None:
         """Count ``size`` bytes that are held elsewhere; raises :class:`MemoryExhausted` over the budget."""
-        if size > self.available():
+        left = self.budget - self._in_use - self._reserved - size
+        if left < 0:
             raise MemoryExhausted(
                 f"{size} bytes of memory are needed, {self.available()} of {self.budget} are free; "
                 "nothing has changed, try again when what is pending has been flushed"
             )
         self._reserved += size
-        self._unmap_surplus()
+        if self.kept > left:  # asked here, not there: every staged message comes by
+            self._unmap_surplus()
 
     def unreserve(self, size: int) -> None:
         """Stop counting ``size`` bytes that :meth:`reserve` counted."""
