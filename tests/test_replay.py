@@ -10,7 +10,15 @@ from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal
 from journal.frame import walk
 from journal.message_run import MessageRun
-from journal.record import LogStartMoved, Messages, PartitionOffset, ProducerOpened
+from journal.record import (
+    LogStartMoved,
+    Messages,
+    PartitionOffset,
+    Placement,
+    ProducerOpened,
+    TransactionAdded,
+    TransactionCommitted,
+)
 from journal.record_blocks import BLOCK_RECORDS
 from journal.recovery import recover
 from journal.testing import ManualClock
@@ -235,6 +243,28 @@ def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(d
     check_replay_of(sender)
 
 
+def test_what_an_add_says_was_seen_counts_from_the_add_on():
+    """Not from its commit on: an outcome between the two is one that the client has not seen."""
+    sender = Sender()
+    sender.add(0, 1)
+    sender.add(2, 2, seen=True)
+    sender.commit(0)
+    sender.commit(2)
+    check_replay_of(sender)
+    [first, _] = sender.engine.transactions.outcomes.by_number
+    assert sender.engine.transactions.outcomes.forgotten_through == {first.session: first.serial}
+
+
+@pytest.mark.parametrize("placement", [Placement(1, 0, 2), Placement(2, 0, 1)])
+def test_a_commit_that_says_otherwise_than_its_add_is_refused(room, placement):
+    room.topic()
+    whole = WholeTransactions(room.engine.transactions, room.engine.catalog, ())
+    whole.add(5, TransactionAdded(7, 1, 1, 1, 0, 0), run_of(b"x"))
+    with pytest.raises(CorruptJournal, match="a record is missing from the journal"):
+        whole.commit(6, TransactionCommitted(7, 1, [placement], 0, Cause.CLIENT))
+    assert room.engine.catalog.stores[1].end_offset == 0
+
+
 def test_adds_that_wait_long_for_their_commits_become_the_tables_own(monkeypatch):
     monkeypatch.setattr("journal.whole_transactions.WAITING_BYTES", 4 * KIB)
     sender = Sender()
@@ -299,6 +329,18 @@ def test_a_run_that_is_larger_than_the_pool_is_flushed_as_it_goes():
     engine = recover(sender.filesystem.kill_clone(), sender.clock, SMALL, [ProducersFold()])
     assert logs_of(engine) == logs_of(sender.engine)
     assert engine.catalog.stores[1].flushed_offset > 4
+
+
+def test_room_is_made_until_what_needs_it_fits_and_no_more():
+    room = Room()
+    room.topic(partitions=14)
+    for number in range(1, 15):
+        room.send(b"v" * (40 * KIB), number=number)
+    room.send(b"large" * (60 * KIB), number=1)
+    after = room.killed()
+    assert after.values(1) == room.values(1)
+    unflushed = [store for store in after.engine.catalog.stores.values() if store.unflushed_messages]
+    assert 2 < len(unflushed) < 12
 
 
 def test_a_hole_between_the_log_and_a_run_is_refused(room):
