@@ -404,6 +404,18 @@ class TestGroups:
         self.move(groups, "b")
         self.position(groups, "b")
 
+    def test_whether_a_group_that_had_no_position_was_deleted_cannot_be_seen_so_its_claims_may_stand_or_not(
+        self, groups
+    ):
+        groups.claimed(self.KEY, 7, groups.model.tick())
+        groups.model.tick()
+        gone = Intent("deletion", vague=True)
+        groups.delete_with(gone, "g")
+        groups.model.ask(gone)
+        groups.model.settle(set(), set())
+        self.position(groups, None)
+        self.move(groups, "a")
+
     def move_as(self, groups, generation):
         intent = self.move(groups, "a", done=False)
         groups.moved(intent, {self.KEY: generation}, groups.model.tick())

@@ -50,17 +50,20 @@ class Client:
         self._pending: dict[int, tuple[str, Then | None, int]] = {}
         self._decoder = answer_decoder(1 << 26)
         self._sends = 0
+        self._stream = ""
         self.serial = 0
         self.active: list[Any] = []
 
     # -- the connection -------------------------------------------------------------------------------
 
     def connect(self, after: int = 0) -> None:
-        """Connect, and say hello."""
+        """Connect, and say hello. Nothing that is still on its way from the session before may come after that."""
         self.connection = self.world.connect()
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
-        self.session, self.serial, self._sends = 0, 0, 0
+        self.session, self.serial = 0, 0
+        if not after:
+            self._stream = f"{self.name} from {self.model.now} on"
         self.active = []
         if self.producer is not None:
             self.producer.stale = True
@@ -138,9 +141,7 @@ class Client:
             return
         values, data = self.world.messages(random)
         self._sends += 1
-        intent = Intent(
-            f"send {self.world.name_intent()} to {partition}", f"session {self.session}", self._sends
-        )
+        intent = Intent(f"send {self.world.name_intent()} to {partition}", self._stream, self._sends)
         self.model.put_into(intent, partition, values)
         self._send(intent, partition, data)
 
@@ -149,7 +150,7 @@ class Client:
         known = [p for p in (self.world.some_partition(random) for _ in range(3)) if p is not None]
         for _ in range(random.choice((5, 20)) if known else 0):
             self._sends += 1
-            intent = Intent(f"send {self.world.name_intent()}", f"session {self.session}", self._sends)
+            intent = Intent(f"send {self.world.name_intent()}", self._stream, self._sends)
             value = b"%06d" % self.world.name_intent()
             partition = random.choice(known)
             self.model.put_into(intent, partition, [value])

@@ -165,7 +165,7 @@ class ConsumingClient(Client):
     def delete_group(self, random: Random) -> None:
         """All that is known of a group."""
         group = random.choice(GROUPS)
-        intent = Intent(f"deleting group {group}, {self.world.name_intent()}")
+        intent = Intent(f"deleting group {group}, {self.world.name_intent()}", vague=True)
         self.world.groups.delete_with(intent, group)
 
         def then(answer: Any, data: bytes, since: int) -> None:

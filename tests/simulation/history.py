@@ -109,6 +109,9 @@ def _lose(world: World, random: Random) -> None:
         world.count("connections lost")
         sent = len(client.connection.to_broker)
         client.lost(random.choice((0, sent, sent, random.randint(0, sent))))
+        if random.random() < 0.4:  # and what it had sent comes later, if at all
+            client.connect(client.session)
+            client.connection.deliver(1 << 30)
 
 
 def _checkpoint(world: World, random: Random) -> None:
@@ -205,7 +208,7 @@ STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "flush": (12, _flush),
     "read": (2, _read),
     "pump": (4, _pump),
-    "lose": (2, _lose),
+    "lose": (3, _lose),
     "checkpoint": (4, _checkpoint),
     "power": (4, _power),
     "kill": (1, _kill),

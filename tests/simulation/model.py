@@ -28,8 +28,8 @@ class Intent:
     asked_at: int = NEVER
     prepared_at: int = NEVER
     ended_at: int = NEVER
-    doomed: bool = False
-    """Part of it was surely refused, so that all of it must be."""
+    doomed: bool = False  # part of it was surely refused, so that all of it must be
+    vague: bool = False  # whether it has happened may be impossible to see
 
 
 class Model:
@@ -142,7 +142,7 @@ class Model:
             intent.attempts = 0
             if intent.number in prepared:
                 self.prepared(intent, self.now - 1)
-            elif intent.state == OPEN:
+            elif intent.state == OPEN and not intent.vague:
                 self.void(intent)
             require(intent.state != DONE or all(there), f"{intent.name} happened: all of it is there", there)
         self.open = [intent for intent in self.open if intent.state == OPEN]
