@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.databases.adapter import Database, run
+from txbroker.databases import identity
+from txbroker.databases.adapter import Condition, Database, run
 from txbroker.databases.blocking import Atomic, BlockingSide
 from txbroker.databases.deciding import Deciding
+from txbroker.databases.dialects import TABLE
 
 MAX_BYTES = 16 * 1024 * 1024
 """What may wait in one transaction: values, keys and headers."""
@@ -51,6 +53,20 @@ def check_room(taken: int, message: Waiting, bound: int) -> None:
             "nothing was sent, and the transaction is as it was. Use smaller transactions, a greater max_bytes, or "
             "txbroker.atomic, which sends at once"
         )
+
+
+async def take_write_lock(driver: Database) -> None:
+    """In SQLite, before a transaction that has begun without the lock reads: who reads first may be refused to write.
+
+    The block will write; so it waits here, as long as the connection's timeout says, and not in vain later.
+    """
+    if driver.dialect.name == "sqlite" and driver.condition() is Condition.OPEN:
+        try:
+            await driver.execute(f"DELETE FROM {TABLE} WHERE 0")
+        except Exception as error:
+            if driver.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
 
 
 class Terms(NamedTuple):

@@ -18,7 +18,16 @@ from txbroker import errors
 from txbroker.client import blocking
 from txbroker.databases.adapter import Condition, run
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.carrying import MAX_BYTES, Broker, Terms, Waiting, block, check_room, commit_with
+from txbroker.databases.carrying import (
+    MAX_BYTES,
+    Broker,
+    Terms,
+    Waiting,
+    block,
+    check_room,
+    commit_with,
+    take_write_lock,
+)
 from txbroker.databases.deciding import check_wait
 from txbroker.databases.sqlalchemy.adapters import (
     check_sole,
@@ -27,7 +36,7 @@ from txbroker.databases.sqlalchemy.adapters import (
     plain_session,
     refused_two_phase,
 )
-from txbroker.databases.sqlalchemy.driver import DriverDatabase
+from txbroker.databases.sqlalchemy.driver import DriverDatabase, translating
 from txbroker.databases.xids import check_application
 
 
@@ -57,6 +66,15 @@ def carry(
     event.listen(sessions, "after_begin", messages._after_begin)
     event.listen(sessions, "after_transaction_end", messages._after_transaction_end)
     return messages
+
+
+class _CarryingDatabase(DriverDatabase):
+    """A Connection whose transaction has begun."""
+
+    async def open(self) -> None:
+        """It is; see that it can write."""
+        with translating(self.connection, "txbroker: take the write lock"):
+            await take_write_lock(self.driver)
 
 
 class _Carried:
@@ -130,7 +148,7 @@ class Messages:
         message = Waiting(topic, value, key, headers, partition, timestamp)
         check_room(carried.size, message, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
-            atomic = block(DriverDatabase(connection), self._broker, self._terms)
+            atomic = block(_CarryingDatabase(connection), self._broker, self._terms)
             atomic.__enter__()
             carried.atomic = atomic
         carried.add(_savepoints(connection), message)
@@ -201,7 +219,7 @@ class Messages:
             if atomic is not None:
                 run(atomic._deciding.rolled_back())
             return
-        atomic = atomic or block(DriverDatabase(connection), self._broker, self._terms)
+        atomic = atomic or block(_CarryingDatabase(connection), self._broker, self._terms)
         try:
             commit_with(atomic, messages)
         except errors.OutcomeUnknown as error:

@@ -1,0 +1,30 @@
+"""Django: messages sent inside of ``transaction.atomic()`` are committed with it.
+
+An application to put into ``INSTALLED_APPS``; :mod:`txbroker.databases.django.carrying` says how it works.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+try:
+    import django as _django  # noqa: F401 - to say what is missing
+except ImportError as error:
+    raise ImportError(
+        f"txbroker.databases.django needs Django, which is not installed ({error}): pip install 'txbroker[django]'"
+    ) from error
+
+from txbroker import errors
+from txbroker.databases.django.broker import broker
+from txbroker.databases.django.carrying import receive, send, waiting
+
+__all__ = ["adapt", "broker", "receive", "send", "waiting"]
+
+
+def adapt(connection: Any) -> NoReturn:
+    """For ``txbroker.atomic``, which takes none of Django's connections."""
+    raise errors.Misuse(
+        f"{type(connection).__module__}.{type(connection).__qualname__}: Django begins and commits by itself, so that "
+        "txbroker.atomic cannot. Use `with transaction.atomic():` and txbroker.databases.django.send(topic, value) "
+        "inside of it; nothing was done"
+    )

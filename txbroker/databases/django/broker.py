@@ -1,0 +1,78 @@
+"""The broker's connection of this process, made from ``settings.TXBROKER`` when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from txbroker.client.blocking import Connection, connect
+from txbroker.databases.carrying import MAX_BYTES, Terms
+from txbroker.databases.deciding import check_wait
+from txbroker.databases.xids import check_application
+
+NAMES = ("url", "application", "wait", "timeout", "max_bytes", "options")
+
+
+class Configuration(NamedTuple):
+    """``settings.TXBROKER``: ``{"url": …, "application": …, "wait": …, "timeout": …, "max_bytes": …, "options": {…}}``.
+
+    All but ``url`` may be left out; ``options`` are further arguments of :func:`txbroker.connect`.
+    """
+
+    url: str
+    terms: Terms
+    max_bytes: int
+    options: Mapping[str, Any]
+
+
+def configuration() -> Configuration:
+    """Read the settings; raises ImproperlyConfigured."""
+    found = getattr(settings, "TXBROKER", None)
+    if not isinstance(found, Mapping) or not found.get("url"):
+        raise ImproperlyConfigured(
+            'settings.TXBROKER is missing: TXBROKER = {"url": "tcp:127.0.0.1:7654", "application": "shop"}'
+        )
+    if unknown := sorted(set(found) - set(NAMES)):
+        raise ImproperlyConfigured(f"settings.TXBROKER: {unknown} are not known; {list(NAMES)} are")
+    terms = Terms(found.get("application", ""), found.get("wait", "decision"), found.get("timeout"))
+    check_application(terms.application)
+    check_wait(terms.wait)
+    return Configuration(found["url"], terms, found.get("max_bytes", MAX_BYTES), found.get("options", {}))
+
+
+_lock = threading.Lock()
+_open: dict[str, Connection] = {}
+
+
+def broker() -> Connection:
+    """The connection, shared by the threads of this process; a forked child gets one of its own."""
+    wanted = configuration()
+    with _lock:
+        connection = _open.get(wanted.url)
+        if connection is None:
+            connection = _open[wanted.url] = connect(wanted.url, **wanted.options)
+        return connection
+
+
+def close() -> None:
+    """Close it; the next message opens one again."""
+    with _lock:
+        while _open:
+            _open.popitem()[1].close()
+
+
+def _after_fork() -> None:
+    """The parent's connections are the parent's, and its lock may be held by a thread that is not here."""
+    global _lock
+    _lock = threading.Lock()
+    _parents.extend(_open.values())  # not closed from here, not even by the collector
+    _open.clear()
+
+
+_parents: list[Connection] = []
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,240 @@
+"""``send``: messages wait in Django's own list of what is to be done on commit, and its ``commit()`` carries them.
+
+Django keeps, for ``transaction.on_commit``, what was registered in which savepoints, and drops it when one of them is
+rolled back: messages are entries of that list. What Django lacks is something to call *before* COMMIT. All its ways to
+commit (``transaction.atomic``, requests, ``transaction.commit``) call ``connection.commit()``, whatever the backend; so
+that one method is shadowed on the connection, when the first message is sent through it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from txbroker import errors
+from txbroker.client.results import Message
+from txbroker.databases import adapter
+from txbroker.databases.adapter import Condition, Connector, Database, run
+from txbroker.databases.blocking import Atomic
+from txbroker.databases.carrying import Waiting, block, check_room, commit_with, take_write_lock
+from txbroker.databases.dialects import Dialect, Result
+from txbroker.databases.django.broker import broker, configuration
+
+_BLOCK = "_txbroker_block"
+_HOOKED = "_txbroker_hooked"
+_SIZE = "_txbroker_size"
+
+
+class _Entry:
+    """A message in Django's list. It has been sent when Django calls it, after the commit."""
+
+    def __init__(self, message: Waiting) -> None:
+        self.message = message
+
+    def __call__(self) -> None:
+        """Nothing is left to do."""
+
+
+class _Begun:
+    """An entry that says that the block was entered in this transaction: a rollback removes it, as all others."""
+
+    def __call__(self) -> None:
+        """Nothing is left to do."""
+
+
+def send(
+    topic: str,
+    value: bytes | None,
+    key: bytes | None = None,
+    headers: Mapping[str, bytes] | None = None,
+    partition: int | None = None,
+    timestamp: int | None = None,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+) -> None:
+    """Send a message with the transaction of database ``using``: it waits here until that commits.
+
+    Raises Misuse outside of ``transaction.atomic()``, BufferFull. The broker's own refusals come with the commit.
+    """
+    connection = _in_transaction(using)
+    message = Waiting(topic, value, key, headers, partition, timestamp)
+    size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
+    if (
+        size + message.size > bound
+    ):  # it still counts what was rolled back, and what earlier transactions sent
+        size = sum(each.size for each in waiting(using=using))
+        check_room(size, message, bound)
+    _prepare(connection)
+    connection.on_commit(_Entry(message))
+    setattr(connection, _SIZE, size + message.size)
+
+
+def receive(
+    topics: str | Sequence[str],
+    group: str,
+    timeout: float | None = None,
+    *,
+    using: str = DEFAULT_DB_ALIAS,
+    **choices: Any,
+) -> Message | None:
+    """Receive a group's next message with the transaction of ``using``; see ``Transaction.receive``.
+
+    Raises Misuse in a savepoint: its roll-back would not give the message back.
+    """
+    connection = _in_transaction(using)
+    if _in_savepoint(connection):
+        raise errors.Misuse(
+            "receive() inside of a nested atomic(): a savepoint that is rolled back cannot give the message back. Call "
+            "it in the outermost one; nothing was received"
+        )
+    _prepare(connection)
+    block_of: Atomic = getattr(connection, _BLOCK)
+    return block_of.receive(topics, group, timeout, **choices)
+
+
+def waiting(*, using: str = DEFAULT_DB_ALIAS) -> list[Waiting]:
+    """What would be sent if the transaction of ``using`` were committed now. For tests, mostly."""
+    return [func.message for _, func, *_ in connections[using].run_on_commit if isinstance(func, _Entry)]
+
+
+def _in_transaction(using: str) -> Any:
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        raise errors.Misuse(
+            f"no transaction.atomic() is open for the database {using!r}, so there is no commit to carry a message: "
+            "nothing was sent. Open one, or send without a transaction: txbroker.databases.django.broker().send()"
+        )
+    connection.validate_thread_sharing()
+    return connection
+
+
+def _in_savepoint(connection: Any) -> bool:
+    return any(sid is not None for sid in connection.savepoint_ids)
+
+
+def _prepare(connection: Any) -> None:
+    """Shadow ``commit``, and begin the block if this is the outermost level: a mark in a savepoint would go with it."""
+    if not getattr(connection, _HOOKED, False):
+        setattr(connection, _HOOKED, True)
+        connection.commit = functools.partial(_commit, connection, connection.commit)
+    if not _has_begun(connection) and not _in_savepoint(connection):
+        _forget(connection)
+        try:
+            begun = block(DjangoDatabase(connection), broker, configuration().terms)
+            with connection.wrap_database_errors:
+                begun.__enter__()
+        except BaseException:
+            connection.needs_rollback = True  # should somebody catch this and go on
+            raise
+        setattr(connection, _BLOCK, begun)
+        connection.on_commit(_Begun())
+
+
+def _has_begun(connection: Any) -> bool:
+    return any(isinstance(func, _Begun) for _, func, *_ in connection.run_on_commit)
+
+
+def _forget(connection: Any) -> None:
+    """A block whose transaction was rolled back, which nobody told."""
+    old: Atomic | None = getattr(connection, _BLOCK, None)
+    setattr(connection, _BLOCK, None)
+    if old is not None:
+        run(old._deciding.rolled_back())
+
+
+def _commit(connection: Any, commit: Any) -> None:
+    """What ``connection.commit()`` is now."""
+    connection.validate_no_atomic_block()
+    messages = [func.message for _, func, *_ in connection.run_on_commit if isinstance(func, _Entry)]
+    begun: Atomic | None = getattr(connection, _BLOCK, None) if _has_begun(connection) else None
+    if begun is None:
+        _forget(connection)
+        if not messages:
+            commit()
+            return
+        begun = block(DjangoDatabase(connection), broker, configuration().terms)
+    setattr(connection, _BLOCK, None)
+    database = begun.database
+    assert isinstance(database, DjangoDatabase)
+    database.django_commit = commit
+    try:
+        with connection.wrap_database_errors:
+            commit_with(begun, messages)
+    except errors.OutcomeUnknown:
+        # Django would go on with the connection, and show the error of that instead.
+        connection.close()
+        connection.closed_in_transaction = True
+        raise
+
+
+class DjangoDatabase:
+    """The driver's connection below Django's wrapper, which commits and rolls back."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        connection.ensure_connection()
+        self.driver: Database = adapter.adapt(connection.connection)
+        self.handle: object = connection.connection
+        self.django_commit: Any = connection.commit
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL it speaks."""
+        return self.driver.dialect
+
+    async def open(self) -> None:
+        """It is; see that it can write."""
+        await take_write_lock(self.driver)
+
+    def condition(self) -> Condition:
+        """As the driver knows it."""
+        return self.driver.condition()
+
+    async def flush(self) -> None:
+        """Django runs statements at once."""
+
+    async def begin(self) -> None:
+        """Django has."""
+        await self.driver.begin()
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        return await self.driver.execute(statement, parameters)
+
+    async def commit(self) -> None:
+        """Have Django commit."""
+        self.django_commit()
+
+    async def rollback(self) -> None:
+        """Have Django roll back, which forgets what was to be done on commit. Inside of atomic() it would not."""
+        if self.connection.in_atomic_block:
+            await self.driver.rollback()
+        else:
+            self.connection.rollback()
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """As the driver knows it, by its own error below Django's."""
+        below = error.__cause__
+        return self.driver.did_not_commit(error if below is None else below)
+
+    def connector(self) -> Connector:
+        """With Django's parameters, and without its habits."""
+        return connector(self.connection)
+
+
+def connector(connection: Any) -> Connector:
+    """What opens connections of the driver's to the same database; past Django's pool, if there is one."""
+    if connection.settings_dict.get("OPTIONS", {}).get("pool"):
+        connection.ensure_connection()
+        found = adapter.adapt(connection.connection).connector()
+        assert found is not None
+        return found
+    wrapper = connection.copy()
+
+    def connect() -> Any:
+        return wrapper.get_new_connection(wrapper.get_connection_params())
+
+    return connect

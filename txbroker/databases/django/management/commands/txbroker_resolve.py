@@ -1,0 +1,48 @@
+"""``manage.py txbroker_resolve``: end what programs have left prepared, as their database decided."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from txbroker import errors
+from txbroker.databases.django.broker import broker
+from txbroker.databases.django.carrying import connector
+from txbroker.databases.resolver import Resolution, Resolver
+
+
+class Command(BaseCommand):
+    """The resolver of :mod:`txbroker.databases.resolver`, with Django's settings."""
+
+    help = "End what programs have left prepared at the broker, as their database decided. Once, or --watch."
+
+    def add_arguments(self, parser: Any) -> None:
+        """The options."""
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="an alias of settings.DATABASES")
+        parser.add_argument("--watch", action="store_true", help="go on until interrupted")
+        parser.add_argument(
+            "--interval", type=float, default=10.0, help="seconds between passes with --watch"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        """One pass, or one after the other."""
+        with Resolver(connector(connections[options["database"]]), broker()) as resolver:
+            while True:
+                try:
+                    self._tell(resolver.resolve())
+                except errors.StorageUnavailable as error:
+                    if not options["watch"]:
+                        raise CommandError(f"nothing is decided: {error}") from error
+                    self.stderr.write(f"{error}; tried again in {options['interval']:g} s")
+                if not options["watch"]:
+                    return
+                time.sleep(options["interval"])
+
+    def _tell(self, found: Resolution) -> None:
+        self.stdout.write(
+            f"committed {len(found.committed)}, rolled back {len(found.rolled_back)}, waiting {len(found.waiting)}, "
+            f"contradicted {len(found.contradicted)}, rows removed {found.removed}"
+        )
