@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
+from typing import Any
 
 import msgspec
 from crc32c import crc32c
@@ -107,17 +108,30 @@ def encode_lost(offset: int, count: int, length: int) -> bytes:
 
 _HEAD = Struct(">IIQ")
 _TAIL = Struct(">qIII")
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def _attribute_bytes(key: bytes | None, headers: Mapping[str, bytes] | None) -> bytes:
     if key is None and not headers:
         return b""
+    _check_types(key, headers or {})
     attribute = _encode_attribute(Attribute(key, dict(headers or {})))
     if len(attribute) > MAX_ATTRIBUTE:
         raise MessageTooLarge(
             f"key and headers take {len(attribute)} bytes, the limit is {MAX_ATTRIBUTE}; nothing was sent"
         )
     return attribute
+
+
+def _check_types(key: object, headers: Mapping[Any, Any]) -> None:
+    """The encoder takes text as gladly, and the broker would refuse it, with all messages that came along."""
+    if key is not None and not isinstance(key, _BYTES):
+        raise TypeError(f"the key is {type(key).__name__}, not bytes")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, _BYTES):
+            raise TypeError(
+                f"header {name!r} is {type(value).__name__}; a header's name is a str, its value bytes"
+            )
 
 
 def check_run(data: bytes | memoryview, limit: int = MAX_FRAME) -> int:

@@ -316,3 +316,20 @@ def test_one_frame_is_sound_or_not():
     assert not frame.is_sound(data[:-1])
     assert not frame.is_sound(data[:20])
     assert not frame.is_sound(bytes(36)[:-1] + b"\1")
+
+
+@pytest.mark.parametrize(
+    ("key", "headers", "says"),
+    [
+        ("42", None, "the key is str"),
+        (None, {"kind": "new"}, "'kind' is str"),
+        (b"42", {b"kind": b"new"}, "b'kind'"),
+    ],
+)
+def test_text_is_no_key_and_no_header(key, headers, says):
+    for encode in (
+        lambda: frame.encode(b"a", TIME, key, headers),
+        lambda: frame.encode_inner(0, b"a", TIME, key, headers),
+    ):
+        with pytest.raises(TypeError, match=says):
+            encode()

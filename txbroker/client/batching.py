@@ -13,6 +13,13 @@ from txbroker.commands import Answer, Request, Send, Sent
 _PLACEHOLDER = Send(0, 0)
 
 
+def not_bytes(error: TypeError) -> TypeError:
+    """For a message with text where bytes belong; ``error`` says where, or what Python made of it."""
+    return TypeError(
+        f"value, key and headers of a message must be bytes, not text; nothing was sent ({error})"
+    )
+
+
 class Batch(Call[Sent]):
     """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on.
 
@@ -51,7 +58,7 @@ class Batch(Call[Sent]):
         try:
             piece = frame.encode_inner(count, value, timestamp, key, headers)
         except TypeError as error:
-            raise TypeError(f"a message must be bytes, not text; nothing was sent ({error})") from None
+            raise not_bytes(error) from None
         size = self.size + len(piece)
         if count:
             if size > room:

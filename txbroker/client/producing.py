@@ -7,7 +7,7 @@ from typing import cast
 
 from journal.frame import HEADER_BYTES
 from txbroker import errors
-from txbroker.client.batching import Batch
+from txbroker.client.batching import Batch, not_bytes
 from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import by_key
@@ -37,7 +37,10 @@ class Route:
         if len(lanes) == 1:
             return lanes[0]
         if key is not None:
-            return lanes[by_key(key, len(lanes))]
+            try:
+                return lanes[by_key(key, len(lanes))]
+            except TypeError as error:
+                raise not_bytes(error) from None
         lane = lanes[self._sticky]
         if lane.batches_sealed != self._sealed_before:
             self._sticky = (self._sticky + 1) % len(lanes)
@@ -82,7 +85,7 @@ class Producer:
         core = self.core
         answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
         if not answer.topics:
-            raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent")
+            raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent. Create it first")
         return self.known_route(topic) or self._learn(answer.topics[0])
 
     def _learn(self, info: TopicInfo) -> Route:
