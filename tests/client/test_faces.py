@@ -72,7 +72,7 @@ async def through_everything(face, url):
         await connection.commit_offsets()
         consumer = connection.consume("t", start="latest")
         assert await consumer.poll(0.05) == []
-        with pytest.raises(errors.UnknownTopic):
+        with pytest.raises(errors.UnknownTopic, match="Create it first"):
             await connection.send("nope", b"x")
     return seen
 
@@ -114,7 +114,7 @@ def test_closing_does_not_raise_again_what_an_awaited_send_has_raised(broker, se
 
 def test_asyncio_says_in_time_that_there_is_no_broker(server):
     server.close()
-    with pytest.raises(errors.ConnectionUnavailable):
+    with pytest.raises(errors.ConnectionUnavailable, match=f"to {server.url}: "):
         asyncio.run(asyncio_face.connect(server.url, timeout=0.3))
 
 

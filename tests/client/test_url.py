@@ -16,6 +16,7 @@ from txbroker.errors import Misuse
 )
 def test_an_address_is_read(url, address):
     assert parse(url) == address
+    assert parse(address.place)[:4] == address[:4]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ class Connection(LoopConnection):
                     )
                     await loop.create_connection(lambda: _Protocol(self), address.host, address.port, ssl=tls)
         except (OSError, TimeoutError) as error:
-            self._lost(f"cannot connect: {error}")
+            self._lost(f"cannot connect to {address.place}: {error}")
 
     def _take(self, transport: asyncio.Transport) -> None:
         self._transport = transport

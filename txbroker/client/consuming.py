@@ -183,7 +183,8 @@ class ConsumerCore:
         answer = await core.request(DescribeTopics(core.correlation(), list(options.topics)), Topics)
         missing = set(options.topics) - {topic.name for topic in answer.topics}
         if missing:
-            raise errors.UnknownTopic(f"there is no topic {', '.join(sorted(missing))}; nothing is read")
+            names = ", ".join(map(repr, sorted(missing)))
+            raise errors.UnknownTopic(f"there is no topic {names}; nothing is read. Create it first")
         for topic in answer.topics:
             known = {part.index for part in topic.partitions}
             if unknown := set(options.partitions or ()) - known:

@@ -238,7 +238,7 @@ class Driver:
             connection = open_socket(self._address, timeout)
         except BaseException as error:
             with self.lock:
-                self.core.lost(f"cannot connect: {error}")
+                self.core.lost(f"cannot connect to {self._address.place}: {error}")
             if not isinstance(error, OSError):
                 raise
             return

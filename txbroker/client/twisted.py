@@ -66,7 +66,10 @@ class Connection(LoopConnection):
         factory = Factory.forProtocol(_Protocol)
         factory.noisy = False  # two lines in the log for each attempt would hide all others
         connecting = self._endpoint.connect(factory)
-        connecting.addCallbacks(self._take, lambda failure: self._lost(f"cannot connect: {failure.value}"))
+        connecting.addCallbacks(
+            self._take,
+            lambda failure: self._lost(f"cannot connect to {self.address.place}: {failure.value}"),
+        )
 
     def _take(self, protocol: _Protocol) -> None:
         protocol.owner = self

@@ -21,6 +21,13 @@ class Address(NamedTuple):
     path: str = ""
     ca: str = ""
 
+    @property
+    def place(self) -> str:
+        """Where that is, for people; reads back as the same place."""
+        if self.kind == "unix":
+            return f"unix:{self.path}"
+        return f"{self.kind}:{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
 
 def parse(url: str) -> Address:
     """Read an address; raises :class:`Misuse` saying what is wrong with it. IPv6 hosts go in brackets."""
