@@ -153,9 +153,9 @@ def test_watching_goes_on_after_a_broker_that_did_not_answer_in_time(broker, url
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--database", "shop.db"], 3, "is no address of a database"),
-        (["--database", "oracle://x/y"], 3, "does not open"),
-        (["--database", "sqlite:///no-such-file.db"], 3, "there is no file"),
+        (["--database", "shop.db"], 2, "is no address of a database"),
+        (["--database", "oracle://x/y"], 2, "does not open"),
+        (["--database", "sqlite:///no-such-file.db"], 2, "there is no file"),
         (["--database", "postgresql://nobody@127.0.0.1:1/x"], 4, "the database said OperationalError"),
         (["--database", "sqlite:///x", "--watch", "--once"], 2, "--watch goes with none of"),
         ([], 2, "--database"),

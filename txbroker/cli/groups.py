@@ -52,7 +52,9 @@ def describe(invocation: Invocation, name: str) -> None:
         unread = never_read(group, broker.topics(topics_of(group)))
     more = sum(count for _, _, count in unread)
     columns = ("topic", "partition", "offset", "lag", "held by the undecided transaction")
-    rows = [(*position, held.get(position[:2])) for position in group.positions]
+    rows: list[tuple[object, ...]] = [(*position, held.get(position[:2])) for position in group.positions]
+    new = held.keys() - {position[:2] for position in group.positions}  # its first positions, not moved yet
+    rows += [(topic, partition, None, None, held[topic, partition]) for topic, partition in sorted(new)]
     emit(
         invocation.as_json,
         group_json(group)

@@ -12,7 +12,7 @@ import click
 import txbroker
 from txbroker.cli.arguments import Parsed, duration
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
-from txbroker.errors import ConnectionUnavailable
+from txbroker.errors import ConnectionUnavailable, Misuse
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -35,6 +35,8 @@ class Invocation:
             connection = txbroker.connect(self.broker, client="txbroker-cli", timeout=seconds)
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
+        except Misuse as error:
+            raise Failure(str(error), Exit.USAGE) from error
         with connection:
             yield connection
 

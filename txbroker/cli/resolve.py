@@ -19,7 +19,7 @@ from txbroker.databases.adapter import Connector
 from txbroker.databases.dialects import named
 from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.urls import connector
-from txbroker.errors import OutcomeUnknown, StorageUnavailable
+from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
 
 
 @click.command(cls=Command)
@@ -57,7 +57,10 @@ def resolve(
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")
-    open_database = connector(database)
+    try:
+        open_database = connector(database)
+    except Misuse as error:
+        raise Failure(str(error), Exit.USAGE) from error
     if create or adopt:
         identity = make_table(open_database, adopt or "")
         emit(invocation.as_json, {"table": identity}, lambda: f"The decision table is {identity}.")
