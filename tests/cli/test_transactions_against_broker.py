@@ -186,6 +186,26 @@ def test_what_is_shown_names_owner_address_history_and_the_commands(run, run_jso
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("xid_format", "command"),
+    [(0x7462, "txbroker resolve --database"), (0x7463, "txbroker coordinator resolve"), (9, None)],
+)
+def test_one_whose_decision_is_written_down_somewhere_says_first_what_looks_there(
+    run, topic, url, xid_format, command
+):
+    with txbroker.connect(url) as own:
+        xid = own.xid(xid_format, f"block-{topic}", "broker")
+        own.tpc_begin(xid)
+        own.send(topic, b"debit")
+        own.tpc_prepare()
+    text = run("transactions", "show", str(xid)).stdout
+    assert "rollback" in text
+    for each in ("txbroker resolve", "txbroker coordinator resolve"):
+        assert (each in text) == (command is not None and command.startswith(each))
+    if command is not None:
+        assert text.index(command) < text.index("txbroker transactions commit")
+
+
 # -- lists ------------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ from txbroker.cli.transaction_words import (
 )
 from txbroker.client.results import TransactionDetails
 from txbroker.commands import TransactionInfo
+from txbroker.databases import xids
 
 SHOWN_CHARACTERS = 48
 
@@ -208,6 +209,24 @@ def history(info: TransactionInfo) -> list[tuple[str, object]]:
     return lines
 
 
+def by_its_record(info: TransactionInfo) -> str:
+    """How to have it ended as it was decided, if its xid's format tells where that is written down; else nothing."""
+    from txbroker.coordinator import gids  # late: the whole coordinator comes along
+
+    if info.xid is None:
+        return ""
+    return {
+        xids.FORMAT_ID: (
+            "It is of a block of `txbroker.atomic`, whose database decides. This asks it, and ends it so:\n"
+            "  txbroker resolve --database URL"
+        ),
+        gids.FORMAT_ID: (
+            "It is of a `txbroker.coordinator`, whose log decides. Start its program, or while that is down:\n"
+            "  txbroker coordinator resolve DIRECTORY --participant NAME=URL ..."
+        ),
+    }.get(info.xid.format_id, "")
+
+
 def commands(info: TransactionInfo) -> Iterable[RenderableType]:
     """What to type to end it, or to have it forgotten."""
     number = number_of(info)
@@ -217,8 +236,12 @@ def commands(info: TransactionInfo) -> Iterable[RenderableType]:
         State.ROLLED_BACK: ("forget",) if info.heuristic else (),
     }.get(info.state, ())
     if info.state is State.PREPARED:
+        known = by_its_record(info)
+        if known:
+            yield Text(known)
         yield Text(
-            "To end it by hand, once you know what its coordinator decided (docs/operations.md has how to find out):"
+            f"To end it by hand{' all the same' if known else ''}, once you know what its coordinator decided "
+            "(docs/operations.md has how to find out):"
         )
     for line in lines:
         yield Text(f'  txbroker transactions {line} {number} --why "..."')
