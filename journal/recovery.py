@@ -35,6 +35,7 @@ from journal.replay import Replay
 from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.transaction import State, TransactionNumber
+from journal.transaction_state import without_files
 from journal.transaction_store import JournalTransactionStore
 from journal.witness import NOTHING, WITNESS_LOST, read_witness
 
@@ -369,7 +370,10 @@ class _Recovery:
         """
         filesystem, live = self._filesystem, self._engine.transactions.live
         ended: list[str] = []
-        for name in filesystem.list_directory(filenames.STAGED_DIRECTORY):
+        names = filesystem.list_directory(filenames.STAGED_DIRECTORY)
+        if lost := without_files(live.values(), set(names)):
+            self._report.notes.append(lost)
+        for name in names:
             found = filenames.parse_staged_file(name)
             if found is None:
                 continue

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from journal.filenames import staged_file
 from journal.record import PartitionOffset
 from journal.staging import Entry, Staged
 from journal.transaction import State, Totals, TransactionNumber, Xid
+
+MOST_NAMED: Final = 10
+"""So many are named in a line of the log."""
 
 
 class Transaction(msgspec.Struct, eq=False):
@@ -119,3 +124,19 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
 def row_of(each: Transaction | TransactionRow) -> TransactionRow:
     """The row of a transaction, or the row itself if it has been made."""
     return TransactionRow.of(each) if isinstance(each, Transaction) else each
+
+
+def without_files(transactions: Iterable[Transaction], names: Collection[str]) -> str:
+    """What to tell of transactions whose staged files are not among those that there are; empty if there are none."""
+    lost = []
+    for each in transactions:
+        path = staged_file(each.number.session, each.number.serial)
+        if each.staged.file_entries and path.rpartition("/")[2] not in names:
+            lost.append(f"{path} (transaction {each.number}, xid {each.xid})")
+    if not lost:
+        return ""
+    more = f", and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
+    return (
+        f"missing: {', '.join(lost[:MOST_NAMED])}{more}. What was sent in these transactions lies there: a commit is "
+        "refused until the file is restored from a copy, a rollback works"
+    )

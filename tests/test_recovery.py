@@ -387,6 +387,22 @@ class TestCheckpoints:
         decide(after, "p", commit=False)
         assert after.values()[-1] == b"b"
 
+    def test_a_missing_staged_file_is_told_at_the_start_by_name(self):
+        room = one_file()
+        room.begin((1, b"a")).prepare("p").sync()
+        room.begin((1, b"b")).prepare("q").sync()
+        for _ in range(3):
+            room.checkpoint()
+            room.send(BIG)
+        inner = room.inner.crash_clone(0)
+        assert not any("staged/" in note for note in Room(inner.crash_clone(0)).engine.report.notes)
+        gone = [path for path in contents(inner) if path.startswith("staged/")]
+        inner.unlink(gone[0])
+        [note] = [note for note in Room(inner).engine.report.notes if "staged/" in note]
+        assert note.startswith(f"missing: {gone[0]} (transaction ")
+        assert gone[1] not in note
+        assert "a commit is refused until the file is restored from a copy, a rollback works" in note
+
     def test_swapped_staged_files_stop_only_the_commits_of_their_transactions(self):
         room = one_file()
         room.begin((1, b"a"), (2, b"b")).prepare("p").sync()
