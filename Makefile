@@ -14,10 +14,12 @@ unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo '  ARGS="..." passes options on, as in make drill ARGS="--fresh --kills 9";'
+	@echo '  ARGS=--help lists them.'
 
 .PHONY: demo
-demo: .venv/.ready  ## run the main job on a year of flights, with kills on the way (ARGS=... for options)
+demo: .venv/.ready  ## run the main job on real data, with kills on the way
 	$(RUN) demo.flights $(ARGS)
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
@@ -28,11 +30,11 @@ debian:
 	@.ci/need-debian $(DEBIAN)
 
 .PHONY: drill
-drill: .venv/.ready  ## kill a broker under load, again and again; nothing acknowledged may be lost (ARGS="--fresh --minutes 5 --kills 100")
+drill: .venv/.ready  ## kill a broker under load, look for what is lost
 	.venv/bin/txbroker drill --out build/drill/$$(date +%Y%m%d-%H%M%S) $(or $(ARGS),--fresh)
 
 .PHONY: check
-check: debian lint  ## lint, types, layers and the fast tests, within a minute
+check: debian lint  ## lint, types, layers and the fast tests, in a minute
 	$(RUN) pytest -n 2 -m "not slow" $(ARGS)
 
 .PHONY: test
@@ -52,43 +54,43 @@ format: .venv/.ready  ## sort the imports and format every file
 	$(RUN) ruff format .
 
 .PHONY: bench
-bench: .venv/.ready  ## measure, beside the limits of this machine (ARGS=... for options)
+bench: .venv/.ready  ## measure, beside the limits of this machine
 	$(RUN) benchmarks $(ARGS)
 
 .PHONY: bench-recovery
-bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops (ARGS=... for options)
+bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops
 	$(RUN) benchmarks recovery $(ARGS)
 
 .PHONY: bench-atomic
-bench-atomic: debian .venv/.ready  ## measure a row with its message, beside PostgreSQL's own ways (ARGS=... for options)
+bench-atomic: debian .venv/.ready  ## measure a row with its message, and other ways
 	$(RUN) benchmarks.atomic $(ARGS)
 
 .PHONY: model
-model: debian .venv/.ready  ## check the protocol of `txbroker.atomic` in every interleaving (ARGS="--trace LOOK_ONLY")
+model: debian .venv/.ready  ## check the protocol of `txbroker.atomic`, in minutes
 	$(RUN) models.check $(ARGS)
 
 SECONDS := 60
 .PHONY: simulate
-simulate: .venv/.ready  ## crash the whole broker in memory, SECONDS=60 long, and judge all that it promised (ARGS=... for options)
+simulate: .venv/.ready  ## crash a broker in memory, SECONDS=60 long
 	$(RUN) tests.simulation --seconds $(SECONDS) $(ARGS)
 
 .PHONY: mutants
-mutants: .venv/.ready  ## make faults in the engine one by one, each to be found by the simulation (ARGS="--only TEXT")
+mutants: .venv/.ready  ## see the simulation find faults made one by one
 	$(RUN) tests.simulation.teeth $(ARGS)
 
 .PHONY: example-orders
-example-orders: debian .venv/.ready  ## a small shop at work: rows in PostgreSQL, messages here (ARGS=... for options)
+example-orders: debian .venv/.ready  ## a small shop: rows in PostgreSQL, messages here
 	$(RUN) examples.orders $(ARGS)
 
 .PHONY: drill-orders
-drill-orders: debian .venv/.ready  ## the shop under 200 kill -9 of programs, broker and PostgreSQL (ARGS=... for options)
+drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that takes part
 	$(RUN) examples.orders.drill $(ARGS)
 
 .PHONY: venv
 venv: .venv/.ready  ## set up .venv with the pinned packages
 
 .PHONY: lock
-lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for (ARGS=--upgrade for the newest)
+lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra test \
 		--output-file requirements/test.txt pyproject.toml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import typing
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def test_every_figure_of_the_status_is_documented() -> None:
     engine = recover(MemoryFilesystem(), ManualClock(), folds=folds())
     status = Broker(engine, BrokerSettings())._status()
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys()
+
+
+def test_make_help_lists_every_target_that_says_what_it_does_in_eighty_columns() -> None:
+    text = (ROOT / "Makefile").read_text()
+    helped = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    listed = re.findall(r"^  make (\S+) ", helped, re.MULTILINE)
+    assert listed == re.findall(r"^(\S+):.*  ## ", text, re.MULTILINE)
+    assert "drill-orders" in listed
+    assert max(map(len, helped.splitlines())) <= 80
 
 
 def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, monkeypatch, capsys):
