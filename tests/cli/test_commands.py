@@ -218,3 +218,12 @@ def test_every_command_understands_the_shared_options():
         assert {"broker", "as_json", "timeout"} <= {parameter.name for parameter in command.params}, (
             command.name
         )
+
+
+@pytest.mark.parametrize("group", [[], ["topics"], ["groups"], ["transactions"], ["coordinator"]])
+def test_what_a_command_does_fits_beside_its_name_at_eighty_columns(group):
+    listed = (
+        CliRunner().invoke(command_line, [*group, "--help"], terminal_width=80).stdout.partition("Commands:")
+    )[2]
+    assert listed
+    assert "..." not in listed

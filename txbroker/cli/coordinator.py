@@ -22,12 +22,12 @@ DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=F
 _BROKERS = ("tcp:", "unix:", "tls:")
 
 
-@click.group(cls=Group)
+@click.group(cls=Group, short_help="See and end what a stopped coordinator has left.")
 def coordinator() -> None:
     """What coordinators (txbroker.coordinator) have decided and not finished. Their program must not be running."""
 
 
-@coordinator.command(name="list", cls=Command)
+@coordinator.command(name="list", cls=Command, short_help="Show what is decided and not finished.")
 @DIRECTORY
 @pass_invocation
 def list_decisions(invocation: Invocation, directory: str) -> None:
@@ -63,7 +63,7 @@ def list_decisions(invocation: Invocation, directory: str) -> None:
         raise click.exceptions.Exit(int(Exit.NO))
 
 
-@coordinator.command(cls=Command)
+@coordinator.command(cls=Command, short_help="End what was decided, at the participants named.")
 @DIRECTORY
 @click.option(
     "--participant",

@@ -52,7 +52,7 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     return list(given) or all_points()
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Kill a broker under load, look for what is lost.")
 @click.option("--fresh", is_flag=True, help="Drill a broker on a new, empty directory.")
 @click.option(
     "--data",

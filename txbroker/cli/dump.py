@@ -19,7 +19,7 @@ from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import json_line
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Print what is in a data directory, or in one file of it.")
 @click.argument("path", type=click.Path(exists=True))
 @click.option("--from-lsn", type=click.IntRange(min=0), default=0, help="Begin at this record of a journal.")
 @click.option(

@@ -31,7 +31,7 @@ SETTINGS = JournalSettings(low_water_bytes=0)
 """For the one start that a repair makes: none of it is kept."""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Make the damaged data DIRECTORY of a stopped broker start.")
 @DIRECTORY
 @click.option("--execute", "really", is_flag=True, help="Do it; without this the plan is only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan. That is what happens without --execute.")

@@ -22,7 +22,7 @@ from txbroker.databases.urls import connector
 from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left prepared.")
 @click.option(
     "--database",
     required=True,

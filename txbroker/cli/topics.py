@@ -59,7 +59,7 @@ def list_topics(invocation: Invocation) -> None:
     )
 
 
-@topics.command()
+@topics.command(short_help="Show settings and partitions of the topic NAME.")
 @click.argument("name")
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:

@@ -61,7 +61,7 @@ def transactions() -> None:
     """
 
 
-@transactions.command("list")
+@transactions.command("list", short_help="List what is undecided or damaged, the oldest first.")
 @click.option("--in-doubt", is_flag=True, help="Only prepared ones: they wait for a decision.")
 @click.option(
     "--state",
@@ -179,7 +179,7 @@ def warn_of_damage(broker: Connection) -> None:
         )
 
 
-@transactions.command()
+@transactions.command(short_help="Show all that is known about a transaction.")
 @which_argument
 @pass_invocation
 def show(invocation: Invocation, which: Which) -> None:
@@ -189,7 +189,7 @@ def show(invocation: Invocation, which: Which) -> None:
     emit(invocation.as_json, shown_json(shown), lambda: details(shown))
 
 
-@transactions.command()
+@transactions.command(short_help="Commit prepared transactions by hand.")
 @ending_options
 @pass_invocation
 def commit(
@@ -212,7 +212,7 @@ def commit(
     end(invocation, ending, which, Choice(**filters), execute, yes)
 
 
-@transactions.command()
+@transactions.command(short_help="Roll prepared transactions back by hand.")
 @ending_options
 @pass_invocation
 def rollback(
@@ -235,7 +235,7 @@ def rollback(
     end(invocation, ending, which, Choice(**filters), execute, yes)
 
 
-@transactions.command()
+@transactions.command(short_help="Forget how decided transactions ended.")
 @ending_options
 @pass_invocation
 def forget(

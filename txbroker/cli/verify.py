@@ -24,7 +24,7 @@ MOST_SHOWN = 200
 """Findings in the table for people; all are in the JSON."""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Check every byte of a data DIRECTORY.")
 @DIRECTORY
 @click.option("--quick", "level", flag_value="quick", help="Of segments only sizes, indexes and both ends.")
 @click.option(
