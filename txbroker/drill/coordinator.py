@@ -87,10 +87,14 @@ class Coordinator:
                 self._plan.url, client=SENDER, timeout=self._plan.timeout, reconnect=False
             )
         connection = self._connection
+        # Before the look: a client that ends one between the look and this question has not left it.
+        left = {xid for xid in self._due if self._is_left(xid)}
         listed = {xid: owner for xid in connection.tpc_recover() if (owner := owner_of(self._plan, xid))}
         self.in_doubt = len(listed)
+        self._due = {xid: self._due.get(xid) or self._draw(xid) for xid in listed}
         for xid, (sender, operation) in listed.items():
-            if xid not in self._decided and not self._is_due(xid, sender, operation, patient):
+            is_due = xid in left and time.monotonic() >= self._due[xid]
+            if patient and not is_due and xid not in self._decided:
                 continue
             commit = self._decide(xid, sender, operation)
             connection.tpc_commit(xid) if commit else connection.tpc_rollback(xid)
@@ -101,14 +105,15 @@ class Coordinator:
             if state in (State.COMMITTED, State.ROLLED_BACK):
                 self._end(xid, state is State.COMMITTED, found_out=True)
 
-    def _is_due(self, xid: Xid, sender: str, operation: int, patient: bool) -> bool:
-        """A transaction of a living client is its own, unless that has put down an end."""
-        if not patient:
-            return True
-        delay = random.Random(f"{self._plan.seed}/{xid}").uniform(0.0, SLOWEST)
-        due = self._due.setdefault(xid, time.monotonic() + delay)
-        if time.monotonic() < due:
-            return False
+    def _draw(self, xid: Xid) -> float:
+        """From when on it may be ended."""
+        return time.monotonic() + random.Random(f"{self._plan.seed}/{xid}").uniform(0.0, SLOWEST)
+
+    def _is_left(self, xid: Xid) -> bool:
+        """Whether it is for the coordinator: its client lives no more, or has put down an end that did not come."""
+        owner = owner_of(self._plan, xid)
+        assert owner is not None, f"{xid} is of no client of this drill"
+        sender, operation = owner
         return self._is_over(sender) or any(
             isinstance(line.entry, Ended) and line.entry.operation == operation
             for line in read_ledger(self._plan.ledgers / f"{sender}{SUFFIX}")
