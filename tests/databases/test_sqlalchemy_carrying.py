@@ -4,7 +4,11 @@
 
 import gc
 import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from sqlalchemy import event, insert, text
@@ -16,9 +20,13 @@ from tests.databases.orm import SHOPS, Line, Order, engine_url, eventually, make
 from tests.databases.test_sqlalchemy import DIES_AT_COMMIT
 from txbroker import State, errors
 from txbroker.databases import deciding
+from txbroker.databases.adapter import run
 from txbroker.databases.sqlalchemy import carry
+from txbroker.databases.sqlalchemy.adapters import SessionDatabase
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -264,6 +272,40 @@ def test_a_commit_past_sqlalchemy_is_found(any_engine, broker, topic, nothing_le
         with pytest.raises(errors.Misuse, match="is gone"):
             session.commit()
     assert (numbers(any_engine), values(broker, topic)) == ([1], [])
+
+
+@pytest.mark.parametrize(
+    "moment", ["before prepare", "after prepare", "after commit", "after the broker's commit"]
+)
+def test_a_program_that_is_killed_leaves_both_or_neither(any_engine, shared_broker, broker, topic, moment):
+    url = any_engine.url.render_as_string(hide_password=False)
+    died = subprocess.run(
+        [sys.executable, "-m", "tests.databases.orm_program", url, shared_broker.address, topic, moment],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60.0,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    in_doubt = moment in ("after prepare", "after commit")
+    with any_engine.connect() as connection:
+        connector = SessionDatabase(Session(connection))
+        run(connector.open())
+        opens = connector.connector()
+    with txbroker.Resolver(opens, broker) as resolver:
+        done = []
+
+        def resolved():
+            found = resolver.resolve()
+            done.extend([*found.committed, *found.rolled_back])
+            return not found.waiting and bool(done) is in_doubt
+
+        eventually(resolved)  # the database may not have noticed the death yet
+    there = moment in ("after commit", "after the broker's commit")
+    assert numbers(any_engine) == ([7] if there else [])
+    assert values(broker, topic) == ([b"7"] if there else [])
 
 
 # -- what it refuses -------------------------------------------------------------------------------

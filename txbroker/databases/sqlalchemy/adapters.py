@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -13,9 +13,27 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Connector, Database, run
-from txbroker.databases.dialects import Dialect, Result, lost_mark
+from txbroker.databases.adapter import Condition, Database
+from txbroker.databases.dialects import Result, lost_mark
 from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
+
+Through = Callable[[Callable[[], None]], Awaitable[None]]
+"""How what SQLAlchemy does is run: directly, or in a greenlet of its asynchronous siblings."""
+
+
+async def directly(work: Callable[[], None]) -> None:
+    """For blocking ones."""
+    work()
+
+
+def in_greenlets(outer: Any) -> Through:
+    """For an AsyncSession or AsyncConnection."""
+
+    async def through(work: Callable[[], None]) -> None:
+        await asyncio.sleep(0)  # the blocking face notices here that it must not go on
+        await outer.run_sync(lambda _: work())
+
+    return through
 
 
 class Owned(DriverDatabase):
@@ -25,7 +43,8 @@ class Owned(DriverDatabase):
     not the block's is refused, and there one learns that COMMIT was sent at all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, through: Through) -> None:
+        self._through = through
         self._transaction: object = None
         self._refused: Condition | None = None
         self._began = self._marked = self._listening = self._ending = self._sent = False
@@ -78,6 +97,10 @@ class Owned(DriverDatabase):
         """Have SQLAlchemy commit, and see that it did."""
         if not self._marked:  # no block: the decision table is made, past SQLAlchemy
             await super().commit()
+        await self._through(self._commit)
+        self._forget()
+
+    def _commit(self) -> None:
         same = self.current() is self._transaction
         self._ending = True
         self.end(commit=True)
@@ -86,7 +109,6 @@ class Owned(DriverDatabase):
                 "SQLAlchemy did not commit the transaction of this block: it belongs to somebody else; it is rolled "
                 "back, and the messages with it"
             )
-        self._forget()
 
     async def rollback(self) -> None:
         """Have SQLAlchemy roll back; what a Session held already is kept, if the block has not begun.
@@ -100,7 +122,7 @@ class Owned(DriverDatabase):
                 await super().rollback()
         finally:
             if self._marked or self._began:
-                self.end(commit=False)
+                await self._through(lambda: self.end(commit=False))
 
     def did_not_commit(self, error: BaseException) -> bool:
         """Certainly not, if SQLAlchemy failed before it sent COMMIT: in a flush, or a listener of the program's.
@@ -133,12 +155,15 @@ class Owned(DriverDatabase):
 class ConnectionDatabase(Owned):
     """A Connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
+    def __init__(self, connection: Connection, through: Through = directly) -> None:
+        super().__init__(through)
         self._own = connection
 
     async def open(self) -> None:
         """Begin, as far as SQLAlchemy is concerned."""
+        await self._through(self._open)
+
+    def _open(self) -> None:
         connection = self._own
         if connection.closed:
             raise errors.Misuse("the Connection is closed; nothing was done")
@@ -152,6 +177,9 @@ class ConnectionDatabase(Owned):
 
     async def flush(self) -> None:
         """Release savepoints that are still open."""
+        await self._through(self._flush)
+
+    def _flush(self) -> None:
         while self.current() is self._transaction and (nested := self._own.get_nested_transaction()):
             nested.commit()
 
@@ -170,12 +198,15 @@ class ConnectionDatabase(Owned):
 class SessionDatabase(Owned):
     """A Session of one database."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__()
+    def __init__(self, session: Session, through: Through = directly) -> None:
+        super().__init__(through)
         self.session = session
 
     async def open(self) -> None:
         """Begin the Session's transaction and get its Connection."""
+        await self._through(self._open)
+
+    def _open(self) -> None:
         session = self.session
         if session.twophase:
             raise refused_two_phase()
@@ -191,6 +222,9 @@ class SessionDatabase(Owned):
 
     async def flush(self) -> None:
         """Flush, and release savepoints that are still open, which flushes too."""
+        await self._through(self._flush)
+
+    def _flush(self) -> None:
         if self.current() is not self._transaction:
             return
         while nested := self.session.get_nested_transaction():
@@ -212,66 +246,6 @@ class SessionDatabase(Owned):
             self.session.commit()
         else:
             self.session.rollback()
-
-
-class AsyncDatabase:
-    """An AsyncSession or AsyncConnection: what SQLAlchemy does runs in its greenlets, the rest at the async driver."""
-
-    def __init__(self, outer: Any, sync: ConnectionDatabase | SessionDatabase) -> None:
-        self._outer = outer
-        self._sync = sync
-
-    async def _through(self, operation: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await asyncio.sleep(0)  # the blocking face notices here that it must not go on
-        await self._outer.run_sync(lambda _: run(operation()))
-
-    @property
-    def dialect(self) -> Dialect:
-        """The SQL it speaks."""
-        return self._sync.dialect
-
-    @property
-    def handle(self) -> object:
-        """The Connection below."""
-        return self._sync.handle
-
-    async def open(self) -> None:
-        """Get the Connection."""
-        await self._through(self._sync.open)
-
-    def condition(self) -> Condition:
-        """As the driver's connection knows it."""
-        return self._sync.condition()
-
-    async def flush(self) -> None:
-        """Flush."""
-        await self._through(self._sync.flush)
-
-    async def begin(self) -> None:
-        """Begin."""
-        await self._sync.begin()
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run a statement."""
-        if self._sync.is_given_back:
-            await self.open()
-        return await self._sync.execute(statement, parameters)
-
-    async def commit(self) -> None:
-        """Commit."""
-        await self._through(self._sync.commit)
-
-    async def rollback(self) -> None:
-        """Roll back."""
-        await self._through(self._sync.rollback)
-
-    def did_not_commit(self, error: BaseException) -> bool:
-        """Whether it certainly did not."""
-        return self._sync.did_not_commit(error)
-
-    def connector(self) -> Connector | None:
-        """Blocking connections to the same database."""
-        return self._sync.connector()
 
 
 # -- what cannot be --------------------------------------------------------------------------------
@@ -382,9 +356,9 @@ def adapt(database: Any) -> Database:
         if isinstance(database, asynchronous.async_scoped_session):
             database = database()
         if isinstance(database, asynchronous.AsyncSession):
-            return AsyncDatabase(database, SessionDatabase(cast(Session, database.sync_session)))
+            return SessionDatabase(cast(Session, database.sync_session), in_greenlets(database))
         if isinstance(database, asynchronous.AsyncConnection):
-            return AsyncDatabase(database, ConnectionDatabase(cast(Connection, database.sync_connection)))
+            return ConnectionDatabase(cast(Connection, database.sync_connection), in_greenlets(database))
     if isinstance(database, Engine):
         raise errors.Misuse("an Engine has no transaction: use `with engine.connect()`; nothing was done")
     raise errors.Misuse(

@@ -1,1 +1,1 @@
-"""Commands of ``manage.py``."""
+"""Where Django looks for commands."""

@@ -1,1 +1,1 @@
-"""Commands of ``manage.py``."""
+"""Django's commands, one a file."""

@@ -1,4 +1,4 @@
-"""``manage.py txbroker_resolve``: end what programs have left prepared, as their database decided."""
+"""Django's command ``txbroker_resolve``: end what programs have left prepared, as their database decided."""
 
 from __future__ import annotations
 
