@@ -30,7 +30,10 @@ _REFUSED = {
 }
 
 WAITS = ("decision", "commit")
-ROLLED_BACK = "txbroker: neither the rows nor the messages of this block are there; it can be run again"
+ROLLED_BACK = (
+    "txbroker: rolled back at both sides; unless the block has itself committed rows, neither rows nor messages of it "
+    "are there, and it can be run again"
+)
 
 _in_block: dict[int, object] = {}
 """The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
