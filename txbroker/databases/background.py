@@ -22,7 +22,7 @@ from txbroker.databases.resolver import Resolution, Resolver
 
 log = logging.getLogger("txbroker.resolver")
 
-TIDY = 0.5
+TIDY = 1.0
 """Seconds between looks at what the broker has acknowledged, while blocks are at work."""
 
 SWEEP = 60.0

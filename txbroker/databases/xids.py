@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from typing import Final
 
@@ -38,7 +38,7 @@ def make(table: str, application: str, broker: str) -> Xid:
     64 random bits make the name. The milliseconds before them only keep neighbours in time together in the key's index.
     """
     moment = (time.time_ns() // 1_000_000).to_bytes(8)[-_TIME_BYTES:]
-    key = f"{table}-{moment.hex()}{secrets.token_hex(_RANDOM_BYTES)}-{application}"
+    key = f"{table}-{(moment + os.urandom(_RANDOM_BYTES)).hex()}-{application}"
     return Xid(FORMAT_ID, key.encode(), broker.encode()).check()
 
 
