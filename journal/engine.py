@@ -22,6 +22,7 @@ from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
 from journal.errors import JournalPoisoned
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal, JournalGroup
+from journal.journal_file import GROUP_HEADER_BYTES, blocks
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
@@ -113,6 +114,7 @@ class Engine:
         """Stores with bytes in memory that may go to their segments."""
         self.pending_bytes = 0
         self.journaled_bytes = 0
+        """What the groups of this start take on disk: whole blocks, which a lone small record fills to a fortieth."""
         self.failed = ""
         self.full = False
         self.last_forced_at = 0
@@ -318,7 +320,7 @@ class Engine:
             self._newest = None
         self.forced_lsn = group.last_lsn
         self.pending_bytes -= group.length
-        self.journaled_bytes += group.length
+        self.journaled_bytes += blocks(GROUP_HEADER_BYTES + group.length)
         self.last_forced_at = self.now()
         group.pieces.clear()
         for store, end in group.ends.items():

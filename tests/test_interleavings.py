@@ -330,6 +330,14 @@ class TestCheckpoints:
             after.engine.housekeeping.run_inline()
             assert len(after.checkpoints()) == 1
 
+    def test_a_checkpoint_is_due_by_what_the_journal_takes_on_disk_however_small_its_records(self):
+        room = Room(settings=JournalSettings(file_bytes=MIB, low_water_bytes=0, checkpoint_bytes=256 * KIB))
+        room.topic()
+        for _ in range(80):
+            room.send(b"a")
+            room.engine.housekeeping.run_inline()
+        assert room.checkpoints()
+
     def test_a_checkpoint_waits_until_the_start_of_a_log_that_it_records_is_forced(self):
         room = Room()
         room.topic()
