@@ -237,7 +237,8 @@ def test_people_get_totals_and_are_told_where_the_rest_is(run, url, topic):
     assert "These are 2 of them, page 1 of 2" in text
     assert "no orphan policy" in text
     assert (
-        run("transactions", "list", "--in-doubt", "--topic", "none").stdout == "No transaction is in doubt.\n"
+        run("transactions", "list", "--in-doubt", "--topic", "none").stdout
+        == "No such transaction is in doubt.\n"
     )
 
 

@@ -104,7 +104,11 @@ def list_transactions(
     wanted = [State[name.upper().replace("-", "_")] for name in states]
     if in_doubt:
         wanted = [State.PREPARED]
-    empty = "No transaction is in doubt." if in_doubt else "There are no such transactions."
+    empty = "There are no such transactions."
+    if in_doubt:
+        empty = f"No {'such ' if Choice(**filters) else ''}transaction is in doubt."
+    elif not (states or forced or damaged or Choice(**filters)):
+        empty = "No transaction is undecided or damaged."
     with invocation.connect() as broker:
         while True:
             found = find(broker, Choice(**filters), wanted, forced or damaged, damaged)
