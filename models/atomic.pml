@@ -45,7 +45,7 @@ byte left = BUDGET;
 
 mtype = { ACTIVE, PREPARED, COMMITTED, ROLLED_BACK };      /* the broker's transaction; the last two: how it ended */
 mtype = { FREE, SAYS_COMMIT, SAYS_ROLLBACK };              /* the xid's row in a decision table                    */
-mtype = { IDLE, HOLDS, DONE, REFUSED, LOST };              /* a session's transaction at the database              */
+mtype = { IDLE, HOLDS, SHOWN, DONE, REFUSED, LOST };       /* a session's transaction at the database              */
 
 mtype state = ACTIVE;                                      /* durable from PREPARED on                             */
 bool ask_prepare, ask_commit, ask_rollback;                /* requests in the network                              */
@@ -61,6 +61,21 @@ bool program_over;
 
 #ifdef UNFORCED
 bool unforced;                                             /* the newest commit is acknowledged but not on disk    */
+#endif
+
+/*
+ * SEEN_FIRST: others see a commit, and its locks are free, before it is on disk (InnoDB without a binary log); a crash in
+ * between takes it back. Whoever asked for it is answered afterwards only. FORCES_FIRST: a resolver that has read
+ * "committed" commits something itself before it goes by that, which forces all that was committed before; a crash in
+ * between ends its session, and it begins anew.
+ */
+#ifdef SEEN_FIRST
+bool unforced;
+bool era;                                                  /* changes with a crash that took a commit back         */
+#define FORCE unforced = false; if :: session[P] == SHOWN -> session[P] = DONE :: else fi
+#define NOTE at = era
+#else
+#define NOTE skip
 #endif
 
 /* Both or neither, at every moment; `row` and an ended state never change back. */
@@ -137,12 +152,25 @@ active proctype Database() {
     byte who;
 end:
     do
+#ifdef SEEN_FIRST
     :: atomic { MAY_COMMIT(P, A) ->
-                session[P] = DONE; decision[A] = SAYS_COMMIT; row = true; DOOM(R1); DOOM(R2);
+                session[P] = SHOWN; decision[A] = SAYS_COMMIT; row = true; unforced = true; check() }
+    :: atomic { unforced -> FORCE }
+    :: atomic { CAN_FAIL && unforced -> FAIL;
+                unforced = false; era = !era; row = false; decision[A] = FREE; session[P] = LOST; check() }
+#else
+    :: atomic { MAY_COMMIT(P, A) ->
+                session[P] = DONE; row = true; DOOM(R1); DOOM(R2);
+#ifdef WRONG_TABLE
+                decision[B] = SAYS_COMMIT;
+#else
+                decision[A] = SAYS_COMMIT;
+#endif
 #ifdef UNFORCED
                 unforced = true;
 #endif
                 check() }
+#endif
     :: atomic { MAY_COMMIT(R1, A) -> session[R1] = DONE; decision[A] = SAYS_ROLLBACK; DOOM(P); DOOM(R2); check() }
     :: atomic { MAY_COMMIT(R2, A) -> session[R2] = DONE; decision[A] = SAYS_ROLLBACK; DOOM(P); DOOM(R1); check() }
     :: atomic { MAY_COMMIT(RB, B) -> session[RB] = DONE; decision[B] = SAYS_ROLLBACK }
@@ -209,7 +237,11 @@ active proctype Program() {
             if
             :: session[P] == DONE -> ask_commit = true
             :: session[P] == REFUSED -> ask_rollback = true
+#ifdef COMMIT_OF_NOTHING
+            :: session[P] == LOST -> ask_commit = true      /* the driver has no transaction any more, and is content */
+#else
             :: session[P] == LOST -> goto unknown
+#endif
             :: TROUBLE -> goto unknown                      /* the connection dies while COMMIT is under way       */
             fi
         :: atomic { !(ready && session[P] == HOLDS) -> gone[P] = true };   /* never asked to commit: it cannot     */
@@ -233,6 +265,9 @@ over:
 #ifndef NO_RESOLVER
 proctype Resolver(byte me; byte db) {
     mtype mark;
+#ifdef SEEN_FIRST
+    bool at;
+#endif
 end:
     do
     :: {
@@ -245,7 +280,7 @@ end:
         mark = (decision[db] == SAYS_COMMIT -> SAYS_COMMIT : SAYS_ROLLBACK);
 #else
         if
-        :: atomic { decision[db] != FREE -> mark = decision[db]; goto decided }
+        :: atomic { decision[db] != FREE -> mark = decision[db]; NOTE; goto decided }
         :: atomic { decision[db] == FREE -> skip }
         fi;
         insert(me, db);
@@ -257,11 +292,20 @@ end:
             :: session[me] == LOST -> mark = FREE
             :: TROUBLE -> mark = FREE                       /* the mark may be there or not                        */
             fi
-        :: session[me] == REFUSED -> mark = decision[db]    /* FREE if it was deleted meanwhile: look again        */
+        :: atomic { session[me] == REFUSED -> mark = decision[db]; NOTE }  /* FREE if it was deleted: look again   */
         :: session[me] == LOST -> mark = FREE
         fi;
 #endif
 decided:
+#ifdef FORCES_FIRST
+        atomic {
+            if
+            :: mark == SAYS_COMMIT && at == era -> FORCE
+            :: mark == SAYS_COMMIT && at != era -> mark = FREE
+            :: else
+            fi
+        };
+#endif
         if
         :: mark == SAYS_COMMIT -> ask_commit = true; if :: told_committed :: TROUBLE fi
         :: mark == SAYS_ROLLBACK -> ask_rollback = true; if :: told_rolled_back :: told_committed :: TROUBLE fi

@@ -86,6 +86,7 @@ MEANT = (
     Variant("both or neither, always"),
     Variant("the same, first committer wins (Galera)", ("OPTIMISTIC", "ONE_RESOLVER")),
     Variant("the same, prepared first, marks kept", ("PREPARE_FIRST", "MARKS_KEPT", "ONE_RESOLVER")),
+    Variant("the same, commits seen before forced", ("SEEN_FIRST", "FORCES_FIRST", "ONE_RESOLVER")),
     Variant("what is prepared ends", ("LIVENESS", "BUDGET=2"), formula="ends"),
     Variant("its decision row goes", ("LIVENESS", "BUDGET=1"), formula="cleaned"),
 )
@@ -106,6 +107,9 @@ MISTAKES = (
     _mistake("decision and rows in two transactions", "SEPARATE_TRANSACTIONS"),
     _mistake("database answers before it has forced", "UNFORCED"),
     _mistake("key is unique only at commit, mark deleted", "CHECKED_AT_COMMIT"),
+    _mistake("resolver goes by what is seen and not forced", "SEEN_FIRST"),
+    _mistake("COMMIT of nothing is taken for success", "COMMIT_OF_NOTHING"),
+    _mistake("decision in a table that nobody looks at", "WRONG_TABLE"),
     Variant("nobody resolves", ("LIVENESS", "BUDGET=1", "NO_RESOLVER"), Outcome.ENDLESS, "ends"),
 )
 VARIANTS = (*MEANT, *REACHED, *MISTAKES)
