@@ -162,10 +162,14 @@ class AsyncAtomic:
     async def __aenter__(self) -> Self:
         background = self._side.background = background_beside(self._side.connection)
         await self._deciding.enter()
-        found = self._deciding.identity
-        assert found is not None
-        if not background.knows(found.name):
-            background.watch(found.name, self._connect_database or self.database.connector())
+        try:
+            found = self._deciding.identity
+            assert found is not None
+            if not background.knows(found.name):
+                background.watch(found.name, self._connect_database or self.database.connector())
+        except BaseException as error:
+            await self._deciding.leave(error)
+            raise
         return self
 
     async def __aexit__(

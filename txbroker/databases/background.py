@@ -165,7 +165,11 @@ class Background:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._round(time.monotonic())
+            try:
+                self._round(time.monotonic())
+            except Exception:  # without this thread, what is in doubt would stay so
+                log.exception("a round of the resolver failed; it goes on")
+                self._wake.wait(TIDY)
             if self._told:
                 self._wake.wait(TIDY)
             else:
@@ -261,7 +265,7 @@ class Background:
                 assert charge.connector is not None
                 if self._broker is None:
                     self._broker = self._open_broker()
-                charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE)
+                charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE, table=name)
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""

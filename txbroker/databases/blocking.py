@@ -204,10 +204,14 @@ class Atomic:
     def __enter__(self) -> Self:
         background = self._side.background = self._side.make_background()
         run(self._deciding.enter())
-        found = self._deciding.identity
-        assert found is not None
-        if not background.knows(found.name):
-            background.watch(found.name, self._connect_database or self.database.connector())
+        try:
+            found = self._deciding.identity
+            assert found is not None
+            if not background.knows(found.name):
+                background.watch(found.name, self._connect_database or self.database.connector())
+        except BaseException as error:
+            run(self._deciding.leave(error))
+            raise
         return self
 
     def __exit__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import os
 import secrets
 import threading
 import weakref
@@ -16,6 +17,7 @@ from typing import NoReturn, Protocol
 
 from journal.transaction import State, Xid
 from txbroker import errors
+from txbroker.client import fork
 from txbroker.databases import identity, xids
 from txbroker.databases.adapter import Condition, Database
 from txbroker.databases.identity import Identity
@@ -28,6 +30,9 @@ _REFUSED = {
     "alone may commit: open the block of txbroker.atomic instead of that one",
     Condition.PIPELINED: "is in pipeline mode, where answers come late: leave that before the block",
 }
+
+_UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
+"""A roll-back that failed has ended nothing: whoever has the connection may still commit."""
 
 WAITS = ("decision", "commit")
 ROLLED_BACK = (
@@ -100,8 +105,10 @@ class Step(enum.Enum):
 class Deciding:
     """The steps of one block. Integrations with hooks of their own (SQLAlchemy, Django) call them one by one:
 
-    ``enter``, the work, ``prepare`` (the last thing before COMMIT), COMMIT by whoever does that, then ``committed``;
-    or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of that.
+    ``enter``, the work, ``prepare``, ``check_open``, COMMIT by whoever does that (and what the dialect's ``forcing``
+    says after it), nothing in between; then
+    ``committed``; or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of
+    that.
     """
 
     def __init__(self, database: Database, side: Side, application: str = "") -> None:
@@ -112,6 +119,9 @@ class Deciding:
         """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
         self.xid: Xid | None = None
         self.identity: Identity | None = None
+        self._process = os.getpid()
+        self._tells = False
+        """Whether the connection says that a transaction is open while one is."""
         self._application = xids.check_application(application)
         self._token = f"{_TOKENS}{next(_numbers)}"
 
@@ -137,14 +147,16 @@ class Deciding:
 
     async def _begin(self, condition: Condition) -> None:
         database = self.database
-        if condition is Condition.IDLE:
-            await database.begin()
+        found = checked(database.handle) if condition is Condition.IDLE else None
         try:
-            text = await database.dialect.mark(database, self._token)
-            found = identity.parse(text)
-            if not is_checked(database.handle, found):
-                await identity.check_home(database, found)
-                remember(database.handle, found)
+            if found is None or not await database.dialect.begin_marked(database, self._token):
+                if condition is Condition.IDLE:
+                    await database.begin()
+                found = identity.parse(await database.dialect.mark(database, self._token))
+                if checked(database.handle) != found:
+                    await identity.check_home(database, found)
+                    remember(database.handle, found)
+            self._tells = database.condition() is Condition.OPEN
             self.identity = found
             self.xid = xids.make(found.name, self._application, self.side.identity)
             self.side.open(self.xid)
@@ -180,10 +192,17 @@ class Deciding:
             return False
         assert self.xid is not None
         database = self.database
+        condition = database.condition()
+        if condition in (Condition.BORROWED, Condition.PIPELINED):
+            raise errors.Misuse(
+                f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
+                "of the block's messages will be seen; what becomes of the rows is for whoever ends that"
+            )
         key = xids.row_key(self.xid)
         try:
             await database.dialect.decide(database, self._token, key, self.side.identity)
         except Exception as error:
+            forget(database.handle)  # the next block looks anew
             if database.dialect.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
@@ -192,6 +211,26 @@ class Deciding:
         return True
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """The last thing before COMMIT. Raises what is for :meth:`failed`.
+
+        PostgreSQL answers COMMIT in a failed transaction with ROLLBACK, and drivers do nothing where none is open: both
+        look like success. A callback, a signal's handler or another task may have come in between.
+        """
+        condition = self.database.condition()
+        if not self._tells or condition is Condition.OPEN:
+            return
+        if condition is Condition.FAILED:
+            raise errors.Misuse(
+                "the database transaction has failed, and the block went on: it can only be rolled back. Let the "
+                "driver's exception leave the block, or use a savepoint"
+            )
+        if self.step is Step.PREPARED:
+            raise errors.Misuse(
+                f"when the block was to be committed, its database transaction was not open any more "
+                f"({condition.value}): something else had ended it after the broker had prepared"
+            )
 
     async def committed(self) -> None:
         """The database has committed: that decided it."""
@@ -206,18 +245,18 @@ class Deciding:
 
     async def failed(self, error: BaseException) -> NoReturn:
         """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer."""
+        xid, prepared = self.xid, self.step is Step.PREPARED
         known = self.database.did_not_commit(error)
-        if known or self.step is not Step.PREPARED:
-            await self._roll_back_database(error)
-            await self.rolled_back()
-            if known:
+        try:  # no locks should stay behind, if it was not committed
+            ended = await self._roll_back_database(error) or self.database.condition() not in _UNENDED
+            if known and ended:
+                await self.rolled_back()
                 error.add_note(ROLLED_BACK)
+                raise error
+        finally:
+            self._leave_undecided()
+        if not prepared:
             raise error
-        xid = self.xid
-        self.outcome = State.PREPARED
-        self._end()
-        await self._roll_back_database(error)  # no locks should stay behind, if it was not committed
-        self.side.abandon()
         text = (
             f"whether the database committed is not known ({str(error).strip()!r}). Rows and messages have the "
             f"same fate, "
@@ -237,6 +276,14 @@ class Deciding:
         self._end()
         await self.side.rollback()
 
+    def _leave_undecided(self) -> None:
+        """Unless it has ended: others find out how it does."""
+        if self.step is Step.ENDED:
+            return
+        self.outcome = State.PREPARED
+        self._end()
+        self.side.abandon()
+
     def _end(self) -> None:
         self.step = Step.ENDED
         self._unregister()
@@ -245,6 +292,14 @@ class Deciding:
 
     async def leave(self, error: BaseException | None) -> None:
         """The end of a ``with``."""
+        if (
+            os.getpid() != self._process
+        ):  # a word on the parent's connection would end the parent's transaction
+            self.outcome = State.PREPARED
+            self._end()
+            if error is None:
+                raise fork.refusal()
+            return
         if error is not None:
             await self._abandon(error)
             return
@@ -257,20 +312,22 @@ class Deciding:
                 raise
             raise meaning from (None if meaning is failure.__cause__ else failure)
         try:
+            self.check_open()
+            force = await self.database.dialect.forcing(self.database)
             await self.database.commit()
+            force()
         except BaseException as failure:  # noqa: BLE001 - it is raised again, or said what it means
             await self.failed(failure)
         await self.committed()
 
     async def _abandon(self, error: BaseException) -> None:
         """The block came to no COMMIT."""
-        if await self._roll_back_database(error) or self.database.condition() is not Condition.OPEN:
-            await self.rolled_back()
-            error.add_note(ROLLED_BACK)
-        else:  # it may still be committed, by whoever uses the connection next
-            self.outcome = State.PREPARED
-            self._end()
-            self.side.abandon()
+        try:
+            if await self._roll_back_database(error) or self.database.condition() not in _UNENDED:
+                await self.rolled_back()
+                error.add_note(ROLLED_BACK)
+        finally:  # else it may still be committed, by whoever uses the connection next
+            self._leave_undecided()
 
     async def _roll_back_database(self, error: BaseException) -> bool:
         try:
@@ -297,18 +354,24 @@ def reason(error: BaseException) -> BaseException:
     return error
 
 
-_checked: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+_checked: weakref.WeakKeyDictionary[object, Identity] = weakref.WeakKeyDictionary()
 
 
-def is_checked(handle: object, found: Identity) -> bool:
-    """Whether the place of this table has been looked at through this connection."""
+def checked(handle: object) -> Identity | None:
+    """The table that this connection has led to, and whose place has been looked at."""
     try:
-        return _checked.get(handle) == found.text
+        return _checked.get(handle)
     except TypeError:  # sqlite3's connections cannot be referred to weakly; there it costs next to nothing
-        return False
+        return None
 
 
 def remember(handle: object, found: Identity) -> None:
     """It has been looked at."""
     with suppress(TypeError):
-        _checked[handle] = found.text
+        _checked[handle] = found
+
+
+def forget(handle: object) -> None:
+    """It may be another one now."""
+    with suppress(TypeError):
+        _checked.pop(handle, None)

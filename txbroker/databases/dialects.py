@@ -5,7 +5,7 @@ A statement's parameters are ``%s`` here; adapters put in what their driver want
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from txbroker import errors
@@ -36,6 +36,10 @@ class Executes(Protocol):
         """Run one."""
 
 
+def _nothing() -> None:
+    """The database has forced it when it answers."""
+
+
 class Dialect:
     """How to say it, and what errors mean. The block's mark is a savepoint: it is gone when its transaction is."""
 
@@ -54,6 +58,10 @@ class Dialect:
     read_identity = f"SELECT identity FROM {IDENTITY}"
     read = f"SELECT decision FROM {TABLE} WHERE xid = %s"
     insert = f"INSERT INTO {TABLE} (xid, decision, broker) VALUES (%s, %s, %s)"
+    insert_decision = (
+        f"INSERT INTO {TABLE} (xid, decision, broker) SELECT %s, '{COMMITTED}', %s FROM {IDENTITY} "
+        "WHERE identity LIKE %s"
+    )
     update = f"UPDATE {TABLE} SET decision = %s WHERE xid = %s"
     insert_identity = f"INSERT INTO {IDENTITY} (identity) VALUES (%s)"
     update_identity = f"UPDATE {IDENTITY} SET identity = %s"
@@ -61,30 +69,47 @@ class Dialect:
 
     # -- a block -----------------------------------------------------------------------------------
 
+    async def begin_marked(self, database: Executes, token: str) -> bool:  # noqa: ARG002
+        """Step 1 in one message, where the table is known already. False: not possible here, nothing was done."""
+        return False
+
     async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002
         """Step 1: mark the transaction as the block's, return the identity row. Raises what makes it unfit."""
         await database.execute(f"SAVEPOINT {BLOCK}")
         return identity_of(await database.execute(self.read_identity))
 
     async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:  # noqa: ARG002
-        """Step 3: insert the row, if the transaction is still the marked one; raises Misuse if it is not."""
+        """Step 3: insert the row, if transaction and table are still those of step 1; raises if they are not."""
         try:
             await database.execute(self.release)
         except Exception as error:
             if self.is_lost_mark(error):
                 raise lost_mark(str(error)) from error
             raise
-        await database.execute(self.insert, (key, COMMITTED, broker))
+        result = await database.execute(self.insert_decision, (key, broker, identity_pattern(key)))
+        if not (result.changed > 0 or (await database.execute(self.read, (key,))).rows):
+            raise another_table(identity_of(await database.execute(self.read_identity)))
+
+    async def check_table(self, database: Executes) -> None:
+        """Raise DecisionTableRefused for a table in which nothing can be decided."""
 
     async def home(self, database: Executes) -> str:  # noqa: ARG002
         """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
         return ""
+
+    async def forcing(self, database: Executes) -> Callable[[], None]:  # noqa: ARG002
+        """Asked before COMMIT: what is to be done after it, so that the decision is on disk. Mostly nothing."""
+        return _nothing
 
     # -- a resolver --------------------------------------------------------------------------------
 
     def patience(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
         """Statements at the beginning of a transaction that bound how long it waits for others' locks."""
         return ()
+
+    async def is_forced(self, database: Executes) -> bool:  # noqa: ARG002
+        """Whether what can be seen is on disk now; where that takes no commit, it is seen to. InnoDB does not say."""
+        return False
 
     def leftovers(self) -> str:
         """Rows of a broker that should have been deleted by whoever decided."""
@@ -135,6 +160,29 @@ def texts(rows: Iterable[Sequence[Any]]) -> list[tuple[str, ...]]:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
+
+
+def identity_pattern(key: str) -> str:
+    """What the identity row of the table that decides this xid is LIKE."""
+    return f"{LAYOUT} {key.partition('-')[0]} %"
+
+
+def another_table(found: str | None) -> errors.DecisionTableRefused:
+    """The error for a table that is not the one with which the block began."""
+    return errors.DecisionTableRefused(
+        f"the table {TABLE} is another one now ({found!r}) than when the block began: something in the block has "
+        "changed the schema or the database (search_path, USE). Rows and messages are rolled back; leave that as it is "
+        "between the block's beginning and its end"
+    )
+
+
+def no_unique_key() -> errors.DecisionTableRefused:
+    """The error for a table whose key does not decide."""
+    return errors.DecisionTableRefused(
+        f"the table {TABLE} has no unique key on xid alone that is checked when a row is inserted (it must not be "
+        "deferrable): nothing could be decided in it, so nothing was done. Make it as "
+        "txbroker.create_decision_table does"
+    )
 
 
 def lost_mark(reason: str) -> errors.Misuse:

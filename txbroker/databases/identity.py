@@ -38,7 +38,8 @@ def parse(text: str | None) -> Identity:
 
 
 async def check_home(database: Database, identity: Identity) -> None:
-    """Raise DecisionTableRefused if the table was made elsewhere."""
+    """Raise DecisionTableRefused if the table was made elsewhere, or cannot decide anything."""
+    await database.dialect.check_table(database)
     here = await database.dialect.home(database)
     if here and identity.home and here != identity.home:
         raise errors.DecisionTableRefused(

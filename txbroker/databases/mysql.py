@@ -9,7 +9,10 @@ from typing import Any
 from txbroker import errors
 from txbroker.databases.adapter import Condition, Connector
 from txbroker.databases.dbapi import DbApiDatabase
-from txbroker.databases.dialects import BLOCK, IDENTITY, TABLE, Dialect, Executes, Result
+from txbroker.databases.dialects import BLOCK, IDENTITY, TABLE, Dialect, Executes, Result, no_unique_key
+
+_FORCES = (1, 3)
+"""Values of innodb_flush_log_at_trx_commit; 3 is MariaDB's, and forces once more."""
 
 _IN_TRANSACTION, _AUTOCOMMIT = 1, 2
 """Flags of the server's status."""
@@ -34,18 +37,24 @@ class MysqlDialect(Dialect):
     create_identity = f"{Dialect.create_identity} ENGINE=InnoDB"
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
     begin_block = (
-        f"SELECT @@global.innodb_flush_log_at_trx_commit, @@global.read_only, "
+        f"SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog, @@global.read_only, "
         f"(SELECT identity FROM {IDENTITY})"
     )
 
     async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002
         """Mark, and look whether what it commits is there after a power cut."""
         await database.execute(f"SAVEPOINT {BLOCK}")
-        flush, read_only, identity = (await database.execute(self.begin_block)).rows[0]
-        if int(flush) != 1:
+        flush, logs, forced, read_only, identity = (await database.execute(self.begin_block)).rows[0]
+        if int(flush) not in _FORCES:
             raise errors.DecisionNotDurable(
                 f"the server has innodb_flush_log_at_trx_commit = {flush}: a crash could take a committed row back, of "
                 "which the broker has been told. Set it to 1, the default; nothing was done"
+            )
+        if int(logs) and int(forced) != 1 and int(flush) == 1:
+            raise errors.DecisionNotDurable(
+                f"the server has a binary log and sync_binlog = {forced}: it relies on that log for what it has "
+                "committed, and a power cut could take a committed row back, of which the broker has been told. SET "
+                "GLOBAL sync_binlog = 1 (or MariaDB's innodb_flush_log_at_trx_commit = 3); nothing was done"
             )
         if int(read_only):
             raise errors.Misuse(
@@ -74,6 +83,17 @@ class MysqlDialect(Dialect):
         server = " ".join(_text(row[1]) for row in names.rows)
         here = (await database.execute("SELECT DATABASE()")).rows[0][0]
         return f"{server or 'server'}/{_text(here)}"
+
+    async def check_table(self, database: Executes) -> None:
+        """Its key must be unique."""
+        keys = await database.execute(
+            "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s "
+            "GROUP BY index_name HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND MAX(column_name) = 'xid' "
+            "AND MAX(sub_part) IS NULL",
+            (TABLE,),
+        )
+        if not keys.rows:
+            raise no_unique_key()
 
     def patience(self, seconds: float) -> Sequence[str]:
         """Whole seconds, for the connection, which is the resolver's own. (MySQL makes 1 of 0.)"""

@@ -6,7 +6,7 @@ The block's mark is a setting local to the transaction: it is gone when that is,
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,12 +20,18 @@ from txbroker.databases.dialects import (
     Dialect,
     Executes,
     Result,
+    another_table,
+    identity_of,
+    identity_pattern,
     lost_mark,
-    named,
+    no_unique_key,
 )
 
-_IDLE, _IN_TRANSACTION, _IN_ERROR = 0, 2, 3
+_IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR = 0, 1, 2, 3
 """libpq's PQTRANS values."""
+
+_COMMAND_OK = 1
+"""libpq's PGRES_COMMAND_OK."""
 
 _UNKNOWN_CLASSES = ("08", "40003", "57P")
 """SQLSTATEs after which a COMMIT may have happened: lost connections, completion unknown, shutdowns."""
@@ -43,29 +49,57 @@ class PostgresqlDialect(Dialect):
     create = Dialect.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
     insert_decision = (
         f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
-        "WHERE current_setting('txbroker.block', true) = %s "
+        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s "
         "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
         "THEN set_config('synchronous_commit', 'on', true) END"
     )
+
+    async def begin_marked(self, database: Executes, token: str) -> bool:
+        """BEGIN and the mark in one; what :meth:`mark` looks at besides, :meth:`decide` sees to."""
+        return isinstance(database, PsycopgDatabase | AsyncPsycopgDatabase) and await database.begin_marked(
+            token
+        )
 
     async def mark(self, database: Executes, token: str) -> str | None:
         """Mark, and look whether it can be written to."""
         result = await database.execute(self.begin_block, (token,))
         _, read_only, identity = result.rows[0]
         if read_only == "on":
-            raise errors.Misuse(
-                "the database transaction is read-only (default_transaction_read_only, a hot standby, or SET "
-                "TRANSACTION "
-                "READ ONLY): a block writes a row that decides. Use a connection that may write, to the primary; "
-                "nothing was done"
-            )
+            raise _read_only()
         return None if identity is None else str(identity)
 
     async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
         """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
-        result = await database.execute(self.insert_decision, (key, broker, token))
-        if not result.rows:
+        try:
+            result = await database.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
+        except Exception as error:
+            if sqlstate(error) == "25006":
+                raise _read_only() from error
+            raise
+        if result.rows:
+            return
+        mark = await database.execute("SELECT current_setting('txbroker.block', true)")
+        if mark.rows[0][0] != token:
             raise lost_mark("the mark of its transaction is gone")
+        raise another_table(identity_of(await database.execute(self.read_identity)))
+
+    async def check_table(self, database: Executes) -> None:
+        """Its rows must survive a crash, and its key must be checked at once."""
+        result = await database.execute(
+            "SELECT c.relpersistence = 'p', EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a "
+            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indrelid = c.oid AND a.attname = 'xid' "
+            "AND i.indnkeyatts = 1 AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL) "
+            "FROM pg_class AS c WHERE c.oid = to_regclass(%s)",
+            (TABLE,),
+        )
+        logged, unique = result.rows[0]
+        if not logged:
+            raise errors.DecisionTableRefused(
+                f"the table {TABLE} is UNLOGGED or temporary: a crash empties it, and nothing would be decided any "
+                f"more; nothing was done. ALTER TABLE {TABLE} SET LOGGED"
+            )
+        if not unique:
+            raise no_unique_key()
 
     async def home(self, database: Executes) -> str:
         """A restored dump has another of these: the cluster, the database, the table."""
@@ -75,6 +109,10 @@ class PostgresqlDialect(Dialect):
             (TABLE,),
         )
         return str(result.rows[0][0])
+
+    async def is_forced(self, database: Executes) -> bool:  # noqa: ARG002
+        """Others see a commit when it has been forced."""
+        return True
 
     def patience(self, seconds: float) -> Sequence[str]:
         """For this transaction only: the connection may be a pool's."""
@@ -104,9 +142,23 @@ class PostgresqlDialect(Dialect):
         return sqlstate(error) in ("55P03", "57014", "40P01", "40001")
 
 
+def _read_only() -> errors.Misuse:
+    return errors.Misuse(
+        "the database transaction is read-only (default_transaction_read_only, a hot standby, or SET TRANSACTION READ "
+        "ONLY): a block writes a row that decides. Use a connection that may write, to the primary; nothing was done"
+    )
+
+
 def sqlstate(error: BaseException) -> str:
     """The SQLSTATE of a driver's error; "" if it has none."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+
+@cache
+def _generators() -> Any:
+    from psycopg import generators
+
+    return generators
 
 
 @cache
@@ -121,14 +173,19 @@ class _Status:
 
     connection: Any
 
+    @property
+    def transaction_status(self) -> int:
+        """The PQTRANS value of libpq."""
+        return int(self.connection.info.transaction_status)
+
     def condition(self) -> Condition:
         """As libpq knows it."""
-        status = self.connection.info.transaction_status
+        status = self.transaction_status
         if getattr(self.connection, "_pipeline", None) is not None:
             return Condition.PIPELINED
         if getattr(self.connection, "_num_transactions", 0):
             return Condition.BORROWED  # of psycopg's connection.transaction()
-        if status == _IN_TRANSACTION:
+        if status in (_ACTIVE, _IN_TRANSACTION):
             return Condition.OPEN
         if status == _IN_ERROR:
             return Condition.FAILED
@@ -158,13 +215,45 @@ class _Status:
         return lambda: module.connect(**parameters)
 
 
-class PsycopgDatabase(_Status, DbApiDatabase):
+class _Psycopg(_Status):
+    """psycopg's, of both kinds."""
+
+    @property
+    def transaction_status(self) -> int:
+        """Without psycopg's enumeration: it is asked several times for each block."""
+        status: int = self.connection.pgconn.transaction_status
+        return status
+
+    def _begins_plainly(self) -> bool:
+        connection = self.connection
+        return connection.isolation_level is connection.read_only is connection.deferrable is None
+
+    def _begin_marked(self, token: str) -> Generator[Any, Any, None]:
+        """Send it, as psycopg sends its own BEGIN: simple protocol, waiting as its connection waits."""
+        pgconn = self.connection.pgconn
+        pgconn.send_query(f"BEGIN; SET LOCAL txbroker.block = '{token}'".encode())
+        psycopg = sys.modules["psycopg"]
+        for result in (yield from _generators().execute(pgconn)):
+            if result.status != _COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
+
+
+class PsycopgDatabase(_Psycopg, DbApiDatabase):
     """psycopg, blocking."""
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, DIALECT, "format")
 
         self._cursor: Any = None
+
+    async def begin_marked(self, token: str) -> bool:
+        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        if not self._begins_plainly():
+            return False
+        connection = self.connection
+        with connection.lock:
+            connection.wait(self._begin_marked(token))
+        return True
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement, all of a block with one cursor: making one, and descriptions of rows, takes 30 µs each."""
@@ -186,7 +275,7 @@ class Psycopg2Database(_Status, DbApiDatabase):
         return self.connection.cursor(cursor_factory=sys.modules["psycopg2"].extensions.cursor)
 
 
-class AsyncPsycopgDatabase(_Status):
+class AsyncPsycopgDatabase(_Psycopg):
     """psycopg's AsyncConnection."""
 
     def __init__(self, connection: Any) -> None:
@@ -203,6 +292,15 @@ class AsyncPsycopgDatabase(_Status):
 
     async def begin(self) -> None:
         """The first statement does."""
+
+    async def begin_marked(self, token: str) -> bool:
+        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        if not self._begins_plainly():
+            return False
+        connection = self.connection
+        async with connection.lock:
+            await connection.wait(self._begin_marked(token))
+        return True
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement."""
@@ -226,11 +324,20 @@ DIALECT = PostgresqlDialect()
 
 def adapt(connection: Any) -> PsycopgDatabase | Psycopg2Database | AsyncPsycopgDatabase:
     """The adapter for a connection of psycopg or psycopg2."""
-    packages = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
-    if not hasattr(connection, "info") or not hasattr(connection, "commit"):
+    kind = _kind(connection.__class__)
+    if kind is None:
         raise errors.Misuse(f"{connection!r:.80} is no connection (a cursor, perhaps); nothing was done")
-    if "psycopg2" in packages:
-        return Psycopg2Database(connection)
-    if named(connection, "AsyncConnection"):
-        return AsyncPsycopgDatabase(connection)
-    return PsycopgDatabase(connection)
+    return kind(connection)
+
+
+@cache
+def _kind(
+    connection: type,
+) -> type[PsycopgDatabase] | type[Psycopg2Database] | type[AsyncPsycopgDatabase] | None:
+    if not hasattr(connection, "info") or not hasattr(connection, "commit"):
+        return None
+    if any(kind.__module__.partition(".")[0] == "psycopg2" for kind in connection.__mro__):
+        return Psycopg2Database
+    if any(kind.__name__ == "AsyncConnection" for kind in connection.__mro__):
+        return AsyncPsycopgDatabase
+    return PsycopgDatabase

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import secrets
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -78,6 +79,7 @@ class Resolver:
         *,
         grace: float = 0.0,
         lock_timeout: float = 1.0,
+        table: str = "",
     ) -> None:
         self.grace = grace
         self.lock_timeout = lock_timeout
@@ -86,7 +88,7 @@ class Resolver:
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
         self._database: Database | None = None
         self._identity: Identity | None = None
-        self._name = ""
+        self._name = table
 
     # -- the database ------------------------------------------------------------------------------
 
@@ -102,16 +104,17 @@ class Resolver:
         if self._identity is None:
             try:
                 self._begin_reading()
-                self._identity = run(identity.read(self.database))
+                found = run(identity.read(self.database))
             finally:
                 self._roll_back()
-            if self._name not in ("", self._identity.name):
+            if self._name not in ("", found.name):
                 raise errors.DecisionTableRefused(
-                    f"the database has the decision table {self._identity.name} now, and had {self._name} before: "
-                    f"it is "
-                    "another one, or was adopted meanwhile; nothing was decided. Begin with a new resolver"
+                    f"the resolver's connection leads to the decision table {found.name}, not to {self._name}, which "
+                    "is to be looked after: it is in another schema or database, or was adopted meanwhile; nothing was "
+                    "decided. Say connect_database= (search_path is part of a connection's options), or begin with a "
+                    "new resolver"
                 )
-            self._name = self._identity.name
+            self._identity, self._name = found, found.name
         return self._identity
 
     def _begin_reading(self) -> None:
@@ -153,17 +156,25 @@ class Resolver:
         """
         done = Resolution([], [], [], [], 0, 0)
         mine, elsewhere, young = self.in_doubt()
+        ended, failures = list[str](), list[errors.TxBrokerError]()
         for xid in mine:
             verdict = self.decide(xid)
             if verdict == WAITING:
                 done.waiting.append(xid)
                 continue
-            told = self.tell(xid, verdict)
+            try:
+                told = self.tell(xid, verdict)
+            except (errors.RequestRefused, errors.CorruptData) as error:
+                failures.append(error)  # of this one: the others need not wait for it
+                continue
             if told is Told.DONE:
                 (done.committed if verdict == COMMITTED else done.rolled_back).append(xid)
             if told is not Told.CONTRADICTED:
-                self._remove_if_free([xids.row_key(xid)])
+                ended.append(xids.row_key(xid))
+        self._remove_if_free(ended)
         removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
+        if failures:
+            raise failures[0]
         return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere, young=young)
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
@@ -179,7 +190,7 @@ class Resolver:
         """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING."""
         self.look()
         key, database = xids.row_key(xid), self.database
-        found = self.read(key)
+        found = self._read_forced(key)
         if found:
             return found
         dialect = database.dialect
@@ -192,11 +203,39 @@ class Resolver:
         except Exception as error:
             self._roll_back()
             if dialect.is_duplicate(error):
-                return self.read(key) or WAITING  # deleted meanwhile: it was told, and is no longer prepared
+                # Nothing there any more: it was deleted, so it was told, and is no longer prepared.
+                return self._read_forced(key) or WAITING
             if dialect.is_blocked(error):
                 return WAITING
             raise
         return ROLLED_BACK
+
+    def _read_forced(self, key: str) -> str:
+        """As :meth:`read`; what it says is on disk, and not just about to be."""
+        found, dialect = self.read(key), self.database.dialect
+        if found != COMMITTED or run(dialect.is_forced(self.database)):
+            return found
+        try:
+            self._force()
+        except Exception as error:
+            if dialect.is_blocked(error):
+                return WAITING
+            raise
+        return found
+
+    def _force(self) -> None:
+        """Commit something: that forces all that was committed before. What is written is deleted again at once."""
+        database, key = self.database, f"?{secrets.token_hex(16)}"
+        self._begin()
+        try:
+            for statement in database.dialect.patience(self.lock_timeout):
+                run(database.execute(statement))
+            run(database.execute(database.dialect.insert, (key, ROLLED_BACK, self.broker.identity)))
+            run(database.execute(database.dialect.delete(1), (key,)))
+            run(database.commit())
+        except BaseException:
+            self._roll_back()
+            raise
 
     def read(self, key: str) -> str:
         """The decision that stands in the table; "" if there is none."""
@@ -217,8 +256,10 @@ class Resolver:
         except errors.HeuristicOutcome as error:
             self._contradicted(xids.row_key(xid), verdict, str(error))
             return Told.CONTRADICTED
+        except errors.TransactionRolledBack as error:
+            self._contradicted(xids.row_key(xid), verdict, str(error))
+            return Told.CONTRADICTED
         except (
-            errors.TransactionRolledBack,
             errors.TransactionCommitted,
             errors.UnknownTransaction,
             errors.OutcomeForgotten,
@@ -237,9 +278,8 @@ class Resolver:
             else "Messages are there without rows"
         )
         log.error(
-            "transaction %s: the database has it %s, the broker was forced to the opposite (%s). %s: make them "
-            "agree by "
-            "hand, then delete the row of txbroker_decision with this xid",
+            "transaction %s: the database has it %s, and at the broker the opposite was done (%s). %s: make them "
+            "agree by hand, then delete the row of txbroker_decision with this xid",
             key,
             verdict,
             reason,
@@ -304,20 +344,35 @@ class Resolver:
         if not rows:
             return 0, []
         prefix = xids.prefix(self.look().name)
-        prepared = self._keys([State.PREPARED], prefix, forced=False)
-        forced = self._keys([State.ROLLED_BACK], prefix, forced=True)
+        prepared = self._keys([State.PREPARED], prefix)
         contradicted = [key for key, decision in rows if decision == CONTRADICTED]
+        gone = []
         for key, decision in rows:
-            if decision == COMMITTED and key in forced:
-                self._contradicted(key, COMMITTED, "the broker lists it as forced")
+            if key in prepared or decision == CONTRADICTED:
+                continue
+            if contradiction := self._contradiction(key, decision):
+                self._contradicted(key, decision, contradiction)
                 contradicted.append(key)
-        gone = [key for key, _ in rows if key not in prepared and key not in contradicted]
+            else:
+                gone.append(key)
         return self._remove_if_free(gone), contradicted
 
-    def _keys(self, states: list[State], prefix: bytes, forced: bool) -> set[str]:
-        found = self.broker.transactions(
-            states, format_id=xids.FORMAT_ID, global_prefix=prefix, forced=forced
-        )
+    def _contradiction(self, key: str, decision: str) -> str:
+        """How a transaction that is not prepared any more ended, if that is not as decided.
+
+        A mark beside "committed" is one only if that was forced: a resolver that was late leaves such a mark, too.
+        """
+        try:
+            found = self.broker.outcome(Xid(xids.FORMAT_ID, key.encode(), self.broker.identity.encode()))
+        except (errors.UnknownTransaction, errors.OutcomeForgotten):
+            return ""
+        other = State.ROLLED_BACK if decision == COMMITTED else State.COMMITTED
+        if found.state is not other or not (decision == COMMITTED or found.heuristic):
+            return ""
+        return f"by {found.by or 'a client'}: {found.why}" if found.why else f"by {found.by or 'a client'}"
+
+    def _keys(self, states: list[State], prefix: bytes) -> set[str]:
+        found = self.broker.transactions(states, format_id=xids.FORMAT_ID, global_prefix=prefix)
         here = self.broker.identity.encode()
         return {xids.row_key(info.xid) for info in found if info.xid is not None and info.xid.branch == here}
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from txbroker import errors
 from txbroker.databases.adapter import Condition, Connector
 from txbroker.databases.dbapi import DbApiDatabase
-from txbroker.databases.dialects import Dialect, Executes
+from txbroker.databases.dialects import TABLE, Dialect, Executes, no_unique_key
 
-_FULL = 2
+_FULL, _EXTRA = 2, 3
 _VOLATILE = ("off", "memory")
 
 
@@ -47,6 +48,30 @@ class SqliteDialect(Dialect):
         path = await _path(database)
         return f"inode {os.stat(path).st_ino}" if path else ""
 
+    async def check_table(self, database: Executes) -> None:
+        """Its key must be unique."""
+        for index in (await database.execute(f"PRAGMA main.index_list({TABLE})")).rows:
+            unique, partial = index[2], index[4]
+            columns = [
+                row[2] for row in (await database.execute(f'PRAGMA main.index_info("{index[1]}")')).rows
+            ]
+            if unique and not partial and columns == ["xid"]:
+                return
+        raise no_unique_key()
+
+    async def forcing(self, database: Executes) -> Callable[[], None]:
+        """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
+        journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
+        synchronous = int((await database.execute("PRAGMA main.synchronous")).rows[0][0])
+        if journal != "delete" or synchronous >= _EXTRA:
+            return await super().forcing(database)
+        return partial(_force, os.path.dirname(await _path(database)))
+
+    async def is_forced(self, database: Executes) -> bool:
+        """The rows are; that the journal is gone, which makes them valid, is forced here."""
+        _force(os.path.dirname(await _path(database)))
+        return True
+
     def leftovers(self) -> str:
         """A thousand at a time."""
         return super().leftovers() + " LIMIT 1000"
@@ -72,6 +97,14 @@ async def _path(database: Executes) -> str:
     rows = (await database.execute("PRAGMA database_list")).rows
     path = next((row[2] for row in rows if row[1] in ("main", b"main")), "")
     return os.fsdecode(path) if path else ""
+
+
+def _force(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 class SqliteDatabase(DbApiDatabase):
@@ -100,6 +133,20 @@ class SqliteDatabase(DbApiDatabase):
     async def begin(self) -> None:
         """Take the write lock now: a block writes, and a later refusal would come after the work was done."""
         self.connection.execute("BEGIN IMMEDIATE")
+
+    async def commit(self) -> None:
+        """Commit."""
+        self._end("COMMIT", self.connection.commit)
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        self._end("ROLLBACK", self.connection.rollback)
+
+    def _end(self, statement: str, method: Callable[[], None]) -> None:
+        if getattr(self.connection, "autocommit", -1) is not True:
+            method()
+        elif self.connection.in_transaction:  # the methods do nothing there
+            self.connection.execute(statement)
 
     def did_not_commit(self, error: BaseException) -> bool:
         """Busy, or a deferred constraint: then the transaction is still open."""
