@@ -59,6 +59,6 @@ def check_leftovers(world: World) -> None:
         "journal": 3 + RECYCLED_FILES,
         "checkpoints": 2 + world.counts["rotten checkpoints"],  # a damaged one stays up to the next start
         "staged": sum(each.state == OPEN for each in world.model.transactions.values()),
-        "partitions": sum(len(topic.partitions or ()) for topic in world.topics.topics if not topic.deleted),
+        "partitions": sum(len(each.partitions or range(3)) for each in world.topics.topics if not each.gone),
     }
     require(all(found[name] <= most[name] for name in found), f"at most {most} files", found)

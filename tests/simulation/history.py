@@ -328,6 +328,8 @@ def _finish(world: World, random: Random) -> None:
             f"{begun.name} can be ended",
             "it is still open",
         )
+    if random.random() < 0.3:
+        check_leftovers(world)
     random.choice((world.cut_power, world.kill, world.stop))(random)
     _all_leave(world)
     audit(world, random)
