@@ -159,6 +159,17 @@ def test_the_first_message_may_be_sent_in_a_savepoint(any_engine, broker, topic,
     assert (numbers(any_engine), values(broker, topic)) == ([1, 3, 5], [b"1", b"5", b"6"])
 
 
+def test_the_release_of_a_savepoint_commits_nothing(any_engine, broker, topic, nothing_left):
+    """As it would in SQLite, whose driver begins late."""
+    factory, messages = carrying(any_engine, broker)
+    with factory() as session:
+        with session.begin_nested():
+            session.add(Order(number=1))
+            messages.send(session, topic, b"1")
+        session.rollback()
+    assert (numbers(any_engine), values(broker, topic)) == ([], [])
+
+
 def test_a_session_in_a_savepoint_of_its_connections_drops_with_it(engine, broker, topic, nothing_left):
     """As test suites do it that roll everything back."""
     factory, messages = carrying(engine, broker)
