@@ -40,7 +40,8 @@ def page(
 ) -> tuple[list[Transaction | Outcome], bool]:
     """Those beyond ``after``, by number, at most ``limit``; and whether there are more.
 
-    Of 100,000 it takes about 10 ms: numbers are compared and sorted (they nearly are), the rest is looked at as far as needed.
+    Of 100,000 it takes about 10 ms: numbers are compared and sorted (they nearly are), the rest is looked at as far
+    as needed.
     """
     states = tuple(wanted.states or (_ENDED if wanted.forced else _UNDECIDED))
     live, ended = table.live, table.outcomes.by_number
