@@ -29,7 +29,9 @@ def test_an_error_tells_in_a_sentence_of_its_own_what_happened(name):
     assert len(doc) > 30
 
 
-@pytest.mark.parametrize("name", sorted(ERRORS.keys() - {"TxBrokerError", "PeerViolation", "DeliveryPending"}))
+@pytest.mark.parametrize(
+    "name", sorted(ERRORS.keys() - {"TxBrokerError", "PeerViolation", "DeliveryPending"})
+)
 def test_the_type_tells_whose_fault_it_is_and_whether_the_outcome_is_known(name):
     assert sum(issubclass(ERRORS[name], root) for root in ROOTS) == 1
     states = (
