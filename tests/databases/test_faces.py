@@ -67,7 +67,7 @@ def test_asyncio_makes_rows_and_messages_one(postgresql, rows, broker, shared_br
                 message = await tx.receive(topic, topic, timeout=10.0)
                 assert message.value == b"0"
                 _ = 1 / 0
-        assert "neither the rows" in caught.value.__notes__[-1]
+        assert "neither rows nor messages" in caught.value.__notes__[-1]
         for number in range(2):
             async with atomic(database, asynchronous, wait="commit") as tx:
                 message = await tx.receive(topic, topic, timeout=10.0)

@@ -35,7 +35,7 @@ async def main(reactor, path, address, topic):
         assert await run_atomic(pool, broker, order, topic, number, wait="commit") == number
     with pytest.raises(ZeroDivisionError) as caught:
         await run_atomic(pool, broker, fail, topic)
-    assert "neither the rows" in caught.value.__notes__[-1]
+    assert "neither rows nor messages" in caught.value.__notes__[-1]
     assert await run_atomic(pool, broker, receive, topic, wait="commit") == b"0"
     assert broker.resolver.status.failure == ""
     await broker.close()
