@@ -183,7 +183,7 @@ class Actions:
                 cursor.execute("INSERT INTO lines VALUES (77)")
                 self.send("x")
         except IntegrityError as error:
-            print("IntegrityError", "neither the rows" in error.__notes__[-1])
+            print("IntegrityError", "neither rows nor messages" in error.__notes__[-1])
         with transaction.atomic():
             self.order.objects.create(number=1)
             self.send("1")

@@ -131,7 +131,7 @@ def test_a_transaction_that_fails_after_the_prepare_takes_the_message_with_it(
         execute(rows, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
         between_prepare_and_commit(tx, fail)
-    assert "neither the rows" in caught.value.__notes__[-1]
+    assert "neither rows nor messages" in caught.value.__notes__[-1]
     assert tx.outcome is State.ROLLED_BACK
     assert broker.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK
     assert (numbers(postgresql.connect), values(broker, topic)) == ([], [])
@@ -172,7 +172,7 @@ def test_a_transaction_block_of_the_driver_that_is_left_open_prepares_nothing(
             execute(rows, "INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
             inner.__enter__()
-    assert all("neither the rows" not in note for note in caught.value.__notes__)
+    assert all("neither rows nor messages" not in note for note in caught.value.__notes__)
     assert broker.transactions([State.PREPARED], global_prefix=tx.xid.global_id) == []
     inner.__exit__(None, None, None)
     rows.commit()

@@ -158,7 +158,7 @@ def test_a_broker_that_is_down_at_the_first_send_takes_the_row_with_it(mortal_br
             insert(database)
             mortal_broker.kill()
             tx.send("t", b"1")
-    assert "neither the rows" in caught.value.__notes__[-1]
+    assert "neither rows nor messages" in caught.value.__notes__[-1]
     assert count(database) == 0
 
 
@@ -168,7 +168,7 @@ def test_a_broker_that_dies_after_the_send_takes_the_row_with_it(mortal_broker, 
             insert(database)
             tx.send("t", b"1")
             mortal_broker.kill()
-    assert "neither the rows" in caught.value.__notes__[-1]
+    assert "neither rows nor messages" in caught.value.__notes__[-1]
     assert tx.outcome is State.ROLLED_BACK
     assert count(database) == 0
 

@@ -54,7 +54,7 @@ def test_sessions_and_connections_become_one_with_their_messages(engine, broker,
                     session.add(Order(number=3))
                     await tx.send(topic, b"3")
                     _ = 1 / 0
-            assert "neither the rows" in caught.value.__notes__[0]
+            assert "neither rows nor messages" in caught.value.__notes__[0]
         async with asynchronous.connect() as connection:
             async with atomic(connection, mine, wait="commit") as tx:
                 await connection.execute(insert(Order), {"number": 4, "state": "new"})
