@@ -45,6 +45,10 @@ class InvalidSetting(RequestRefused):
     """A setting is unknown, of the wrong type or out of its range."""
 
 
+class ForeignDirectory(RequestRefused):
+    """The directory holds files of something else, and no data of ours: a start would fill it with its own."""
+
+
 class UnknownTopic(RequestRefused):
     """There is no topic of that name."""
 

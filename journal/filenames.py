@@ -50,6 +50,9 @@ EVIDENCE = "evidence"
 REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
 """What a repair leaves only while it is at work."""
 
+IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
+"""All fixed names in the data directory itself."""
+
 SPARE_NEXT = f"{JOURNAL_DIRECTORY}/spare.next"
 SPARE_FILLING = f"{JOURNAL_DIRECTORY}/spare.filling"
 SPARE_ROLLING = f"{JOURNAL_DIRECTORY}/spare.rolling"
@@ -201,6 +204,20 @@ def evidence_directory(when: str, number: int) -> str:
 def is_evidence(name: str) -> bool:
     """Whether a name is that of a repair's side folder."""
     return bool(_evidence.fullmatch(name))
+
+
+def is_in_root(name: str) -> bool:
+    """Whether a name in the data directory itself is one of ours."""
+    return name in IN_ROOT or is_evidence(name)
+
+
+def is_in_journal(name: str) -> bool:
+    """Whether a name in the journal's directory is one of ours: a journal file, a recycled one or a spare."""
+    return (
+        parse_journal_file(name) is not None
+        or parse_recycled_file(name) is not None
+        or f"{JOURNAL_DIRECTORY}/{name}" in (SPARE_NEXT, SPARE_FILLING, SPARE_ROLLING)
+    )
 
 
 def _position(value: int) -> str:

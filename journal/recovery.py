@@ -21,6 +21,7 @@ from journal.constants import START_STRIDE
 from journal.engine import Engine
 from journal.errors import NEXT_STEP, CorruptData, CorruptJournal, InvalidSetting
 from journal.filesystem import write_fully
+from journal.first_use import check_ours
 from journal.housekeeping import Housekeeping
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal
@@ -68,11 +69,12 @@ def recover(
 ) -> Engine:
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
-    Raises :class:`DirectoryLocked`, :class:`CorruptJournal` or :class:`CorruptSegment` (then nothing on disk has
-    changed but what an earlier recovery would have rewritten identically), :class:`CorruptData` where a repair was
-    not finished, or the ``OSError`` of a failed call.
+    Raises :class:`ForeignDirectory` for one of something else, :class:`DirectoryLocked`, :class:`CorruptJournal` or
+    :class:`CorruptSegment` (then nothing on disk has changed but what an earlier recovery would have rewritten
+    identically), :class:`CorruptData` where a repair was not finished, or the ``OSError`` of a failed call.
     """
     settings = (settings or JournalSettings()).check()
+    check_ours(filesystem)
     filesystem.make_directory("")
     for name in filenames.DIRECTORIES:
         filesystem.make_directory(name)

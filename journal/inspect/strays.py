@@ -10,18 +10,15 @@ from journal.inspect.findings import Affected, Finding
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
 
-_IN_ROOT = {filenames.LOCK, filenames.BALLAST, filenames.WITNESS, filenames.REPAIRS, *filenames.DIRECTORIES}
-_SPARES = {filenames.SPARE_NEXT, filenames.SPARE_FILLING, filenames.SPARE_ROLLING}
-
 FOREIGN = "not one of the broker's files; it is left alone"
 
 
 def strays(filesystem: IFilesystem, checkpoint: Checkpoint | None, created: set[int]) -> Iterator[Finding]:
     """Names that mean nothing here. ``created`` are partitions made above the checkpoint."""
     for name in filesystem.list_directory(""):
-        if name not in _IN_ROOT and not filenames.is_evidence(name) and name not in filenames.REPAIR_FILES:
+        if not filenames.is_in_root(name):
             yield Finding(name, 0, FOREIGN, True)
-    yield from _in(filesystem, filenames.JOURNAL_DIRECTORY, _is_journal)
+    yield from _in(filesystem, filenames.JOURNAL_DIRECTORY, filenames.is_in_journal)
     yield from _in(filesystem, filenames.CHECKPOINT_DIRECTORY, _is_checkpoint)
     yield from _in(filesystem, filenames.STAGED_DIRECTORY, _is_staged)
     yield from _in(filesystem, filenames.PARTITION_DIRECTORY, filenames.parse_partition_directory)
@@ -42,14 +39,6 @@ def _in(filesystem: IFilesystem, directory: str, is_ours: Callable[[str], object
     for name in filesystem.list_directory(directory):
         if not is_ours(name):
             yield Finding(f"{directory}/{name}", 0, FOREIGN, True)
-
-
-def _is_journal(name: str) -> bool:
-    return (
-        filenames.parse_journal_file(name) is not None
-        or filenames.parse_recycled_file(name) is not None
-        or f"{filenames.JOURNAL_DIRECTORY}/{name}" in _SPARES
-    )
 
 
 def _is_checkpoint(name: str) -> bool:
