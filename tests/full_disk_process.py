@@ -25,7 +25,7 @@ from journal.transaction import Xid
 
 SIZE = 12 * MIB
 SETTINGS = JournalSettings(
-    pool_bytes=MIB, file_bytes=256 * KIB, low_water_bytes=2 * MIB, checkpoint_bytes=2 * MIB
+    pool_bytes=MIB, file_bytes=256 * KIB, low_water_bytes=2 * MIB, checkpoint_bytes=5 * MIB // 2
 )
 """A start replays more than its memory holds, so that it must flush."""
 VALUE = b"v" * (10 * KIB)
