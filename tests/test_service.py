@@ -141,6 +141,36 @@ def test_an_address_that_is_taken_ends_the_process_with_the_reason(data):
         broker.ready()
 
 
+def test_a_foreign_directory_is_refused_and_not_a_file_is_made_in_it(data):
+    data.mkdir()
+    (data / "hosts").touch()
+    with twistd_process(data) as broker:
+        assert broker.wait() == 1
+        assert f"{data} cannot be opened: ForeignDirectory: the directory holds 'hosts'" in broker.output
+    assert [file.name for file in data.iterdir()] == ["hosts"]
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("file", "is not a directory"), ("file/data", "cannot be made"), ("no/data", "cannot be made")],
+)
+def test_what_cannot_be_a_directory_is_not_taken_for_a_failing_disk(tmp_path, place, said):
+    (tmp_path / "file").touch()
+    with twistd_process(tmp_path / place) as broker:
+        assert broker.wait() == 1
+        assert f"{tmp_path / place} {said}; nothing was written" in broker.output
+        assert "failing" not in broker.output
+        assert "acknowledged" not in broker.output
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_socket_in_a_missing_folder_is_refused_with_the_folder(data, tmp_path):
+    with twistd_process(data, "--listen", f"unix:{tmp_path}/no/s") as broker:
+        assert broker.wait() == 1
+        assert f"(the folder {tmp_path}/no is missing; make it" in broker.output
+        assert "Traceback" not in broker.output
+
+
 def test_a_failed_write_ends_the_process_and_loses_nothing_acknowledged(data):
     with twistd_process(data) as broker:
         port = broker.ready()

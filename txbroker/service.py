@@ -115,13 +115,8 @@ class TxBrokerService(Service):
 
     def _refused(self, error: BaseException) -> None:
         if not isinstance(error, Stopped):
-            what = f"{self.config.service.data} cannot be opened"
-            if isinstance(error, OSError):
-                what += (
-                    " (a call of the system failed; nothing acknowledged was changed. See whether the disk is there, "
-                    "full or failing, whether the files are this user's, and what 'txbroker verify' finds; start again)"
-                )
-            self._end(what, error)
+            data = self.config.service.data
+            self._end(_unopened(data) if isinstance(error, OSError) else f"{data} cannot be opened", error)
         self._recovery_is_over()
 
     def _recovered(self, engine: Engine) -> None:
@@ -154,7 +149,7 @@ class TxBrokerService(Service):
             try:
                 port = yield endpoint.listen(self.serving.factory)
             except Exception as error:  # noqa: BLE001  (whatever an endpoint's plugin raises)
-                self._end(f"{description} cannot be listened to", error)
+                self._end(f"{description} cannot be listened to{_in_folder(error)}", error)
                 return
             self.ports.append(port)
         if not self._stopping:
@@ -258,6 +253,31 @@ class TxBrokerService(Service):
                 "not all could be finished within {seconds:g} s (stop_timeout); the next start recovers it",
                 seconds=seconds,
             )
+
+
+def _unopened(data: str) -> str:
+    """What a failed call of the system means for a start, and what to do."""
+    if not os.path.exists(data):
+        return (
+            f"{data} cannot be made; nothing was written. See whether the folder that it lies in is there and this "
+            "user may write there, or say another --data"
+        )
+    if not os.path.isdir(data):
+        return f"{data} is not a directory; nothing was written. Say --data with a directory, or with a name for one"
+    return (
+        f"{data} cannot be opened (a call of the system failed; nothing acknowledged was changed. See whether the disk "
+        "is there, full or failing, whether the files are this user's, and what 'txbroker verify' finds; start again)"
+    )
+
+
+def _in_folder(error: Exception) -> str:
+    """For a UNIX socket whose lock cannot be made beside it, the folder at fault: Twisted names only the lock."""
+    if not isinstance(error, OSError) or error.filename2 is None:
+        return ""
+    folder = os.path.dirname(os.fsdecode(error.filename2)) or "."
+    if not os.path.isdir(folder):
+        return f" (the folder {folder} is missing; make it, owned by this user, and start again)"
+    return f" (see whether this user may write into the folder {folder}, then start again)"
 
 
 def _keep_freed_memory() -> None:
