@@ -75,9 +75,10 @@ class Options(usage.Options):
             _check_endpoint(endpoint)
 
     def getUsage(self, width: int | None = None) -> str:
-        """The options, and every setting with its default if --help asks: not before each word about a mistake."""
-        more = _settings() if self._asked else "`twistd txbroker --help` lists the settings.\n"
-        return f"{super().getUsage(width)}\n{more}"
+        """All options and settings if --help asks; before a mistake, which twistd prints below this, the way there."""
+        if self._asked:
+            return f"{super().getUsage(width)}\n{_settings()}"
+        return "`twistd txbroker --help` lists options and settings.\n"
 
     def opt_help(self) -> None:
         """Display this help and exit."""
@@ -89,7 +90,16 @@ def _check_endpoint(description: str) -> None:
     try:
         serverFromString(reactor, description)
     except Exception as error:
-        raise usage.UsageError(f"--listen {description}: not an endpoint: {error}") from error
+        raise usage.UsageError(
+            f"--listen {description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, "
+            "another unix:/run/txbroker.sock:mode=600"
+        ) from error
+
+
+def _port(description: str) -> str:
+    """The port that was meant, if only that was said, or an address with it."""
+    last = description.rpartition(":")[2]
+    return last if last.isascii() and last.isdigit() else "7654"
 
 
 def _settings() -> str:
