@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -98,6 +99,7 @@ def test_damage_is_named_and_the_exit_code_says_so(directory):
     said = json.loads(result.output)
     [finding] = said["findings"]
     assert (result.exit_code, said["damaged"]) == (Exit.CORRUPT, True)
+    assert "1 place is damaged. Nothing was changed." in run("verify", directory).output
     assert finding["affects"] == {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 0}
     assert (finding["file"], finding["position"], finding["damage"]) == (
         str(segment(directory).relative_to(directory)), 0, True,
@@ -129,7 +131,9 @@ def test_a_partition_is_dumped_frame_by_frame_with_the_damaged_one_marked(direct
     result = run("dump", directory, "--partition", "orders-0")
     assert result.exit_code == Exit.CORRUPT
     first, second = result.output.splitlines()
-    assert first.startswith("DAMAGED file=partitions/orders-0.")
+    assert re.fullmatch(
+        r"DAMAGED partitions/orders-0\.\d+/0+\.log at byte 0: .+ \(affects orders-0, offset 0\)", first
+    )
     assert second.startswith("1 messages=1")
 
 

@@ -53,8 +53,8 @@ def dump(
     with files_that_stay(path):
         for each in islice(_beginning(_items(path, from_lsn, partition), from_lsn, from_offset), limit):
             damaged = damaged or (isinstance(each, Finding) and not each.harmless)
-            line = line_json(each, values)
-            click.echo(json_line(line) if invocation.as_json else line_text(line))
+            shown = json_line(line_json(each, values)) if invocation.as_json else line_text(each, values)
+            click.echo(shown)
     if damaged:
         raise click.exceptions.Exit(int(Exit.CORRUPT))
 

@@ -17,7 +17,7 @@ from txbroker.cli.output import bytes_json, bytes_text, visible
 PREVIEW_BYTES = 60
 """Of a value, for people."""
 
-_BARE = ("lsn", "offset", "damage", "record", "section", "header", "values")
+_BARE = ("lsn", "offset", "record", "section", "header", "values")
 
 
 def line_json(each: Item, values: bool = False) -> dict[str, Any]:
@@ -71,15 +71,21 @@ def _message(message: Message) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def line_text(line: dict[str, Any]) -> str:
+def line_text(each: Item, values: bool = False) -> str:
     """The same for people: what it is first, then its fields."""
-    if "damage" in line:
-        first = "DAMAGED" if line["damage"] else "torn"
-    else:
-        first = str(line.get("lsn", line.get("offset", line.get("header", line.get("section", "")))))
+    if isinstance(each, Finding):
+        return _finding(each)
+    line = line_json(each, values)
+    first = str(line.get("lsn", line.get("offset", line.get("header", line.get("section", "")))))
     rest = [f"{name}={value}" for name, value in line.items() if name not in _BARE and value not in ({}, [])]
     shown = visible(" ".join(part for part in (first, str(line.get("record", "")), *rest) if part))
     return "\n".join([shown, *(_preview(message) for message in line.get("values", ()))])
+
+
+def _finding(each: Finding) -> str:
+    what = "torn" if each.harmless else "DAMAGED"
+    affects = f" (affects {each.affects})" if str(each.affects) else ""
+    return visible(f"{what} {each.path} at byte {each.position}: {each.problem}{affects}")
 
 
 def _preview(message: dict[str, Any]) -> str:

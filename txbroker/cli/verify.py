@@ -133,8 +133,8 @@ def _checked(tally: Tally, level: Level, seconds: float) -> list[tuple[str, obje
 def _verdict(findings: list[Finding], level: Level, directory: str) -> str:
     damages = sum(not finding.harmless for finding in findings)
     if damages:
-        noun = "damage was" if damages == 1 else "damages were"
-        return f"{damages:,} {noun} found. Nothing was changed. 'txbroker repair {directory}' says what can be kept."
+        places = "1 place is" if damages == 1 else f"{damages:,} places are"
+        return f"{places} damaged. Nothing was changed. 'txbroker repair {directory}' says what can be kept."
     if level is Level.QUICK:
         return "No damage found; the frames inside segments were not read (leave out --quick for that)."
     if level is Level.FULL:
