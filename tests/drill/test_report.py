@@ -10,11 +10,13 @@ from rich.console import Console
 
 from txbroker.drill.expectation import Expectation
 from txbroker.drill.ledger import Acknowledged, Began, Decided, Ended, Line, Prepared, Unknown
+from txbroker.drill.orders import Orders
 from txbroker.drill.page import page, write_page
 from txbroker.drill.plot import ticks, timeline
 from txbroker.drill.report import BINS, Counts, Report, count, percentile, rows_of, throughput
-from txbroker.drill.run import Progress
-from txbroker.drill.screen import Screen
+from txbroker.drill.run import Drill, Progress
+from txbroker.drill.schedule import Kind
+from txbroker.drill.screen import Screen, block, line_of
 from txbroker.drill.victim import Blow, Start
 from txbroker.drill.violation import Violation, Wrong
 
@@ -164,6 +166,27 @@ class TestScreen:
         assert lines[1] == "[1.0 s] kill mid-write: killed there"
         assert lines[2].startswith("under load: 10 of 20 s, 3 of 9 kills")
         assert len(lines) == 3
+
+    def test_no_more_is_done_of_what_was_asked_for_than_that(self):
+        over = Progress("ending", seconds=41.0, seconds_asked=20.0, kills=5, kills_asked=4)
+        assert line_of(over).startswith("ending: 41 s (20 asked for), 5 kills (4 asked for), ")
+        stream = io.StringIO()
+        Console(file=stream, width=100).print(block(over))
+        assert " of " not in stream.getvalue()
+
+    def test_what_was_done_to_the_broker_is_told_with_where_if_there_is_a_where(self, tmp_path):
+        told = []
+
+        class Watcher:
+            show = tell = staticmethod(told.append)
+
+        orders = Orders(
+            seed=1, kills=1, seconds=3.0, points=[], clients=1, two_phase=0.5, rate=1.0, out=tmp_path, power_cuts=False
+        )  # fmt: skip
+        drill = Drill(orders, Watcher())
+        drill._note(Kind.STOP, "", "stopped", 1.0)
+        drill._note(Kind.KILL, "mid-write", "killed there", 2.0)
+        assert told == ["     1.0 s  stop: stopped", "     2.0 s  kill mid-write: killed there"]
 
     def test_on_a_terminal_one_block_is_drawn_anew_and_events_stay(self):
         shown = self.shown(terminal=True)

@@ -254,7 +254,8 @@ class Drill:
 
     def _note(self, kind: Kind, planned: str, how: str, at: float, up_at: float | None = None) -> None:
         self._blows.append(Blow(kind=kind.value, planned=planned, how=how, down_at=at, up_at=up_at))
-        self._watcher.tell(f"{at - self._load_began:8.1f} s  {kind.value} {planned}: {how}")
+        what = f"{kind.value} {planned}".rstrip()
+        self._watcher.tell(f"{at - self._load_began:8.1f} s  {what}: {how}")
 
     # -- the end -----------------------------------------------------------------------------------
 

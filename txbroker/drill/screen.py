@@ -59,10 +59,24 @@ class Screen:
 def line_of(progress: Progress) -> str:
     """All of it on one line."""
     return (
-        f"{progress.doing}: {progress.seconds:.0f} of {progress.seconds_asked:.0f} s, {progress.kills} of "
-        f"{progress.kills_asked} kills, {progress.acknowledged:,} acknowledged, {progress.in_doubt} in doubt, "
-        f"broker {progress.broker}"
+        f"{progress.doing}: {_seconds(progress)}, {_kills(progress)}, "
+        f"{progress.acknowledged:,} acknowledged, {progress.in_doubt} in doubt, broker {progress.broker}"
     )
+
+
+def _far(done: float, asked: float, unit: str) -> str:
+    """How much of what was asked for is done; a slow machine takes longer, and one kill comes after the load."""
+    if round(done) <= round(asked):
+        return f"{done:.0f} of {asked:.0f} {unit}"
+    return f"{done:.0f} {unit} ({asked:.0f} asked for)"
+
+
+def _seconds(progress: Progress) -> str:
+    return _far(progress.seconds, progress.seconds_asked, "s")
+
+
+def _kills(progress: Progress) -> str:
+    return _far(progress.kills, progress.kills_asked, "kills")
 
 
 def block(progress: Progress) -> Table:
@@ -76,9 +90,9 @@ def block(progress: Progress) -> Table:
     grid.add_row(
         "drill",
         Text("━" * filled, "cyan") + Text("━" * (BAR - filled), "dim"),
-        f"{progress.seconds:.0f} of {progress.seconds_asked:.0f} s, {progress.doing}",
+        f"{_seconds(progress)}, {progress.doing}",
     )
-    grid.add_row("broker", Text(progress.broker, style), f"{progress.kills} of {progress.kills_asked} kills")
+    grid.add_row("broker", Text(progress.broker, style), _kills(progress))
     grid.add_row(
         "load",
         f"{progress.acknowledged:,} acknowledged",
