@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ PATIENCE = 300.0
 DEPTH = 1_000_000
 """Steps that a search may go down."""
 
-WIDTH = 150
+WIDTH = 100
 """Columns where the output is no terminal."""
 
 
@@ -190,7 +190,8 @@ def _trail(said: str) -> int:
 
 def table(results: Sequence[Checked]) -> Table:
     """One line a variant."""
-    shown = Table("variant", "options")
+    shown = Table("variant")
+    shown.add_column("options", no_wrap=True)
     for column in ("states", "steps", "seconds"):
         shown.add_column(column, justify="right")
     shown.add_column("result")
@@ -200,7 +201,7 @@ def table(results: Sequence[Checked]) -> Table:
             shown.add_section()
         shown.add_row(
             one.variant.name,
-            " ".join(one.variant.options),
+            "\n".join(one.variant.options),
             f"{one.states:,.0f}",
             str(one.trail or ""),
             f"{one.seconds:.1f}",
@@ -209,6 +210,16 @@ def table(results: Sequence[Checked]) -> Table:
             style="" if one.as_expected else "bold red",
         )
     return shown
+
+
+def _checked_all(jobs: int) -> list[Checked]:
+    """All variants in their order; each is told as it ends."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(check, variant) for variant in VARIANTS]
+        for number, each in enumerate(as_completed(running), 1):
+            one = each.result()
+            click.echo(f"{number} of {len(running)}, {one.seconds:.0f} s: {one.variant.name}", err=True)
+        return [each.result() for each in running]
 
 
 @click.command()
@@ -225,8 +236,7 @@ def main(trace: str | None, jobs: int) -> None:
                 raise click.BadParameter(f"no variant has the option {trace}", param_hint="--trace")
             click.echo(counterexample(found[0]))
             return
-        with ThreadPoolExecutor(jobs) as pool:
-            results = list(pool.map(check, VARIANTS))
+        results = _checked_all(jobs)
     except CheckerFailed as error:
         raise click.ClickException(str(error)) from error
     console = Console()

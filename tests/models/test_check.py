@@ -45,6 +45,23 @@ def test_a_surprise_fails_the_command(monkeypatch):
         assert ("NO" in result.output) == bool(status)
 
 
+def test_it_says_how_far_it_is_and_fits_into_100_columns(monkeypatch):
+    monkeypatch.setattr(
+        check, "check", lambda variant: Checked(variant, variant.expected, 9_999_999, 20, 99.9)
+    )
+    result = CliRunner().invoke(check.main)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {line[-1] for line in lines} <= set("┓┃┩│┤┘"), "no column is cut off"
+    for variant in check.VARIANTS:
+        for option in variant.options:
+            assert option in result.stdout, "no option is cut"
+    said = result.stderr.splitlines()
+    assert len(said) == len(check.VARIANTS)
+    assert said[-1].startswith(f"{len(said)} of {len(said)}, 100 s: ")
+
+
 def test_a_model_that_spin_cannot_read_is_an_error_and_no_result(tmp_path):
     broken = tmp_path / "broken.pml"
     broken.write_text("active proctype P() { assert( }")
@@ -74,7 +91,14 @@ def test_a_missing_tool_is_named_with_the_command_that_installs_it(monkeypatch, 
 
 
 def test_the_protocol_as_meant_has_no_mistake_compiled_in():
-    harmless = {"PREPARE_FIRST", "ONE_RESOLVER", "LIVENESS", "BUDGET=1"}  # the first with marks that are kept
+    harmless = {
+        "PREPARE_FIRST",
+        "SEEN_FIRST",
+        "ONE_RESOLVER",
+        "LIVENESS",
+        "BUDGET=1",
+    }  # the first two as said below
     mistakes = {option for variant in MISTAKES for option in variant.options} - harmless
     assert not mistakes & {option for variant in (*MEANT, *REACHED) for option in variant.options}
     assert all("MARKS_KEPT" in variant.options for variant in MEANT if "PREPARE_FIRST" in variant.options)
+    assert all("FORCES_FIRST" in variant.options for variant in MEANT if "SEEN_FIRST" in variant.options)
