@@ -192,10 +192,10 @@ def table(results: Sequence[Checked]) -> Table:
     """One line a variant."""
     shown = Table("variant")
     shown.add_column("options", no_wrap=True)
-    for column in ("states", "steps", "seconds"):
+    for column in ("states", "steps", "s"):
         shown.add_column(column, justify="right")
     shown.add_column("result")
-    shown.add_column("as expected")
+    shown.add_column("expected")
     for one in results:
         if one.variant in (REACHED[0], MISTAKES[0]):
             shown.add_section()

@@ -97,7 +97,7 @@ def test_the_protocol_as_meant_has_no_mistake_compiled_in():
         "ONE_RESOLVER",
         "LIVENESS",
         "BUDGET=1",
-    }  # the first two as said below
+    }  # the first two with what is asserted below
     mistakes = {option for variant in MISTAKES for option in variant.options} - harmless
     assert not mistakes & {option for variant in (*MEANT, *REACHED) for option in variant.options}
     assert all("MARKS_KEPT" in variant.options for variant in MEANT if "PREPARE_FIRST" in variant.options)
