@@ -14,6 +14,8 @@ import pytest
 import txbroker
 from tests.broker_process import BrokerProcess
 from txbroker import State
+from txbroker.cli.exits import Failure
+from txbroker.cli.resolve import database_errors
 
 pytestmark = pytest.mark.slow
 
@@ -85,6 +87,10 @@ def test_it_waits_for_an_open_transaction_and_then_decides(broker, url, sqlite):
         waiting = resolve(broker, "--database", url, "--json")
         assert waiting.returncode == 1
         assert json.loads(waiting.stdout)["waiting"] == [str(tx.xid)]
+        said = " ".join(resolve(broker, "--database", url).stdout.split())
+        assert "1 waiting for an open database transaction. What waits is decided when" in said
+        assert "end its session there (PostgreSQL: pg_stat_activity" in said
+        assert "then resolve again." in said
         database.rollback()
         done = resolve(broker, "--database", url)
         assert done.returncode == 0, done.stderr
@@ -92,6 +98,19 @@ def test_it_waits_for_an_open_transaction_and_then_decides(broker, url, sqlite):
         assert str(tx.xid) in done.stdout
         assert connection.wait_outcome(tx.xid, 1.0) is State.ROLLED_BACK
     assert resolve(broker, "--database", url).stdout == "nothing was in doubt\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no route.", "OperationalError: no route. What was"),
+        ("Is it running?\n", "OperationalError: Is it running? What was"),
+    ],
+)
+def test_the_words_of_a_database_end_with_one_mark(said, shown):
+    with pytest.raises(Failure) as failed, database_errors():
+        raise sqlite3.OperationalError(said)
+    assert shown in str(failed.value)
 
 
 def test_watching_resolves_what_comes_and_ends_with_ctrl_c(broker, url, sqlite):

@@ -21,6 +21,13 @@ from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.urls import connector
 from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
 
+WAIT = (
+    "What waits is decided when its program commits or rolls back in the database. If that program is gone or hangs, "
+    "end its session there (PostgreSQL: pg_stat_activity, 'idle in transaction', pg_terminate_backend; MySQL: SHOW "
+    "PROCESSLIST, KILL; SQLite: end the process that has the file open), then resolve again."
+)
+"""What to do about a transaction that waits."""
+
 
 @click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left prepared.")
 @click.option(
@@ -84,8 +91,10 @@ def database_errors() -> Iterator[None]:
         if not named(error, "Error") or not named(error, "DatabaseError", "InterfaceError"):
             raise
         away = named(error, "OperationalError", "InterfaceError")
+        said = str(error).strip().rstrip(".")
+        stop = "" if said.endswith(("?", "!")) else "."
         raise Failure(
-            f"the database said {type(error).__name__}: {str(error).strip()}. What was not decided waits",
+            f"the database said {type(error).__name__}: {said}{stop} What was not decided waits",
             Exit.UNREACHABLE if away else Exit.REFUSED,
         ) from error
 
@@ -154,4 +163,6 @@ def resolution_text(found: Resolution) -> RenderableType:
         for xid in xids
     ]
     text = sentence(found)
+    if found.waiting:
+        text += f".\n{WAIT}"
     return Stack(facts(named_ones), text) if named_ones else text
