@@ -104,7 +104,20 @@ def test_a_campaign_ends_soon_after_a_violation(hasty):
     run.run(jobs=1)
     assert len(run.failed) == 1
     assert run.done < 200
-    assert "1 histories broke a promise" in run.report()
+    assert run.report().startswith("1 history broke a promise\n")
+
+
+def test_what_counts_is_said_first_and_the_counts_only_if_they_are_asked_for():
+    run = Campaign(0, float("inf"), 1)
+    run.run(jobs=1)
+    verdict, figures = run.report().splitlines()
+    assert verdict == "0 histories broke a promise"
+    assert figures.startswith("1 histories from seed 0 in ")
+    told = run.report(verbose=True)
+    assert told.startswith(verdict)
+    assert told.endswith(verdict)
+    assert all(name in told for name in run.summary()["counts"])
+    assert "made fail or write less, on purpose" in told
 
 
 def test_without_the_force_a_power_cut_is_seen_to_lose_what_was_acknowledged(monkeypatch):

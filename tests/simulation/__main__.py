@@ -23,6 +23,9 @@ def main() -> int:
     parser.add_argument("--replay", metavar="SEED[/STEPS]", help="run one history again and print all of it")
     parser.add_argument("--no-shrink", action="store_true", help="print a failing history as it is")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of text")
+    parser.add_argument(
+        "--verbose", action="store_true", help="count every kind of request, answer and event"
+    )
     arguments = parser.parse_args()
     if arguments.replay:
         outcome, text = replay(arguments.replay)
@@ -37,7 +40,7 @@ def main() -> int:
     if arguments.json:
         print(json.dumps({**campaign.summary(), "violations": failing}, indent=2))
     else:
-        print(campaign.report())
+        print(campaign.report(arguments.verbose))
         for each in failing:
             print(f"\n{each['text']}")
     return 1 if failing else 0

@@ -19,6 +19,12 @@ from tests.simulation.shrink import from_text, shrunk, to_text
 BATCH = 20
 """Histories that a process runs before it reports."""
 
+FAULTS = (
+    "What happened in them. 'failed ...' and 'short ...' are calls on files that the simulation made fail or write "
+    "less, on purpose."
+)
+"""What stands above the counts."""
+
 
 class Campaign:
     """Histories from ``seed`` on. Ends after so many ``seconds`` or ``histories``, or soon after one has failed."""
@@ -93,17 +99,22 @@ class Campaign:
             "counts": dict(sorted(self.counts.items())),
         }
 
-    def report(self) -> str:
-        """The figures for people."""
+    def report(self, verbose: bool = False) -> str:
+        """What came out and the figures for people; all counts if they are ``verbose``."""
         figures = self.summary()
+        broken = len(self.failed)
+        verdict = f"{broken} {'history' if broken == 1 else 'histories'} broke a promise"
         lines = [
+            verdict,
             f"{self.done} histories from seed {self.seed} in {self.took:.1f} s ({figures['histories_per_second']}/s), "
             f"{self.crashes} crashes ({figures['crashes_per_second']}/s), {len(self.sites)} distinct crash points",
-            "",
         ]
-        width = max(map(len, self.counts), default=0)
-        lines += [f"  {name:<{width}} {count:>9,}" for name, count in sorted(self.counts.items())]
-        return "\n".join([*lines, "", f"{len(self.failed)} histories broke a promise"])
+        if verbose:
+            width = max(map(len, self.counts), default=0)
+            lines += ["", FAULTS, ""]
+            lines += [f"  {name:<{width}} {count:>9,}" for name, count in sorted(self.counts.items())]
+            lines += ["", verdict]
+        return "\n".join(lines)
 
 
 def run_batch(seeds: Sequence[int]) -> list[Outcome]:
