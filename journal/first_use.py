@@ -43,6 +43,10 @@ def _is_data_directory(filesystem: IFilesystem) -> bool:
     directories = [name for name in filenames.DIRECTORIES if filesystem.exists(name)]
     if directories and filesystem.exists(filenames.LOCK):
         return True
-    return filenames.JOURNAL_DIRECTORY in directories and any(
-        map(filenames.is_in_journal, filesystem.list_directory(filenames.JOURNAL_DIRECTORY))
-    )
+    if filenames.JOURNAL_DIRECTORY not in directories:
+        return False
+    try:
+        names = filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+    except NotADirectoryError:  # somebody else's file
+        return False
+    return any(map(filenames.is_in_journal, names))

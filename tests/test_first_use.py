@@ -32,7 +32,7 @@ def test_a_directory_of_something_else_is_refused_with_some_of_its_entries_and_w
     assert "Name an empty directory" in said
 
 
-@pytest.mark.parametrize("ours", ["journal/", "lock", "journal/diary.md", "staged/", "witness"])
+@pytest.mark.parametrize("ours", ["journal/", "journal", "lock", "journal/diary.md", "staged/", "witness"])
 def test_a_name_of_ours_does_not_make_a_foreign_directory_ours(tmp_path, ours):
     (tmp_path / "hosts").touch()
     folder, slash, file = ours.rpartition("/")
