@@ -186,9 +186,9 @@ class TestMemory:
         assert len(values(room, partition)) == len(peer.answers)
 
     def test_a_flush_that_is_wanted_before_anything_is_forced_is_made_right_after(self, room):
-        partitions = room.topic(partitions=64)  # more than chunks: all memory is taken before the first force
+        partitions = room.topic(partitions=64)  # more than memory: all of it is taken before the first force
         peer = room.peer()
-        asked = [peer.tell(commands.Send, partition, data=frames(b"x")) for partition in partitions]
+        asked = [peer.tell(commands.Send, partition, data=frames(b"x" * 60_000)) for partition in partitions]
         assert room.broker.parking.line
         assert not room.engine.catalog.stores[partitions[0]].high_watermark
         for _ in range(4):  # looks of the flusher, no time passes
