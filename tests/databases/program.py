@@ -43,7 +43,7 @@ def main(url: str, address: str, topic: str, number: str, moment: str) -> None:
             cursor = database.cursor()
             cursor.execute(f"INSERT INTO orders VALUES ({int(number)}, 'new')")
             cursor.close()
-            message = tx.receive(f"{topic}-in", group=topic, timeout=5.0)
+            message = tx.receive(f"{topic}-in", group=topic, timeout=30.0)
             tx.send(topic, number.encode() + b" from " + message.value)
             at("before decide")
             database_commit = tx.database.commit

@@ -126,6 +126,9 @@ class LookingOnly(Steps):
     def _remove(self) -> None:
         """It has left no mark."""
 
+    def _sweep(self) -> None:
+        self.resolver.sweep_rows(self.rows)  # which finds the contradictions that it has made
+
 
 class ListingFirst(Steps):
     """What must not be: it asks the broker first, then takes rows that were not prepared then for left over."""

@@ -54,6 +54,7 @@ class Room:
         self.connect, self.broker, self.topic = connect, broker, topic
         self.spare: list[object] = []
         self.orders: dict[int, list[tuple[str, str]]] = {}
+        self.left: list[str] = []
 
     def play(self, steps_of=Steps, chosen=1):
         """Play every ``chosen``-th order; return what went wrong: {number: order}."""
@@ -95,13 +96,12 @@ class Room:
             cursor.execute("SELECT number FROM numbers")
             rows = [number for (number,) in cursor.fetchall()]
             cursor.execute("SELECT xid FROM txbroker_decision")
-            left = [key for (key,) in cursor.fetchall()]
+            self.left = [key for (key,) in cursor.fetchall()]
             cursor.close()
         messages, offset = [], 0
         while found := self.broker.read(self.topic, 0, offset):
             messages += [int(message.value) for message in found]
             offset = found[-1].offset + 1
-        assert left == []
         assert len(set(messages)) == len(messages), "a message came twice"
         assert len(set(rows)) == len(rows)
         assert messages, "no order of steps came to a commit: nothing was tested"
@@ -112,12 +112,14 @@ class Room:
 def test_every_order_gives_both_or_neither(room):
     few = 1 if room.kind != "mariadb" else 5  # each connection there is a thread's birth and death
     assert room.play(chosen=few) == {}
+    assert room.left == []
     assert len(room.orders) == -(-1253 // few)
 
 
 def test_a_resolver_that_only_looks_would_be_found_out(room):
     wrong = room.play(LookingOnly, chosen=7)
     assert wrong, "these orders cannot tell a right resolver from a wrong one"
+    assert len(room.left) == len(wrong), "a row of each stays, marked as contradicted"
     for (
         order
     ) in wrong.values():  # it looked while the program's transaction was open, and the program committed
