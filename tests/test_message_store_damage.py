@@ -22,18 +22,29 @@ SEGMENT = 400
 COUNT = 1_000
 
 
+opened: list[OpenFiles] = []
+
+
+def files(filesystem):
+    """Open files that are closed after the test: thousands of them kept later tests from opening any."""
+    opened.append(OpenFiles(filesystem))
+    return opened[-1]
+
+
 @pytest.fixture(params=["memory", "disk"])
 def filesystem(request, tmp_path):
     made = MemoryFilesystem() if request.param == "memory" else OSFilesystem(tmp_path)
     made.make_directory("partitions")
-    return made
+    yield made
+    while opened:
+        opened.pop().close()
 
 
 @pytest.fixture
 def state(filesystem):
     """A store of 1,000 messages in segments of 400, appended and sent at 10, 20, ... µs."""
     settings = TopicSettings(segment_bytes=SEGMENT * FRAME)
-    store = MessageStore(17, "orders", 0, settings, OpenFiles(filesystem), BudgetAllocator(8 * MIB))
+    store = MessageStore(17, "orders", 0, settings, files(filesystem), BudgetAllocator(8 * MIB))
     for number in range(COUNT):
         time = number * 10 + 10
         store.append(encode(b"v" * (FRAME - 36), time), 1, time)
@@ -59,7 +70,7 @@ def grow(store, count, timestamp=1):
 
 
 def reopened(filesystem, state):
-    store = MessageStore.restore(state, OpenFiles(filesystem), BudgetAllocator(8 * MIB))
+    store = MessageStore.restore(state, files(filesystem), BudgetAllocator(8 * MIB))
     store.cut()
     return store
 
