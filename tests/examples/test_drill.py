@@ -92,7 +92,11 @@ def test_a_fault_fails_the_drill_says_which_and_keeps_what_is_needed_to_look(tmp
     shutil.rmtree(kept)
 
 
+let_a_minute_pass = drill.let_a_minute_pass
+
+
 def leave_a_decision(premises):
     """A row as of a broker that nobody knows: no resolver may delete it."""
+    let_a_minute_pass(premises)
     with psycopg.connect(premises.database_url) as database:
         database.execute("INSERT INTO txbroker_decision VALUES ('left', 'committed', 'another broker')")
