@@ -138,7 +138,7 @@ def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
     first, last = segment.base_offset, segment.end_offset - 1
     return CorruptSegment(
         f"{segment.path} is damaged at byte {position}: {what}. Its offsets {first} to {last}, or a part of them, are "
-        f"lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
+        "lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
         f"{NEXT_STEP}",
         segment.path,
         position,

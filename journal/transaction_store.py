@@ -187,8 +187,8 @@ class JournalTransactionStore(TransactionTable):
         used: set[int] = transaction.partitions if transaction else set()
         if partition not in used and len(used) >= self.limits.partitions:
             raise LimitExceeded(
-                f"the transaction has messages for {len(used)} partitions, the limit; nothing of this request was "
-                "stored"
+                f"the transaction has messages for {len(used)} partitions, the limit; "
+                "nothing of this request was stored"
             )
 
     def _judge_offsets(self, transaction: Transaction | None, count: int) -> None:

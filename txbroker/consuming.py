@@ -104,9 +104,8 @@ class Consuming:
         total = self._groups.pairs + len(fresh)
         if total > self._settings.max_group_positions:
             raise LimitExceeded(
-                f"{total} positions of groups in partitions, the limit is "
-                f"{self._settings.max_group_positions} (max_group_positions); nothing has changed. Delete a "
-                "group"
+                f"{total} positions of groups in partitions, the limit is {self._settings.max_group_positions} "
+                "(max_group_positions); nothing has changed. Delete a group"
             )
 
     def describe(self, number: TransactionNumber) -> str:

@@ -74,6 +74,5 @@ def check_text(kind: str, text: str) -> None:
     """Raise :class:`InvalidName` unless what a person says is printable and not endless."""
     if len(text) > MAX_TEXT or not text.isprintable():
         raise InvalidName(
-            f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has "
-            "changed"
+            f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has changed"
         )

@@ -109,8 +109,7 @@ class Caretaker:
             if record.identity != self.identity:
                 passed.failed[gid] = (
                     f"{self.name!r} leads to other data ({self.identity}) than those that prepared it "
-                    f"({record.identity}):"
-                    " register the right ones, or forget() it once it is dealt with by hand"
+                    f"({record.identity}): register the right ones, or forget() it once it is dealt with by hand"
                 )
                 continue
             self._end(resource, gid, True, record.witness, gid in listed, passed)

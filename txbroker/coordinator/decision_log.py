@@ -294,10 +294,9 @@ class DecisionLog:
 
 def _unknown(error: BaseException) -> errors.OutcomeUnknown:
     found = errors.OutcomeUnknown(
-        f"the log of decisions failed while a decision was written ({type(error).__name__}: {error}): whether it is on "
-        "the disk is not known. What is prepared stays prepared, and this coordinator decides "
-        "nothing more. Close it and "
-        "open the directory again: what the log then says is done everywhere"
+        f"the log of decisions failed while a decision was written ({type(error).__name__}: {error}): whether it is "
+        "on the disk is not known. What is prepared stays prepared, and this coordinator decides nothing more. Close "
+        "it and open the directory again: what the log then says is done everywhere"
     )
     found.__cause__ = error
     return found

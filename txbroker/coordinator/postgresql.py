@@ -64,9 +64,8 @@ class PostgresqlResource(Resource):
         condition = self._database.condition()
         if condition is not Condition.IDLE:
             raise errors.Misuse(
-                f"participant {branch.name!r}: {condition.value}. A two-phase transaction begins on a "
-                "connection that is "
-                "in no transaction and not in autocommit mode: commit or roll back first; nothing was done"
+                f"participant {branch.name!r}: {condition.value}. A two-phase transaction begins on a connection that "
+                "is in no transaction and not in autocommit mode: commit or roll back first; nothing was done"
             )
         self._branch, self._token, self._prepared = branch, secrets.token_hex(8), False
         self.connection.tpc_begin(self._xid(branch))
@@ -92,9 +91,8 @@ class PostgresqlResource(Resource):
                 else "the program committed or rolled it back itself"
             )
             raise errors.Misuse(
-                f"the transaction of participant {self._branch.name!r} cannot be prepared: {reason}. "
-                "Everything else is "
-                "rolled back; what the program committed itself stays"
+                f"the transaction of participant {self._branch.name!r} cannot be prepared: {reason}. Everything else "
+                "is rolled back; what the program committed itself stays"
             )
         return Content(number is None, number or "")
 
@@ -163,9 +161,8 @@ class PostgresqlResource(Resource):
         self.connection.rollback()
         if status == "in progress":
             raise errors.OutcomeUnknown(
-                f"PostgreSQL's transaction {witness} ({branch.gid}, {branch.name!r}) is neither "
-                "prepared nor ended at this "
-                "moment; it is asked again"
+                f"PostgreSQL's transaction {witness} ({branch.gid}, {branch.name!r}) is neither prepared nor ended at "
+                "this moment; it is asked again"
             )
         if status is None:
             return decided(commit)
@@ -183,7 +180,6 @@ def _cannot_prepare(name: str, standby: bool) -> str:
         return f"participant {name!r} is a hot standby, which prepares nothing: use the primary; nothing was done"
     return (
         f"participant {name!r}: PostgreSQL has max_prepared_transactions = 0 (as it is shipped), so nothing can be "
-        "prepared. Set it to at least max_connections and restart PostgreSQL, or use "
-        "txbroker.atomic, which does not need "
-        "it; nothing was done"
+        "prepared. Set it to at least max_connections and restart PostgreSQL, or use txbroker.atomic, which does not "
+        "need it; nothing was done"
     )

@@ -210,9 +210,8 @@ class CoordinatedTransaction:
             raise mixed
         if untold:
             raise errors.DeliveryPending(
-                f"transaction {self.gid} is committed, but {', '.join(untold)} could not be told "
-                f"({failure}) and shows it "
-                "later. That happens by itself; do not do the work again"
+                f"transaction {self.gid} is committed, but {', '.join(untold)} could not be told ({failure}) and "
+                "shows it later. That happens by itself; do not do the work again"
             ) from failure
 
     # -- the other end -----------------------------------------------------------------------------
@@ -252,7 +251,6 @@ class CoordinatedTransaction:
 def _alone_unknown(gid: str, name: str, witness: str, error: BaseException) -> str:
     ask = f" (PostgreSQL: SELECT pg_xact_status('{witness}'))" if witness else ""
     return (
-        f"{name!r} was the only participant of {gid} with anything to commit, so it was committed in "
-        "one phase, and the "
-        f"answer was lost ({error}). Whether it is committed only {name!r} knows{ask}; nobody else took part"
+        f"{name!r} was the only participant of {gid} with anything to commit, so it was committed in one phase, and "
+        f"the answer was lost ({error}). Whether it is committed only {name!r} knows{ask}; nobody else took part"
     )

@@ -110,9 +110,8 @@ def adapt(database: Any) -> Database:
             return _from("txbroker.databases.dbapi", database)
     raise errors.Misuse(
         f"{type(database).__module__}.{type(database).__qualname__} is no database connection: neither one of PEP 249 "
-        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; "
-        "nothing was "
-        "done"
+        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing "
+        "was done"
     )
 
 

@@ -37,8 +37,7 @@ def atomic(
     if not isinstance(broker, Connection):
         raise errors.Misuse(
             f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.asyncio; "
-            f"nothing "
-            "was done"
+            "nothing was done"
         )
     side = AsyncSide(broker, wait == "commit", broker.core.options.timeout if timeout is None else timeout)
     return AsyncAtomic(Deciding(adapt(database), side, application), side, connect_database)

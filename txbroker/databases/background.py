@@ -104,9 +104,8 @@ class Background:
         self._charges.setdefault(name, _Charge(connector))
         if connector is None:
             self._charges[name].failure = (
-                "this driver does not tell how to open another connection: say connect_database= to "
-                "txbroker.atomic, or "
-                "run 'txbroker resolve --watch'"
+                "this driver does not tell how to open another connection: say connect_database= to txbroker.atomic, "
+                "or run 'txbroker resolve --watch'"
             )
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)

@@ -228,7 +228,7 @@ class Deciding:
             )
         if self.step is Step.PREPARED:
             raise errors.Misuse(
-                f"when the block was to be committed, its database transaction was not open any more "
+                "when the block was to be committed, its database transaction was not open any more "
                 f"({condition.value}): something else had ended it after the broker had prepared"
             )
 
@@ -258,10 +258,9 @@ class Deciding:
         if not prepared:
             raise error
         text = (
-            f"whether the database committed is not known ({str(error).strip()!r}). Rows and messages have the "
-            f"same fate, "
-            f"and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
-            f"again before"
+            f"whether the database committed is not known ({str(error).strip()!r}). Rows and messages have the same "
+            f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
+            "again before"
         )
         if not isinstance(error, Exception):
             error.add_note(f"txbroker: {text}")
@@ -345,9 +344,8 @@ def reason(error: BaseException) -> BaseException:
     """What to raise for a failed prepare: nothing is unknown about it, for the database was not asked to commit."""
     if isinstance(error, errors.OutcomeUnknown):
         return errors.TransactionRolledBack(
-            f"the broker did not say in time whether it has prepared ({error}). The database was not asked to "
-            f"commit, so "
-            "both are rolled back: at the broker now, or when it is back by a resolver. The block can be run again"
+            f"the broker did not say in time whether it has prepared ({error}). The database was not asked to commit, "
+            "so both are rolled back: at the broker now, or when it is back by a resolver. The block can be run again"
         )
     if isinstance(error, errors.TransactionRolledBack) and isinstance(error.__cause__, errors.TxBrokerError):
         return error.__cause__  # why an add was refused

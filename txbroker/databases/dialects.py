@@ -188,8 +188,7 @@ def no_unique_key() -> errors.DecisionTableRefused:
 def lost_mark(reason: str) -> errors.Misuse:
     """The error for a transaction that is not the one in which the block began."""
     return errors.Misuse(
-        "the database transaction in which this block began is gone: something in the block has committed it, "
-        "rolled it "
-        f"back, or run a statement that commits by itself ({reason}). What was committed so stays; what came after it "
-        "is rolled back, and none of the block's messages will be seen. Leave commit and rollback to the block"
+        "the database transaction in which this block began is gone: something in the block has committed it, rolled "
+        f"it back, or run a statement that commits by itself ({reason}). What was committed so stays; what came after "
+        "it is rolled back, and none of the block's messages will be seen. Leave commit and rollback to the block"
     )

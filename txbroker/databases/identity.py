@@ -31,8 +31,8 @@ def parse(text: str | None) -> Identity:
         found = "has not one row" if text is None else f"says {text[:80]!r} of itself"
         raise errors.DecisionTableRefused(
             f"the table {IDENTITY} {found}: it is not one that this version of txbroker has made (layout {LAYOUT}); "
-            f"nothing was "
-            "decided by it. Look what it is: 'txbroker resolve --create' makes the right one where there is none"
+            "nothing was decided by it. Look what it is: 'txbroker resolve --create' makes the right one where there "
+            "is none"
         )
     return Identity(name, home, text)
 
@@ -53,11 +53,9 @@ async def check_home(database: Database, identity: Identity) -> None:
 def missing(error: BaseException) -> errors.DecisionTableMissing:
     """The error for a database without the table."""
     return errors.DecisionTableMissing(
-        f"the database has no tables {TABLE} and {IDENTITY}, or they cannot be read ({str(error).strip()}); "
-        f"nothing was done. Make "
-        f"it once: "
-        "txbroker.create_decision_table(database), or 'txbroker resolve --database URL --create'; the program needs "
-        "SELECT, INSERT, UPDATE and DELETE on them"
+        f"the database has no tables {TABLE} and {IDENTITY}, or they cannot be read ({str(error).strip()}); nothing "
+        "was done. Make it once: txbroker.create_decision_table(database), or 'txbroker resolve --database URL "
+        "--create'; the program needs SELECT, INSERT, UPDATE and DELETE on them"
     )
 
 

@@ -37,7 +37,7 @@ class MysqlDialect(Dialect):
     create_identity = f"{Dialect.create_identity} ENGINE=InnoDB"
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
     begin_block = (
-        f"SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog, @@global.read_only, "
+        "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog, @@global.read_only, "
         f"(SELECT identity FROM {IDENTITY})"
     )
 
@@ -73,9 +73,8 @@ class MysqlDialect(Dialect):
         ).rows
         if engine and _text(engine[0][0]).lower() != "innodb":
             raise errors.DecisionTableRefused(
-                f"the table {TABLE} has the engine {_text(engine[0][0])}, which knows no transactions: nothing "
-                f"could be "
-                f"decided in it. ALTER TABLE {TABLE} ENGINE=InnoDB; nothing was done"
+                f"the table {TABLE} has the engine {_text(engine[0][0])}, which knows no transactions: nothing could "
+                f"be decided in it. ALTER TABLE {TABLE} ENGINE=InnoDB; nothing was done"
             )
         names = await database.execute(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')"

@@ -36,9 +36,8 @@ class SqliteDialect(Dialect):
         journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
         if int(synchronous) < _FULL or journal in _VOLATILE:
             raise errors.DecisionNotDurable(
-                f"the connection has synchronous = {synchronous} and journal_mode = {journal}: a power cut could "
-                f"take a "
-                "committed row back, of which the broker has been told. Say PRAGMA synchronous = FULL, with any "
+                f"the connection has synchronous = {synchronous} and journal_mode = {journal}: a power cut could take "
+                "a committed row back, of which the broker has been told. Say PRAGMA synchronous = FULL, with any "
                 "journal_mode but off and memory, when opening it; nothing was done"
             )
         return await super().mark(database, token)

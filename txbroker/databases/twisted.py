@@ -43,8 +43,7 @@ def run_atomic(
     if not isinstance(broker, Connection):
         raise errors.Misuse(
             f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.twisted; "
-            f"nothing "
-            "was done"
+            "nothing was done"
         )
     seconds = broker.core.options.timeout if timeout is None else timeout
 

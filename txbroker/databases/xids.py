@@ -25,9 +25,8 @@ def check_application(name: str) -> str:
     """Return the name of an application if it fits into an xid; raises InvalidName."""
     if len(name) > MAX_APPLICATION or not _APPLICATION.fullmatch(name):
         raise errors.InvalidName(
-            f"application {name[:80]!r}: at most {MAX_APPLICATION} characters of A-Z, a-z, 0-9, _ and . fit into "
-            f"an xid; "
-            "nothing was done"
+            f"application {name[:80]!r}: at most {MAX_APPLICATION} characters of A-Z, a-z, 0-9, _ and . fit into an "
+            "xid; nothing was done"
         )
     return name
 

@@ -277,9 +277,8 @@ def refuse_foreign(owner: Any, is_nested: bool, name: str, instead: str) -> None
 def refused_joining(session: Session) -> errors.Misuse:
     """For a Session whose commit is none."""
     return errors.Misuse(
-        "the Session has joined a transaction of its Connection, and would not commit it "
-        f"(join_transaction_mode = {session.join_transaction_mode!r}): give txbroker.atomic that Connection; nothing "
-        "was done"
+        "the Session has joined a transaction of its Connection, and would not commit it (join_transaction_mode = "
+        f"{session.join_transaction_mode!r}): give txbroker.atomic that Connection; nothing was done"
     )
 
 
