@@ -1,4 +1,4 @@
-"""What all tests share: a bound on memory, real databases, and the profiles of Hypothesis.
+"""What all tests share: a bound on memory, real databases, loggers left alone, and the profiles of Hypothesis.
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `dev` looks
 for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
@@ -6,9 +6,20 @@ for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
 
 import resource
 
+import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.loggers import left_as_found
+
 pytest_plugins = ["tests.databases.fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def loggers_left_as_found():
+    """No test silences the ones after it, whatever their order."""
+    with left_as_found():
+        yield
+
 
 # A test that runs away ends with a MemoryError of its own, not with the machine's.
 _GIGABYTE = 1 << 30

@@ -299,17 +299,14 @@ class _Kept(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[logging.LogRecord]]:
-    """What is logged in the journal's name, also after a `txbroker repair` in this process has made that quiet."""
+    """What is logged in the journal's name."""
     handler, logger = _Kept(), logging.getLogger("journal")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
     try:
         yield handler.records
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
         logger.propagate = propagate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from click.testing import CliRunner
@@ -134,3 +135,10 @@ def test_what_cannot_be_repaired_without_guessing_is_refused(directory):
         path.write_bytes(b"")
     result = run(directory)
     assert (result.exit_code, "would have to guess" in result.output) == (Exit.CORRUPT, True)
+
+
+@pytest.mark.parametrize("execute", [("--execute", "--yes"), ("--execute",)], ids=["done", "nobody answered"])
+def test_a_repair_in_a_process_that_goes_on_leaves_its_log_as_loud_as_before(directory, execute, caplog):
+    run(directory, *execute)
+    logging.getLogger("journal.recovery").warning("of the next command")
+    assert "of the next command" in caplog.messages

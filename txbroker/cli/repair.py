@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import click
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -23,6 +21,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
 from txbroker.cli.output import console, count_text, emit, size_text, table
 from txbroker.cli.verify import progress_of
+from txbroker.quieted import quieted
 
 MOST_SHOWN = 100
 """Lines of each kind for people; all are in the JSON and in repairs.json."""
@@ -61,7 +60,8 @@ def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, 
         return
     lock = _locked(filesystem)
     try:
-        _execute(invocation, filesystem, directory, lock, yes)
+        with quieted("journal"):  # of each index that is made again the plan says so already
+            _execute(invocation, filesystem, directory, lock, yes)
     finally:
         lock.release()
 
@@ -77,7 +77,6 @@ def _locked(filesystem: OSFilesystem) -> ILock:
 def _execute(
     invocation: Invocation, filesystem: OSFilesystem, directory: str, lock: ILock, yes: bool
 ) -> None:
-    logging.getLogger("journal").setLevel(logging.ERROR)  # indexes are made again, as the plan says
     clock = SystemClock()
     if is_unfinished(filesystem):
         confirm(f"A repair of {directory} was begun and not finished. Go on with it?", yes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from txbroker.drill.relaying import relay
 from txbroker.drill.sending import send_on, send_plainly
 from txbroker.drill.transacting import LeftToCoordinator, transact
 from txbroker.errors import StorageUnavailable
+from txbroker.quieted import quieted
 
 ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "transactor": transact,
@@ -28,10 +28,13 @@ ROLES: Final[dict[str, Callable[[Life], None]]] = {
 
 def run(folder: str, client: str, life: str) -> None:
     """Live until told to stop. An error that nobody expects is put down, and ends the life with a traceback."""
-    logging.getLogger("txbroker.client").setLevel(logging.ERROR)
-    living = Life(read_plan(Path(folder)), client, int(life))
+    with quieted("txbroker.client"):  # of a broker that is killed all the time it would tell of little else
+        _live(Life(read_plan(Path(folder)), client, int(life)))
+
+
+def _live(living: Life) -> None:
     try:
-        ROLES[client.partition("-")[0]](living)
+        ROLES[living.client.partition("-")[0]](living)
     except LeftToCoordinator:
         pass
     except StorageUnavailable:
