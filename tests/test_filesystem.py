@@ -99,12 +99,16 @@ class FilesystemConformance:
         files = [self.file(fs, str(number), b"abc") for number in range(count)]
         fs.force_files(files)
         assert all(file.read(0, 9) == b"abc" for file in files)
+        for file in files:
+            file.close()
 
     def test_if_one_of_many_cannot_be_forced_that_is_told(self, fs):
         files = [self.file(fs, str(number), b"abc") for number in range(20)]
         files[13].close()
         with pytest.raises(OSError, match="Bad file descriptor"):
             fs.force_files(files)
+        for file in files:
+            file.close()
 
     def test_opening_makes_a_file_only_when_asked_and_never_empties_one(self, fs):
         with pytest.raises(FileNotFoundError):
@@ -456,6 +460,8 @@ def test_of_many_files_each_is_forced_before_the_call_returns(tmp_path, monkeypa
     monkeypatch.setattr("journal.filesystem.os.fdatasync", forced.append)
     filesystem.force_files(files)
     assert sorted(forced) == sorted(file._descriptor for file in files)
+    for file in files:
+        file.close()
 
 
 def test_of_many_files_in_memory_each_is_forced():

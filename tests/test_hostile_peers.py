@@ -3,7 +3,7 @@
 import contextlib
 import os
 import resource
-import select
+import selectors
 import socket
 import struct
 
@@ -119,11 +119,12 @@ def test_a_peer_that_sends_a_byte_now_and_then_is_dropped(broker, port, witness)
 
 def drip(connection, data):
     """One byte at a time, ten a second, until the other side has had enough."""
+    answered = selectors.DefaultSelector()
+    answered.register(connection, selectors.EVENT_READ)
     for byte in data:
         with contextlib.suppress(ConnectionError):
             connection.send(bytes([byte]))
-        readable, _, _ = select.select([connection], [], [], 0.1)
-        if readable:
+        if answered.select(0.1):
             return
     pytest.fail("it took everything")
 
