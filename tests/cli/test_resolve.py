@@ -58,7 +58,7 @@ def abandoned(broker, sqlite):
         connection.resolver.stop(5.0)
         connection.resolver = None
         tx.send("t", b"1")
-        deciding = tx._deciding
+        deciding = tx.deciding
         from txbroker.databases.adapter import run
 
         run(deciding.prepare())

@@ -342,14 +342,14 @@ def test_what_a_resolver_has_seen_in_mariadb_is_on_disk_before_the_broker_is_tol
         broker.resolver.stop(5.0)
         execute(database, "INSERT INTO orders VALUES (1)")
         tx.send(topic, b"1")
-        assert run(tx._deciding.prepare())
+        assert run(tx.deciding.prepare())
         execute(root, "SET GLOBAL innodb_flush_log_at_trx_commit = 0")
         database.commit()  # seen by all, and nowhere but in memory
         execute(root, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
         with txbroker.Resolver(created.connect, broker) as resolver:
             assert resolver.decide(tx.xid) == "committed"
             server.kill()
-        tx._deciding._unregister()
+        tx.deciding._unregister()
     server.start()
     assert numbers(created.connect) == [1]
     broker.end_prepared(tx.xid, True)
@@ -428,9 +428,9 @@ def test_what_a_resolver_has_seen_in_sqlite_is_on_disk_before_the_broker_is_told
     tx = txbroker.atomic(lite, broker).__enter__()
     broker.resolver.stop(5.0)
     tx.send(topic, b"1")
-    assert run(tx._deciding.prepare())
+    assert run(tx.deciding.prepare())
     lite.commit()  # and dies
-    tx._deciding._unregister()
+    tx.deciding._unregister()
     seen, fsync = [], os.fsync
 
     def spy(descriptor):
@@ -634,9 +634,9 @@ def test_a_forced_commit_beside_a_mark_is_told(sqlite, lite, broker, topic):
     tx = txbroker.atomic(lite, broker).__enter__()
     broker.resolver.stop(5.0)
     tx.send(topic, b"1")
-    assert run(tx._deciding.prepare())
+    assert run(tx.deciding.prepare())
     lite.rollback()
-    tx._deciding._unregister()
+    tx.deciding._unregister()
     with txbroker.Resolver(lambda: sqlite3.connect(sqlite), broker) as resolver:
         assert resolver.decide(tx.xid) == "rolled back"
         broker.commit_transaction(tx.xid, by="ann", why="too impatient")

@@ -37,9 +37,9 @@ def prepared(database, broker, topic):
         tx = txbroker.atomic(database, broker).__enter__()
         broker.resolver.stop(5.0)
         tx.send(topic, b"1")
-        assert run(tx._deciding.prepare())
+        assert run(tx.deciding.prepare())
         database.commit() if committed else database.rollback()
-        tx._deciding._unregister()
+        tx.deciding._unregister()
         return tx.xid
 
     return prepare

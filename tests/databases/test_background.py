@@ -66,7 +66,7 @@ def test_the_background_ends_what_another_process_has_left(sqlite, database, bro
         other.resolver.stop(1.0)  # its process hangs, and its database transaction is ended
         tx._side.transaction.prepare()
         database.rollback()
-        tx._deciding._unregister()
+        tx.deciding._unregister()
         with txbroker.atomic(database, broker):
             pass
         broker.resolver.interval = 0.1
@@ -81,7 +81,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         tx = txbroker.atomic(slow, broker).__enter__()
         broker.resolver.interval = 0.1
         tx.send(topic, b"1")
-        adapter, deciding = tx.database, tx._deciding
+        adapter, deciding = tx.database, tx.deciding
         import txbroker.databases.xids as xids
         from txbroker.databases.adapter import run
 

@@ -311,7 +311,7 @@ def test_two_resolvers_at_a_time_do_no_harm(database, sqlite, broker, topic):
     tx.send(topic, b"1")
     tx._side.transaction.prepare()  # and then nothing: its database transaction ends without a commit
     database.rollback()
-    tx._deciding._unregister()
+    tx.deciding._unregister()
 
     def open_database():
         return sqlite3.connect(sqlite)

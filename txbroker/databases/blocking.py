@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking_transaction import Transaction
+from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.databases import identity
-from txbroker.databases.adapter import Connector, Database, adapt, run
+from txbroker.databases.adapter import Connector, adapt, run
 from txbroker.databases.background import Background, background_of
-from txbroker.databases.deciding import Deciding, Side, check_wait, delivery_pending
+from txbroker.databases.block import Begun, Block, BrokerSide
+from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
 
 
 def atomic(
@@ -42,7 +43,7 @@ def atomic(
             "txbroker.connect() gives; asyncio and Twisted have their own atomic in txbroker.databases; nothing "
             "was done"
         )
-    side = BlockingSide(broker, wait == "commit", broker.core.options.timeout if timeout is None else timeout)
+    side = BlockingSide(broker, wait, timeout)
     return Atomic(Deciding(adapt(database), side, application), side, connect_database)
 
 
@@ -55,34 +56,14 @@ def create_decision_table(database: Any, adopt: str = "") -> str:
     return run(identity.create(adapt(database), adopt))
 
 
-class BlockingSide:
+class BlockingSide(BrokerSide[Transaction]):
     """The broker's part of a block, over the blocking client."""
 
-    def __init__(self, connection: Connection, waits: bool, timeout: float) -> None:
-        self.connection = connection
-        self.transaction: Transaction | None = None
-        self.background: Background | None = None
-        self._waits = waits
-        self._timeout = timeout
-
-    @property
-    def identity(self) -> str:
-        """Of the broker's data; raises ProcessForked in a child process."""
-        self.connection._driver.check_process()
-        return self.connection.identity
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was sent or received."""
-        return self.transaction is None or self.transaction._core.is_empty
+    connection: Connection
 
     def make_background(self) -> Background:
         """The worker beside the connection."""
         return background_of(self.connection)
-
-    def open(self, xid: Xid) -> None:
-        """Begin."""
-        self.transaction = self.connection.transaction(xid)
 
     async def prepare(self) -> None:
         """Prepare; the messages that wait here go out in the same write."""
@@ -91,12 +72,7 @@ class BlockingSide:
 
     async def commit(self, key: str) -> None:
         """Have it committed; wait for that if the caller chose to."""
-        assert self.transaction is not None
-        core = self.transaction._core
-        core.received.settle(True)
-        told = self.connection._post(core.commit())
-        if self.background is not None:
-            self.background.track(told, key)
+        told = self._tell(True, key)
         if self._waits:
             try:
                 self.connection._driver.wait(told, self._timeout)
@@ -105,25 +81,20 @@ class BlockingSide:
 
     async def rollback(self) -> None:
         """Have it rolled back."""
-        if self.transaction is None:
-            return
-        core = self.transaction._core
-        core.received.settle(False)
-        with suppress(errors.Misuse):  # forked, or closed: the broker rolls back what it no longer hears of
-            told = self.connection._post(core.rollback())
-            if self.background is not None:
-                self.background.track(told, "")
-
-    def abandon(self) -> None:
-        """What was received is read again, from where the group is when that is known."""
         if self.transaction is not None:
-            self.transaction._core.received.discard()
-        if self.background is not None:
-            self.background.hurry()
+            # Misuse if forked or closed: the broker rolls back what it no longer hears of.
+            with suppress(errors.Misuse):
+                self._tell(False)
+
+    def _check_process(self) -> None:
+        self.connection._driver.check_process()
+
+    def _post(self, operation: Coroutine[Promise[Any], None, None]) -> Promise[None]:
+        return self.connection._post(operation)
 
 
-class Calls(Protocol):
-    """A transaction whose calls return when they are done."""
+class Calls(Begun, Protocol):
+    """A transaction whose calls return when they are done: the blocking client's, or Twisted's from a thread."""
 
     def send(
         self,
@@ -142,41 +113,8 @@ class Calls(Protocol):
         """Receive a message."""
 
 
-class CallingSide(Side, Protocol):
-    """A side with such a transaction: the blocking client's, or Twisted's from a thread."""
-
-    background: Background | None
-
-    @property
-    def transaction(self) -> Calls | None:
-        """The transaction, inside of the block."""
-
-    def make_background(self) -> Background:
-        """The worker beside the connection."""
-
-
-class Atomic:
-    """A block: what is sent and received in it becomes real together with the rows, or never. For one thread."""
-
-    def __init__(self, deciding: Deciding, side: CallingSide, connect_database: Connector | None) -> None:
-        self._deciding = deciding
-        self._side = side
-        self._connect_database = connect_database
-
-    @property
-    def xid(self) -> Xid | None:
-        """Which transaction this is, once it has begun: for ``broker.wait_outcome`` and the logs."""
-        return self._deciding.xid
-
-    @property
-    def outcome(self) -> State:
-        """ACTIVE, COMMITTED, ROLLED_BACK; PREPARED if it is not known how it ended."""
-        return self._deciding.outcome
-
-    @property
-    def database(self) -> Database:
-        """The adapter of the database connection."""
-        return self._deciding.database
+class Atomic(Block[Calls]):
+    """A block of the blocking face. For one thread."""
 
     def send(
         self,
@@ -188,33 +126,19 @@ class Atomic:
         timestamp: int | None = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        return self._open().send(topic, value, key, headers, partition, timestamp)
+        return self._transaction().send(topic, value, key, headers, partition, timestamp)
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
     ) -> Message | None:
         """Receive the group's next message with the block; see ``Transaction.receive``."""
-        return self._open().receive(topics, group, timeout, **choices)
-
-    def _open(self) -> Calls:
-        if self._side.transaction is None or self.outcome is not State.ACTIVE:
-            raise errors.Misuse("this works inside of the block's `with` only; nothing was sent")
-        return self._side.transaction
+        return self._transaction().receive(topics, group, timeout, **choices)
 
     def __enter__(self) -> Self:
-        background = self._side.background = self._side.make_background()
-        run(self._deciding.enter())
-        try:
-            found = self._deciding.identity
-            assert found is not None
-            if not background.knows(found.name):
-                background.watch(found.name, self._connect_database or self.database.connector())
-        except BaseException as error:
-            run(self._deciding.leave(error))
-            raise
+        run(self._enter())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._deciding.leave(error))
+        run(self.deciding.leave(error))

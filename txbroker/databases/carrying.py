@@ -80,8 +80,7 @@ class Terms(NamedTuple):
 def block(database: Database, broker: Broker, terms: Terms) -> Atomic:
     """A block that is not entered yet."""
     connection = broker if isinstance(broker, Connection) else broker()
-    timeout = connection.core.options.timeout if terms.timeout is None else terms.timeout
-    side = BlockingSide(connection, terms.wait == "commit", timeout)
+    side = BlockingSide(connection, terms.wait, terms.timeout)
     return Atomic(Deciding(database, side, terms.application), side, None)
 
 
@@ -94,7 +93,7 @@ def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
         try:
             atomic.__enter__()
         except BaseException as error:
-            run(atomic._deciding._roll_back_database(error))
+            run(atomic.deciding.roll_back_database(error))
             raise
     try:
         for message in messages:

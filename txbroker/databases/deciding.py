@@ -162,7 +162,7 @@ class Deciding:
             self.side.open(self.xid)
         except BaseException as error:
             if condition is Condition.IDLE:
-                await self._roll_back_database(error)
+                await self.roll_back_database(error)
             if isinstance(error, Exception) and database.dialect.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
@@ -248,7 +248,7 @@ class Deciding:
         xid, prepared = self.xid, self.step is Step.PREPARED
         known = self.database.did_not_commit(error)
         try:  # no locks should stay behind, if it was not committed
-            ended = await self._roll_back_database(error) or self.database.condition() not in _UNENDED
+            ended = await self.roll_back_database(error) or self.database.condition() not in _UNENDED
             if known and ended:
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)
@@ -322,13 +322,14 @@ class Deciding:
     async def _abandon(self, error: BaseException) -> None:
         """The block came to no COMMIT."""
         try:
-            if await self._roll_back_database(error) or self.database.condition() not in _UNENDED:
+            if await self.roll_back_database(error) or self.database.condition() not in _UNENDED:
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)
         finally:  # else it may still be committed, by whoever uses the connection next
             self._leave_undecided()
 
-    async def _roll_back_database(self, error: BaseException) -> bool:
+    async def roll_back_database(self, error: BaseException) -> bool:
+        """Roll the database back because of ``error``; whether that worked. If not, ``error`` gets a note of it."""
         try:
             await self.database.rollback()
         except Exception as failure:  # noqa: BLE001 - told with the error that led here

@@ -11,12 +11,12 @@ from twisted.internet.threads import blockingCallFromThread
 
 from journal.transaction import Xid
 from txbroker import errors
-from txbroker.client.promise import Promise, start
+from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.twisted import Connection, Transaction
 from txbroker.databases.adapter import Connector, adapt
-from txbroker.databases.background import Background, background_beside
+from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
 
@@ -45,11 +45,10 @@ def run_atomic(
             f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.twisted; "
             "nothing was done"
         )
-    seconds = broker.core.options.timeout if timeout is None else timeout
 
     def work(wrapped: Any) -> T:
         connection = wrapped._connection  # adbapi's wrapper has no name for it
-        side = ThreadSide(broker, wait == "commit", seconds)
+        side = ThreadSide(broker, wait, timeout)
         with Atomic(Deciding(adapt(connection), side, application), side, connect_database) as tx:
             return interaction(connection.cursor(), tx, *args)
 
@@ -90,48 +89,27 @@ class ThreadTransaction:
         return found
 
 
-class ThreadSide:
+class ThreadSide(BrokerSide[ThreadTransaction]):
     """The broker's part of a block, over the Twisted client, from a thread of a pool."""
 
-    def __init__(self, connection: Connection, waits: bool, timeout: float) -> None:
-        self.connection = connection
-        self.transaction: ThreadTransaction | None = None
-        self.background: Background | None = None
-        self._reactor = connection._reactor
-        self._waits = waits
-        self._timeout = timeout
-
-    @property
-    def identity(self) -> str:
-        """Of the broker's data; raises ProcessForked in a child process."""
-        self.connection._check_process()
-        return self.connection.identity
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was sent or received."""
-        return self.transaction is None or self.transaction._core.is_empty
-
-    def make_background(self) -> Background:
-        """The worker beside the connection."""
-        return background_beside(self.connection)
+    connection: Connection
 
     def open(self, xid: Xid) -> None:
         """Begin."""
-        made = _in_reactor(self._reactor, self.connection.transaction, xid)
-        self.transaction = ThreadTransaction(self._reactor, made)
+        made = self._in_reactor(self.connection.transaction, xid)
+        self.transaction = ThreadTransaction(self.connection._reactor, made)
 
     async def prepare(self) -> None:
         """Prepare; the messages that wait here go out in the same write."""
         assert self.transaction is not None
-        _in_reactor(self._reactor, self.transaction._transaction.prepare)
+        self._in_reactor(self.transaction._transaction.prepare)
 
     async def commit(self, key: str) -> None:
         """Have it committed; wait for that if the caller chose to."""
-        told, done = _in_reactor(self._reactor, self._tell, True, key)
+        told, done = self._in_reactor(self._telling, True, key)
         if self._waits:
             try:
-                _in_reactor(self._reactor, done.addTimeout, self._timeout, self._reactor)
+                self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)
                 told.result()
             except (errors.TxBrokerError, TimeoutError) as error:
                 raise delivery_pending(error, self._timeout) from error
@@ -139,24 +117,21 @@ class ThreadSide:
     async def rollback(self) -> None:
         """Have it rolled back."""
         if self.transaction is not None and not self.connection.is_forked:
-            _in_reactor(self._reactor, self._tell, False, "")
+            self._in_reactor(self._telling, False)
 
-    def _tell(self, committed: bool, key: str) -> tuple[Promise[None], Deferred[None]]:
+    def _telling(self, commit: bool, key: str = "") -> tuple[Promise[None], Deferred[None]]:
         """On the reactor's thread: begin to tell the broker; a promise, and what fires when it is settled."""
-        assert self.transaction is not None
-        core = self.transaction._core
-        core.received.settle(committed)
-        told = start(core.commit() if committed else core.rollback())
-        self.connection._settle()
-        if self.background is not None:
-            self.background.track(told, key)
+        told = self._tell(commit, key)
         done: Deferred[None] = Deferred()
         told.then(lambda: None if done.called else done.callback(None))
         return told, done
 
     def abandon(self) -> None:
         """What was received is read again, from where the group is when that is known."""
-        if self.transaction is not None:
-            _in_reactor(self._reactor, self.transaction._core.received.discard)
-        if self.background is not None:
-            self.background.hurry()
+        if self.transaction is None:
+            super().abandon()
+        else:
+            self._in_reactor(super().abandon)
+
+    def _in_reactor(self, call: Callable[..., Any], *args: Any) -> Any:
+        return _in_reactor(self.connection._reactor, call, *args)

@@ -142,7 +142,7 @@ def _forget(connection: Any) -> None:
     old: Atomic | None = getattr(connection, _BLOCK, None)
     setattr(connection, _BLOCK, None)
     if old is not None:
-        run(old._deciding.rolled_back())
+        run(old.deciding.rolled_back())
 
 
 def _commit(connection: Any, commit: Any) -> None:

@@ -210,14 +210,14 @@ class Messages:
         carried = self._carried.get(connection)
         atomic = carried and carried.end()
         if atomic:
-            run(atomic._deciding.rolled_back())
+            run(atomic.deciding.rolled_back())
 
     def _commit(self, connection: Connection) -> None:
         messages = self._carried[connection].messages
         atomic = self._carried[connection].end()
         if not messages:
             if atomic is not None:
-                run(atomic._deciding.rolled_back())
+                run(atomic.deciding.rolled_back())
             return
         atomic = atomic or block(_CarryingDatabase(connection), self._broker, self._terms)
         try:

@@ -1,0 +1,131 @@
+"""What the blocks of all faces share: what they tell of themselves, their beginning, and the broker's part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from journal.transaction import State, Xid
+from txbroker import errors
+from txbroker.client.promise import Promise, start
+from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.databases.adapter import Connector, Database
+from txbroker.databases.background import Background, background_beside
+from txbroker.databases.deciding import Deciding
+
+
+class Begun(Protocol):
+    """A transaction of one of the clients."""
+
+    _core: TransactionCore
+
+
+T_co = TypeVar("T_co", bound=Begun, covariant=True)
+
+
+class BrokerSide(Generic[T_co]):
+    """The broker's part of a block (:class:`txbroker.databases.deciding.Side`), as far as the faces do not differ.
+
+    A face prepares, waits and rolls back in its own way. ``wait`` and ``timeout`` as of :func:`txbroker.atomic`.
+    """
+
+    def __init__(self, connection: Any, wait: str, timeout: float | None) -> None:
+        self.connection = connection
+        self.transaction: T_co | None = None
+        """Once the block has begun."""
+        self.background: Background | None = None
+        self._waits = wait == "commit"
+        self._timeout: float = connection.core.options.timeout if timeout is None else timeout
+
+    @property
+    def identity(self) -> str:
+        """Of the broker's data; raises ProcessForked in a child process."""
+        self._check_process()
+        return str(self.connection.identity)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was sent or received."""
+        return self.transaction is None or self.transaction._core.is_empty
+
+    def make_background(self) -> Background:
+        """The worker beside the connection."""
+        return background_beside(self.connection)
+
+    def open(self, xid: Xid) -> None:
+        """Begin."""
+        self.transaction = self.connection.transaction(xid)
+
+    def abandon(self) -> None:
+        """What was received is read again, from where the group is when that is known."""
+        if self.transaction is not None:
+            self.transaction._core.received.discard()
+        if self.background is not None:
+            self.background.hurry()
+
+    def _tell(self, commit: bool, key: str = "") -> Promise[None]:
+        """Begin to tell the broker how it ended; once it has acknowledged, the row with this key is deleted."""
+        assert self.transaction is not None
+        core = self.transaction._core
+        core.received.settle(commit)
+        told = self._post(core.commit() if commit else core.rollback())
+        if self.background is not None:
+            self.background.track(told, key)
+        return told
+
+    def _check_process(self) -> None:
+        self.connection._check_process()
+
+    def _post(self, operation: Coroutine[Promise[Any], None, None]) -> Promise[None]:
+        told = start(operation)
+        self.connection._settle()
+        return told
+
+
+class Block(Generic[T_co]):
+    """A block: what is sent and received in it becomes real together with the rows, or never."""
+
+    _statement = "with"
+
+    def __init__(
+        self, deciding: Deciding, side: BrokerSide[T_co], connect_database: Connector | None
+    ) -> None:
+        self.deciding = deciding
+        """The steps, for those who hang them into hooks of a library: it is not for programs."""
+        self._side = side
+        self._connect_database = connect_database
+
+    @property
+    def xid(self) -> Xid | None:
+        """Which transaction this is, once it has begun: for ``broker.wait_outcome`` and the logs."""
+        return self.deciding.xid
+
+    @property
+    def outcome(self) -> State:
+        """ACTIVE, COMMITTED, ROLLED_BACK; PREPARED if it is not known how it ended."""
+        return self.deciding.outcome
+
+    @property
+    def database(self) -> Database:
+        """The adapter of the database connection."""
+        return self.deciding.database
+
+    def _transaction(self) -> T_co:
+        transaction = self._side.transaction
+        if transaction is None or self.outcome is not State.ACTIVE:
+            raise errors.Misuse(
+                f"this works inside of the block's `{self._statement}` only; nothing was sent"
+            )
+        return transaction
+
+    async def _enter(self) -> None:
+        background = self._side.background = self._side.make_background()
+        await self.deciding.enter()
+        try:
+            found = self.deciding.identity
+            assert found is not None
+            if not background.knows(found.name):
+                background.watch(found.name, self._connect_database or self.database.connector())
+        except BaseException as error:
+            await self.deciding.leave(error)
+            raise
