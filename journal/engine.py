@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 from journal import record
@@ -278,18 +279,27 @@ class Engine:
         waiters, self._after_apply = self._after_apply, []
         # Their ends as they are now: what is appended from here on waits for a later force.
         self._deferred.append((lsn, {store: store.end_offset for store in stores}, waiters))
-        self._publish_deferred()
+        self._show({}, [])
         self.on_idle()
 
-    def _publish_deferred(self) -> None:
+    def _show(self, ends: dict[MessageStore, int], waiters: list[tuple[Deliver, Any]]) -> None:
+        """Show these ends, and large commits that are forced by now, all before anybody is told of any.
+
+        A reader who is woken by a send must see the whole of a large commit that was accepted before it.
+        """
+        first: list[tuple[Deliver, Any]] = []
         while self._deferred and self._deferred[0][0] <= self.forced_lsn:
-            _, ends, waiters = self._deferred.popleft()
-            for store, end in ends.items():
-                store.publish(max(end, store.high_watermark))
+            _, applied, answers = self._deferred.popleft()
+            for store, end in applied.items():
+                ends[store] = max(end, ends.get(store, store.high_watermark))
+            first += answers
+        for store, end in ends.items():
+            store.publish(end)
+        if ends:
             self.dirty.update(ends)
             self.on_published(list(ends))
-            for deliver, answer in waiters:
-                deliver(answer)
+        for deliver, answer in chain(first, waiters):
+            deliver(answer)
 
     # -- write, force, publish -------------------------------------------------------------------------------
 
@@ -323,15 +333,7 @@ class Engine:
         self.journaled_bytes += blocks(GROUP_HEADER_BYTES + group.length)
         self.last_forced_at = self.now()
         group.pieces.clear()
-        for store, end in group.ends.items():
-            store.publish(end)
-        if group.ends:
-            self.dirty.update(group.ends)
-            self.on_published(list(group.ends))
-        if self._deferred:
-            self._publish_deferred()
-        for deliver, answer in group.waiters:
-            deliver(answer)
+        self._show(group.ends, group.waiters)
 
     def sync(self) -> None:
         """Carry everything accepted through to its answers, inline; large commits too.

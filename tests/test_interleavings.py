@@ -76,6 +76,20 @@ class TestLargeCommits:
         engine.sync()
         assert (room.values(1), room.values(2)) == ([b"a", b"later"], [b"b"])
 
+    def test_who_is_woken_by_a_message_in_the_group_of_a_large_commit_sees_all_of_the_commit(self):
+        room = Room()
+        stores = room.topic()
+        engine = room.engine
+        engine.transactions.small_bytes = 0
+        room.begin((1, b"a"), (2, b"b")).commit()
+        while engine.busy:
+            engine.continue_apply()
+        room.accept(b"later")
+        seen = []
+        engine.on_published = lambda _: seen.append([store.high_watermark for store in stores])
+        engine.sync()
+        assert seen == [[2, 1]]
+
     def test_a_checkpoint_waits_for_the_end_of_a_large_commit_that_began_while_it_staged_frames(self):
         room = Room()
         room.topic()
