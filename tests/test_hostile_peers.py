@@ -174,16 +174,16 @@ def test_over_the_limit_connections_are_told_so_and_the_others_go_on(broker, por
 
 
 def test_unfinished_messages_of_many_peers_stay_within_a_bound(broker, port, witness):
-    """200 peers × 1 MiB would be 200 MiB."""
+    """250 peers × 1 MiB would be 250 MiB; 64 MiB may be unfinished, and a busy machine copies some of it twice."""
     before = broker.resident_bytes()
     with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(Peer(port)) for _ in range(200)]
+        peers = [stack.enter_context(Peer(port)) for _ in range(250)]
         for peer in peers:
             peer.socket.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 peer.socket.send(SEND[:-1])
         assert witness.ask(Ping) == Done(witness.correlation)
-        assert broker.resident_bytes() - before < 150 * MIB
+        assert broker.resident_bytes() - before < 180 * MIB
         for peer in peers:
             peer.socket.settimeout(PATIENCE)
         assert all(peer.is_closed() for peer in peers), "none of them ever finished"
