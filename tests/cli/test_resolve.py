@@ -130,6 +130,8 @@ def test_watching_resolves_what_comes_and_ends_with_ctrl_c(broker, url, sqlite):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # whoever starts the tests in the background has Ctrl-C ignored, and children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         try:
             assert connection.wait_outcome(tx.xid, 30.0) is State.COMMITTED
