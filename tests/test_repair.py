@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from journal import filenames, frame, inspect
 from journal.errors import CorruptData, CorruptSegment
 from journal.inspect import Level
+from journal.record import Messages
 from journal.repair import Irreparable, diagnose, execute, is_unfinished, resume
 from journal.repair.salt import seed_of
 from journal.repair_notes import repair_notes
@@ -548,3 +549,35 @@ def cut_everywhere(disk, moments, survivals):
             assert replaced <= kept, f"evidence is gone, cut at {nth}, seed {seed}"
     assert seen == {True, False}
     assert nth > 100
+
+
+@pytest.mark.parametrize(
+    "hurt_it",
+    [
+        lambda file, at: file.truncate(at + 10),
+        lambda file, at: file.write_some(at, [bytes(200)]),
+        lambda file, at: file.write_some(at, [b"\x7f"]),
+        lambda file, at: file.write_some(at + 10, [b"\x7f"]),
+    ],
+    ids=["cut", "zeros", "length", "offset"],
+)
+def test_damage_beside_sound_messages_that_are_nowhere_else_costs_none_of_these(hurt_it):
+    """A file that is damaged is not another's: what the journal still knows to differ there is not all that it has."""
+    room = Room()
+    room.topic("t", 1)
+    for number in range(12):
+        room.send(b"%d" % number + bytes(9000))
+        if number in (3, 7):
+            room.checkpoint()
+    room.checkpoint()
+    room.clock.advance(2_000_000)
+    room.engine.housekeeping.run_inline()
+    first = min(e.record.base_offset for e in inspect.walk_journal(room.inner) if type(e.record) is Messages)
+    assert first > 2, "the journal has forgotten the first ones"
+    before, filesystem = held(room), room.inner.kill_clone()
+    [log] = [path for path in all_files(filesystem) if path.endswith(".log")]
+    places = [each.position for each in inspect.walk_segment(filesystem, log, 0)]
+    hurt_it(filesystem.open(log), places[first + 1])
+    diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
+    assert (diagnosis.lost, after.values) == ([], before.values)
+    assert len(diagnosis.damage) == 1, "one place is told once"

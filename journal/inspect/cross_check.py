@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from journal import filenames
 from journal.errors import InvalidFrame
-from journal.frame import CRC_START, HEADER, HEADER_BYTES, LOST, stamp
+from journal.frame import HEADER, HEADER_BYTES, LOST, stamp
 from journal.inspect.findings import Affected, Finding, second_crc32c
 from journal.inspect.journal_walk import JournalEntry, read_some
 from journal.inspect.log_reader import LogReader, OpenLogs, difference
@@ -295,10 +295,10 @@ class CrossCheck:
                 continue
             if not self._filesystem.exists(add.path):
                 return  # a missing staged file, told of itself
-            data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
             try:
+                data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
                 sound = messages_of(data, None) == add.count
-            except InvalidFrame:
+            except (InvalidFrame, OSError):
                 sound = False
             if not sound:
                 return  # told where it lies: of its record, or of the staged file
@@ -329,12 +329,13 @@ class CrossCheck:
             log.advance(base + count, len(expected))
             return
         same, at = difference(expected, found or b"")
-        if found is not None and is_damaged(found[at:]) and self._damaged.get(partition, 0) < MOST_DAMAGED:
+        damaged = found is not None and not is_lost(found[at:]) and log.is_damaged(base + same, at)
+        if damaged and self._damaged.get(partition, 0) < MOST_DAMAGED:
             self._damaged[partition] = self._damaged.get(partition, 0) + 1
             log.lose_place()  # the segment tells of it itself; what follows is found by its offset
             return
         self._broken.add(partition)
-        if found is None or is_lost(found[at:]):
+        if found is None or damaged or is_lost(found[at:]):
             return
         path, position = log.place
         affects = self._affects(partition, base + same, base + count - 1, number)
@@ -361,11 +362,3 @@ def messages_in(run: bytes | memoryview) -> int:
 def is_lost(frame: bytes) -> bool:
     """Whether a repair has found none of the messages that stood there."""
     return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[5] & LOST)
-
-
-def is_damaged(frame: bytes) -> bool:
-    """Whether it is a frame that fails its checksum, which is told of the segment itself."""
-    if len(frame) < HEADER_BYTES:
-        return False
-    length, crc, *_ = HEADER.unpack_from(frame)
-    return HEADER_BYTES <= length <= len(frame) and bool(second_crc32c(frame[CRC_START:length]) != crc)

@@ -8,6 +8,7 @@ from journal import filenames
 from journal.frame import HEADER, HEADER_BYTES
 from journal.indexes import DamagedIndex, floor_offset, salt_of
 from journal.inspect.journal_walk import file_size, read_some
+from journal.inspect.segment_walk import frame_at
 from journal.interfaces import IFile, IFilesystem
 from journal.message_store import StoreState
 from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
@@ -58,25 +59,42 @@ class LogReader:
     def read(self, offset: int, length: int) -> bytes | None:
         """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end.
 
-        None if damage keeps it from being found, nothing if no frame begins with that offset.
+        None if damage keeps it from being found or read, nothing if no frame begins with that offset.
         """
         if offset != self._offset:
             try:
                 if not self._seek(offset):
                     return b""
-            except BrokenChain:
+            except (BrokenChain, OSError):
                 return None
         segment = self.segments[self._segment]
         if self._position >= segment.size and self._segment + 1 < len(self.segments):
             self._segment, self._position = self._segment + 1, 0
             segment = self.segments[self._segment]
-        return self._read(segment, self._position, min(length, segment.size - self._position))
+        try:
+            return self._read(segment, self._position, min(length, segment.size - self._position))
+        except OSError:
+            return None  # told of the segment itself
 
     @property
     def place(self) -> tuple[str, int]:
         """The path and the position of what was read last."""
         segment = self.segments[self._segment] if self.segments else None
         return (segment.path, self._position) if segment is not None else (filenames.PARTITION_DIRECTORY, 0)
+
+    def is_damaged(self, offset: int, at: int) -> bool:
+        """Whether no sound frame of ``offset`` begins ``at`` bytes behind where the last read began.
+
+        The segment itself is then found damaged there: its bytes are nobody else's.
+        """
+        segment = self.segments[self._segment]
+        if self._offset < 0 or self._position + at >= segment.size:
+            return False
+        try:
+            file = self._files.file(segment.path)
+            return not frame_at(file, self._position + at, offset, segment.size)
+        except OSError:
+            return True
 
     def lose_place(self) -> None:
         """What was read is not what belongs there: look for the next offset anew."""
