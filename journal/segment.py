@@ -11,6 +11,7 @@ from journal.constants import KIB
 from journal.errors import CorruptSegment
 from journal.filenames import SegmentKind, segment_file
 from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
+from journal.words import span
 
 Read = Callable[[int, int], bytes]
 """(position, length) to bytes of the segment's file; fewer only where it ends."""
@@ -87,8 +88,9 @@ class Segment(msgspec.Struct, frozen=True):
 
     def corrupt(self, what: str, position: int, first_offset: int, last_offset: int) -> CorruptSegment:
         """The error for damaged bytes; offsets are inclusive."""
+        damaged = span("offset", first_offset, last_offset).capitalize()
         return CorruptSegment(
-            f"{self.path} is damaged at byte {position}: {what}. Offsets {first_offset} to {last_offset} "
+            f"{self.path} is damaged at byte {position}: {what}. {damaged} "
             "cannot be read, all others can; nothing was changed. Restore the file from a copy, or read on "
             f"from offset {last_offset + 1}; 'txbroker verify DIR' says what else is damaged",
             self.path,

@@ -10,6 +10,7 @@ from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.segment import Segment, SegmentState, is_of_another
+from journal.words import span
 
 _base_offset = attrgetter("base_offset")
 _end_offset = attrgetter("end_offset")
@@ -137,8 +138,8 @@ def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
     """The error that stops a start; offsets up to the end of the segment may be affected."""
     first, last = segment.base_offset, segment.end_offset - 1
     return CorruptSegment(
-        f"{segment.path} is damaged at byte {position}: {what}. Its offsets {first} to {last}, or a part of them, are "
-        "lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
+        f"{segment.path} is damaged at byte {position}: {what}. Its {span('offset', first, last)}, or a part of "
+        "that, are lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
         f"{NEXT_STEP}",
         segment.path,
         position,

@@ -24,6 +24,7 @@ from journal.errors import (
     TxBrokerError,
 )
 from journal.testing import Fault, MemoryFilesystem, Operation
+from journal.words import span
 from tests.engine_room import Room, decide, journal_path, xid_of
 from tests.test_damage import DAMAGES, KINDS, READ, REFUSED, case, kind_of
 from txbroker.sending import disk_full
@@ -93,7 +94,7 @@ def test_an_error_of_damage_carries_file_and_position_for_programs_too():
         assert error.position >= 0
         if isinstance(error, CorruptSegment):
             assert error.first_offset <= error.last_offset
-            assert f"{error.first_offset} to {error.last_offset}" in str(error)
+            assert span("ffset", error.first_offset, error.last_offset) in str(error)
         assert error.path.split("/")[0] == path.split("/")[0]
 
 

@@ -142,7 +142,7 @@ def test_the_torn_end_of_the_journal_is_told_to_be_harmless(place):
 def test_a_missing_segment_is_named_with_its_offsets(place):
     place.filesystem.unlink(segment_path(place))
     [finding] = inspect.verify(place.filesystem)
-    assert "offsets 0 to 3 are lost" in finding.problem
+    assert (finding.affects.first_offset, finding.affects.last_offset) == (0, 3)
 
 
 def test_a_segment_that_is_too_short_is_found(place):

@@ -6,6 +6,8 @@ indexes' entries taken out, the test that is named after it.
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from journal import filenames, frame, inspect
@@ -25,9 +27,11 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
+from journal.repair import Irreparable, diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, Totals
 from tests.builders import SESSION, Place, frames, number, totals, xid
+from tests.repair_scene import all_files
 
 DEEP = Level.DEEP
 
@@ -334,3 +338,52 @@ def test_bytes_of_another_log_are_found_behind_a_damaged_message_too(place):
     damaged, exchanged = sorted(damages(place), key=lambda found: found.foreign)
     assert (damaged.position, damaged.foreign) == (places[2][0], False)
     assert (exchanged.position, exchanged.foreign) == (position, True)
+
+
+class Unreadable:
+    """A disk that does not give one file, from its opening on or from a position on."""
+
+    def __init__(self, inner, path, from_position):
+        self.inner, self.path, self.from_position = inner, path, from_position
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def open(self, path, **options):
+        if path != self.path:
+            return self.inner.open(path, **options)
+        if self.from_position is None:
+            raise OSError(errno.EIO, "Input/output error", path)
+        return BadSectors(self.inner.open(path, **options), self.from_position)
+
+
+class BadSectors:
+    def __init__(self, file, from_position):
+        self.file, self.from_position = file, from_position
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+    def read(self, position, length):
+        if position + length > self.from_position < self.file.size():
+            raise OSError(errno.EIO, "Input/output error", self.file.path)
+        return self.file.read(position, length)
+
+
+@pytest.mark.parametrize("from_position", [None, 0, 9000], ids=["not opened", "no byte", "not from 9000 on"])
+def test_a_file_that_cannot_be_read_is_a_finding_and_all_others_are_looked_at(place, from_position):
+    """Any file of the directory, while another is damaged: that is found as if both had been readable."""
+    [other] = paths(place, partition=2)
+    change(place, other, 60, b"\x55")
+    [known] = damages(place)
+    for path in all_files(place.filesystem):
+        unneeded = path in ("lock", "ballast") or path.endswith(("next", ".recycled")) or path == other
+        if unneeded or place.filesystem.open(path).size() <= (from_position or 0):
+            continue
+        disk = Unreadable(place.filesystem, path, from_position)
+        found = [f for f in inspect.verify(disk, DEEP) if not f.harmless]
+        assert inspect.planned_bytes(disk, DEEP)
+        assert known in found, path
+        assert {f.path for f in found if f.unreadable} == {path}, (path, found)
+        with pytest.raises(Irreparable, match="cannot be read"):
+            diagnose(disk)

@@ -10,12 +10,13 @@ from journal import filenames
 from journal.catalog import HeadRow, TopicRow
 from journal.checkpoint import Checkpoint, read_checkpoint
 from journal.errors import CorruptData, InvalidFrame
-from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.findings import Affected, Finding, second_crc32c, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.run_check import messages_of
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
 from journal.transaction_state import TransactionRow
+from journal.words import count_text
 
 
 def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
@@ -27,16 +28,21 @@ def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
 
 
 def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
-    """The checkpoints, oldest first; a damaged one is harmless while another is sound."""
+    """The checkpoints, oldest first; a damaged one is harmless while another is sound.
+
+    One that the system does not give stops a start, which is no judge of disks.
+    """
     found: list[Checkpoint | Finding] = []
     for lsn in checkpoint_lsns(filesystem):
         try:
             found.append(read_checkpoint(filesystem, lsn, second_crc32c))
         except CorruptData as error:
             found.append(Finding(error.path, error.position, reason_of(error)))
+        except OSError as error:
+            found.append(unreadable(filenames.checkpoint_file(lsn), error))
     sound = any(isinstance(each, Checkpoint) for each in found)
     for each in found:
-        if isinstance(each, Finding) and sound:
+        if isinstance(each, Finding) and sound and not each.unreadable:
             yield Finding(
                 each.path, each.position, f"{each.problem}; the other checkpoint is used instead", True
             )
@@ -45,8 +51,11 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
 
 
 def reason_of(error: CorruptData) -> str:
-    """What an error says beside its path and position, which a finding has of its own."""
-    told = str(error).removesuffix(". Nothing was changed")
+    """What an error says beside its path and position, which a finding has of its own, and beside what to do.
+
+    The advice is for who has met the error somewhere else; who reads a finding has come by it.
+    """
+    told = str(error).partition(". Nothing was changed")[0]
     return told.removeprefix(f"{error.path} is damaged at {error.position}: ").removeprefix(f"{error.path}: ")
 
 
@@ -98,6 +107,15 @@ def check_staged(filesystem: IFilesystem, row: TransactionRow) -> tuple[int, Fin
     affects = Affected(transaction=row.number, xid=row.xid)
     if not filesystem.exists(path):
         return 0, Finding(path, 0, f"the file is missing: {CANNOT_COMMIT}", affects=affects)
+    try:
+        return _check_frames(filesystem, path, row, affects)
+    except OSError as error:
+        return 0, unreadable(path, error, affects)
+
+
+def _check_frames(
+    filesystem: IFilesystem, path: str, row: TransactionRow, affects: Affected
+) -> tuple[int, Finding | None]:
     checksum, size = 0, file_size(filesystem, path)
     for entry in row.entries[: row.file_entries]:
         data = read_some(filesystem, path, entry.position, entry.size)
@@ -107,9 +125,8 @@ def check_staged(filesystem: IFilesystem, row: TransactionRow) -> tuple[int, Fin
         except InvalidFrame:
             sound = False
         if not sound:
-            problem = (
-                f"the {entry.size} bytes are not the {entry.count} messages staged there: {CANNOT_COMMIT}"
-            )
+            staged = count_text(entry.count, "message")
+            problem = f"the {entry.size} bytes are not the {staged} staged there: {CANNOT_COMMIT}"
             return size, Finding(path, entry.position, problem, affects=affects)
     if row.file_entries == len(row.entries) and checksum != row.totals.checksum:
         problem = f"what is staged is not what was sent ({row.totals}): {CANNOT_COMMIT}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import crcmod.predefined
 
 from journal import filenames
 from journal.transaction import TransactionNumber, Xid
+from journal.words import span
+
+T = TypeVar("T")
 
 second_crc32c: Callable[..., int] = crcmod.predefined.mkCrcFun("crc-32c")
 """CRC-32C by the second implementation: ``second_crc32c(data, seed=0)``."""
@@ -33,12 +36,12 @@ class Affected:
         if self.topic is not None:
             parts.append(f"{self.topic}-{self.partition}")
         if self.first_offset is not None:
-            parts.append(_span("offset", self.first_offset, self.last_offset))
+            parts.append(span("offset", self.first_offset, self.last_offset))
         if self.transaction is not None:
             named = f" (xid {self.xid})" if self.xid is not None else ""
             parts.append(f"transaction {self.transaction}{named}")
         if self.first_lsn is not None:
-            parts.append(_span("LSN", self.first_lsn, self.last_lsn))
+            parts.append(span("LSN", self.first_lsn, self.last_lsn))
         return ", ".join(parts)
 
     def facts(self) -> dict[str, Any]:
@@ -56,12 +59,6 @@ class Affected:
         return found
 
 
-def _span(what: str, first: int, last: int | None) -> str:
-    if last is None:
-        return f"{what}s from {first} on"
-    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
-
-
 NOBODY = Affected()
 
 
@@ -71,6 +68,7 @@ class Finding:
 
     ``harmless`` says that it can be the trace of a crash and was never acknowledged, or is repaired by itself.
     ``foreign`` says that the bytes are sound, but not those that belong there: nothing of the file can be believed.
+    ``unreadable`` says that the system did not give them, so that nothing is known of them.
     """
 
     path: str
@@ -79,6 +77,22 @@ class Finding:
     harmless: bool = False
     affects: Affected = NOBODY
     foreign: bool = False
+    unreadable: bool = False
+
+
+def unreadable(path: str, error: OSError, affects: Affected = NOBODY) -> Finding:
+    """A file whose bytes the system does not give. One that went away meanwhile is none: raises that error again."""
+    if isinstance(error, FileNotFoundError):
+        raise error
+    return Finding(path, 0, f"it cannot be read: {error.strerror}", affects=affects, unreadable=True)
+
+
+def told_if_unreadable(path: str, walk: Iterator[T], affects: Affected = NOBODY) -> Iterator[T | Finding]:
+    """What a walk over a file yields, and at last a finding if the file cannot be read on."""
+    try:
+        yield from walk
+    except OSError as error:
+        yield unreadable(path, error, affects)
 
 
 def of_partition(path: str, first_offset: int | None = None, last_offset: int | None = None) -> Affected:

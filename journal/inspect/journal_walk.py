@@ -11,7 +11,7 @@ from journal import filenames, record
 from journal.constants import BLOCK, START_STRIDE
 from journal.errors import CorruptJournal
 from journal.file_window import FileWindow
-from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.findings import NOBODY, Affected, Finding, second_crc32c, unreadable
 from journal.interfaces import IFilesystem
 from journal.journal_file import (
     FIRST_GROUP,
@@ -49,6 +49,7 @@ class JournalFile:
     lsn: int
     header: FileHeader | None
     problem: str = ""
+    unreadable: bool = False
 
 
 def journal_files(filesystem: IFilesystem) -> list[str]:
@@ -73,7 +74,7 @@ def survey(filesystem: IFilesystem, path: str) -> JournalFile:
     if file.header is not None and file.lsn != lsn:
         problem = f"its header says that its first LSN is {file.lsn}: it is another file under this name"
         return JournalFile(path, lsn, None, problem)
-    return JournalFile(path, lsn, file.header, file.problem)
+    return JournalFile(path, lsn, file.header, file.problem, file.unreadable)
 
 
 def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
@@ -83,6 +84,8 @@ def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
     except CorruptJournal:
         problem = "both copies of its header are damaged: its records cannot be checked"
         return JournalFile(path, 0, None, problem)
+    except OSError as error:
+        return JournalFile(path, 0, None, unreadable(path, error).problem, True)
     return JournalFile(path, header.first_lsn, header)
 
 
@@ -113,11 +116,13 @@ def chain_findings(files: list[JournalFile], needed_from: int) -> Iterator[Findi
 
 
 def _header_finding(file: JournalFile, following: JournalFile | None, harmless: bool) -> Finding:
-    end = (
-        following.header.previous_end - 1 if following is not None and following.header is not None else None
-    )
-    lsns = Affected(first_lsn=file.lsn, last_lsn=end)
-    return Finding(file.path, 0, file.problem + (NOT_NEEDED if harmless else ""), harmless, lsns)
+    end = following.header.previous_end if following is not None and following.header is not None else None
+    if end is not None and end <= file.lsn:
+        lsns = NOBODY  # it was begun and never written to
+    else:
+        lsns = Affected(first_lsn=file.lsn, last_lsn=None if end is None else end - 1)
+    problem = file.problem + (NOT_NEEDED if harmless else "")
+    return Finding(file.path, 0, problem, harmless, lsns, unreadable=file.unreadable and not harmless)
 
 
 def header_findings(filesystem: IFilesystem, files: list[JournalFile]) -> Iterator[Finding]:
@@ -144,10 +149,9 @@ def _link_findings(
     path = following.path
     if after.previous_first != header.first_lsn:
         first = after.previous_first
-        problem = f"it follows the journal file of LSN {first}, which is missing: before it lies {file.path}"
-        yield Finding(
-            path, 0, problem, affects=Affected(first_lsn=first, last_lsn=max(first, after.previous_end - 1))
-        )
+        problem = f"the file is missing: it lay between {file.path} and {path}"
+        lost = Affected(first_lsn=first, last_lsn=max(first, after.previous_end - 1))
+        yield Finding(filenames.journal_file(first), 0, problem, affects=lost)
     elif after.start == header.start and (after.first_lsn < after.previous_end or after.salt != header.salt):
         yield Finding(path, 0, f"it does not continue {file.path}, which is of the same start")
     elif leaves_out(header, after):

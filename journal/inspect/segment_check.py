@@ -11,7 +11,7 @@ from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
 from journal.frame import HEADER_BYTES, LOST, WRAPPER, count_inner
 from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries
-from journal.inspect.findings import Finding, of_partition
+from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
@@ -51,20 +51,27 @@ def check_store(
         path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
         if state.base_offset != end:
             problem = f"the checkpoint has a segment from offset {state.base_offset} on behind one that ends at {end}"
-            yield Finding(path, 0, problem, affects=of_partition(path, end, state.base_offset - 1))
+            yield Finding(path, 0, problem, affects=_between(path, end, state.base_offset))
         end = state.end_offset
         if not filesystem.exists(path):
-            problem = f"the file is missing; offsets {state.base_offset} to {state.end_offset - 1} are lost"
-            yield Finding(
-                path, 0, problem, affects=of_partition(path, state.base_offset, state.end_offset - 1)
-            )
+            yield Finding(path, 0, "the file is missing", affects=_all_of(path, state))
             continue
-        yield from _check_segment(filesystem, store.number, directory, path, state, count, quick, deep)
+        walk = _check_segment(filesystem, store.number, directory, path, state, count, quick, deep)
+        yield from told_if_unreadable(path, walk, _all_of(path, state))
     if end != store.flushed_offset:
         problem = f"its segments end at offset {end}, the checkpoint says {store.flushed_offset}"
-        yield Finding(
-            directory, 0, problem, affects=of_partition(f"{directory}/", end, store.flushed_offset - 1)
-        )
+        yield Finding(directory, 0, problem, affects=_between(f"{directory}/", end, store.flushed_offset))
+
+
+def _between(path: str, one: int, other: int) -> Affected:
+    """The offsets about which two places disagree, whichever goes further."""
+    return of_partition(path, min(one, other), max(one, other) - 1)
+
+
+def _all_of(path: str, state: SegmentState) -> Affected:
+    if state.base_offset == state.end_offset:
+        return of_partition(path)
+    return of_partition(path, state.base_offset, state.end_offset - 1)
 
 
 def _check_segment(
@@ -136,7 +143,7 @@ def _walk(
                 beside, 0, f"entries are missing behind byte {gap_from} of the log{MADE_AGAIN}", True
             )
     if not broken and offset != state.end_offset:
-        lost = of_partition(path, min(offset, state.end_offset), max(offset, state.end_offset) - 1)
+        lost = _between(path, offset, state.end_offset)
         problem = f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
         at = min(state.size, file_size(filesystem, path))
         yield Finding(path, at, problem, affects=lost, foreign=at == state.size)
@@ -191,7 +198,14 @@ def _read_index(
     if missing:
         yield from (Finding(path, 0, f"the index is missing{MADE_AGAIN}", True) for path in missing)
         return
-    offsets, times = (read_some(filesystem, path, 0, file_size(filesystem, path)) for path in paths)
+    contents = []
+    for path in paths:
+        try:
+            contents.append(read_some(filesystem, path, 0, file_size(filesystem, path)))
+        except OSError as error:
+            yield unreadable(path, error, _all_of(path, state))
+            return
+    offsets, times = contents
     salt = salt_of(number, state.base_offset)
     sound = sound_entries(offsets, times, salt, state.end_offset, state.size)
     entries = len(offsets) // OFFSET_ENTRY.size

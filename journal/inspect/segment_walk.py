@@ -12,6 +12,7 @@ from journal.filenames import PartitionName, SegmentKind
 from journal.frame import CRC_START, HEADER, HEADER_BYTES, KNOWN_FLAGS, LOST, VERSION, VERSION_MASK
 from journal.inspect.findings import Finding, of_partition, second_crc32c
 from journal.interfaces import IFile, IFilesystem
+from journal.words import span
 
 _READ_BYTES = MIB
 _MAX_FRAME = 32 * MIB
@@ -98,7 +99,7 @@ def _walk_frames(
             continue
         else:
             last = offset + count - 1
-            problem = f"the frame of {_offsets(offset, last)} fails its checksum"
+            problem = f"the frame of {span('offset', offset, last)} fails its checksum"
             yield Finding(path, position, problem, affects=of_partition(path, offset, last))
         position += length
         offset += count
@@ -177,10 +178,6 @@ def _broken(path: str, position: int, offset: int, found: tuple[int, int] | None
         f"is that of offset {found[1]}",
         affects=of_partition(path, offset, last),
     )
-
-
-def _offsets(first: int, last: int) -> str:
-    return f"offset {first}" if first == last else f"offsets {first} to {last}"
 
 
 def is_known_flag(flag: int) -> bool:

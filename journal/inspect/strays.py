@@ -27,7 +27,11 @@ def strays(filesystem: IFilesystem, checkpoint: Checkpoint | None, created: set[
         if known is not None and partition.number not in known:
             affects = Affected(partition.topic, partition.index)
             yield Finding(
-                path, 0, "no topic has this partition (any more); it goes after checkpoints", True, affects
+                path,
+                0,
+                "no topic has this partition (any more); a later checkpoint removes it",
+                True,
+                affects,
             )
         yield from _in(filesystem, path, filenames.parse_segment_file)
 

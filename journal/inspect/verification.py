@@ -14,9 +14,10 @@ from journal.inspect.checkpoint_check import (
     checkpoint_lsns,
     checkpoints,
     live_rows,
+    reason_of,
 )
 from journal.inspect.cross_check import CrossCheck
-from journal.inspect.findings import Finding
+from journal.inspect.findings import Affected, Finding, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import (
     NOT_NEEDED,
     JournalEntry,
@@ -40,7 +41,7 @@ from journal.message_store import StoreState
 from journal.record import TopicCreated, TransactionRolledBack
 from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.transaction import TransactionNumber
-from journal.witness import NOTHING, WITNESS_LOST, read_witness
+from journal.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 
 Progress = Callable[[str, int], object]
 """Called with what is being read, and how many bytes have been since the last call."""
@@ -65,7 +66,8 @@ def verify(
 ) -> Iterator[Finding]:
     """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
 
-    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes.
+    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
+    that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``.
     """
     return _Verification(filesystem, level, tally or Tally(), progress or _nobody).run()
 
@@ -74,7 +76,7 @@ def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
     """How many bytes a verification will read, about: for showing how far it is."""
     names = [file.path for file in surveyed(filesystem)]
     names += [filenames.checkpoint_file(lsn) for lsn in checkpoint_lsns(filesystem)]
-    total = sum(file_size(filesystem, name) for name in names)
+    total = sum(size_if_readable(filesystem, name) for name in names)
     sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
     if sound:
         total += sum(e.size for row in live_rows(sound[-1]) for e in row.entries[: row.file_entries])
@@ -110,9 +112,15 @@ class _Verification:
                 self._read(filenames.checkpoint_file(each.header.lsn))
         self._tally.checkpoints = len(sound)
         newest = sound[-1] if sound else None
-        if read_witness(self._filesystem) is None and surveyed(self._filesystem):
-            yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
-        yield from self._journal(sound)
+        try:
+            witness = read_witness(self._filesystem)
+        except OSError as error:
+            witness = None
+            yield unreadable(filenames.WITNESS, error)
+        else:
+            if witness is None and surveyed(self._filesystem):
+                yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
+        yield from self._journal(sound, witness or NOTHING)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
             yield from self._staged(newest)
@@ -121,18 +129,18 @@ class _Verification:
         yield from strays(self._filesystem, newest, self._created)
 
     def _read(self, path: str) -> None:
-        size = file_size(self._filesystem, path)
+        size = size_if_readable(self._filesystem, path)
         self._tally.files += 1
         self._tally.bytes += size
         self._progress(path, size)
 
     # -- the journal -------------------------------------------------------------------------------
 
-    def _journal(self, sound: list[Checkpoint]) -> Iterator[Finding]:
+    def _journal(self, sound: list[Checkpoint], witness: Witness) -> Iterator[Finding]:
         files = surveyed(self._filesystem)
         self._tally.journal_files = len(files)
         needed = sound[-1].header.needed_from if sound else 1
-        strangers = [Finding(path, 0, what) for path, what in foreign(self._filesystem, files, sound).items()]
+        strangers = [Finding(path, 0, what) for path, what in foreign(files, sound, witness).items()]
         yield from strangers
         damaged = bool(strangers)
         files = [file for file in files if file.path not in {each.path for each in strangers}]
@@ -150,7 +158,8 @@ class _Verification:
             if cross is not None and number and not _continues(before, file.header):
                 cross.interrupted()
             dead = number < needed_from(files, needed)
-            for each in walk_file(self._filesystem, file.path, file.header, following):
+            walk = walk_file(self._filesystem, file.path, file.header, following)
+            for each in told_if_unreadable(file.path, walk, Affected(first_lsn=file.lsn)):
                 if isinstance(each, Finding):
                     yield _not_needed(each) if dead and not each.harmless else each
                     damaged = damaged or not (each.harmless or dead)
@@ -163,7 +172,7 @@ class _Verification:
         if cross is not None:
             yield from cross.ended()
         if not damaged:
-            yield from refusal(self._filesystem, sound[-1] if sound else None)
+            yield from refusal(self._filesystem, sound[-1] if sound else None, witness)
 
     def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
         if not sound:
@@ -226,14 +235,26 @@ def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
         for note in repair_notes(filesystem):
             yield Finding(filenames.REPAIRS, 0, told(note), True)
     except CorruptData as error:
-        yield Finding(filenames.REPAIRS, 0, str(error), True)
+        yield Finding(filenames.REPAIRS, 0, reason_of(error), True)
+    except OSError as error:
+        yield unreadable(filenames.REPAIRS, error)
 
 
-def foreign(filesystem: IFilesystem, files: list[JournalFile], sound: list[Checkpoint]) -> dict[str, str]:
+def size_if_readable(filesystem: IFilesystem, path: str) -> int:
+    """A file's length; 0 if it cannot be opened, which is told where it is read."""
+    try:
+        return file_size(filesystem, path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return 0
+
+
+def foreign(files: list[JournalFile], sound: list[Checkpoint], witness: Witness) -> dict[str, str]:
     """What is said of the journal files that were written in another data directory, by path."""
     known = sound[-1].header if sound else None
     headers = [file.header for file in files if file.header is not None]
-    witness = own_witness(headers, known, read_witness(filesystem) or NOTHING)
+    witness = own_witness(headers, known, witness)
     return {
         file.path: f"it is of another data directory than {says}"
         for file in files
@@ -241,18 +262,16 @@ def foreign(filesystem: IFilesystem, files: list[JournalFile], sound: list[Check
     }
 
 
-def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None) -> Iterator[Finding]:
+def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None, witness: Witness) -> Iterator[Finding]:
     """What a start would refuse of the journal; it is asked itself, for its word counts."""
     if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
         return
     notes: list[str] = []
-    scan = JournalScan(
-        filesystem, Journal(filesystem), read_witness(filesystem) or NOTHING, notes, notes.append
-    )
+    scan = JournalScan(filesystem, Journal(filesystem), witness, notes, notes.append)
     try:
         scan.scan(checkpoint)
     except CorruptJournal as error:
-        yield Finding(error.path, error.position, f"a start is refused: {error}")
+        yield Finding(error.path, error.position, f"a start is refused: {reason_of(error)}")
 
 
 def needed_from(files: list[JournalFile], needed: int) -> int:

@@ -28,6 +28,7 @@ from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction import TransactionNumber
 from journal.transaction_state import TransactionRow
 from journal.witness import NOTHING, Witness, pack_witness, read_witness
+from journal.words import count_text
 
 Progress = Callable[[str, int], object]
 
@@ -78,6 +79,7 @@ class _Diagnosing:
         self._filesystem = filesystem
         self._result = Diagnosis()
         findings = list(verify(filesystem, Level.DEEP, progress=progress))
+        _refuse_to_go_without([f for f in findings if f.unreadable])
         ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
         self._damaged = {f.path for f in ours if not f.harmless}
         # An index knows by its salt whose it is: where it leads astray in a damaged log, that log is another's.
@@ -264,6 +266,21 @@ class _Diagnosing:
                 self._result.changes.append(Change(path, None, "made again from the log"))
             else:
                 self._result.changes.append(Change(path, [b""], "missing; made again from the log"))
+
+
+def _refuse_to_go_without(unreadable: list[Finding]) -> None:
+    """What a file holds that the system does not give would all be counted as lost, though it may be there."""
+    if not unreadable:
+        return
+    first = unreadable[0]
+    more = f", nor can {count_text(len(unreadable) - 1, 'other file')}" if len(unreadable) > 1 else ""
+    problem = first.problem.removeprefix("it ")
+    raise Irreparable(
+        f"{first.path} {problem}{more}: a repair would take all that is in there for lost. Nothing was changed. See "
+        "whose the files are, and whether the disk is sound (dmesg). What the disk does not give any more, a tool that "
+        "goes on behind errors (ddrescue) copies as far as it can: repair that copy",
+        first.path,
+    )
 
 
 def _hopeless(row: TransactionRow) -> Loss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.inspect.findings import Affected
@@ -18,6 +19,7 @@ from journal.record import (
     TransactionRolledBack,
 )
 from journal.transaction import TransactionNumber, Xid
+from journal.words import count_text, span
 
 MOST_NAMED = 1000
 """Transactions that are named one by one; the evidence has all of them."""
@@ -95,7 +97,9 @@ class LostRecords:
                 self._end(TransactionNumber(ended.session, ended.serial), "its rollback")
             case TopicCreated() as made:
                 self.names.create(made)
-                self._others.append(f"the creation of topic {made.topic!r} ({made.partitions} partitions)")
+                self._others.append(
+                    f"the creation of topic {made.topic!r} ({count_text(made.partitions, 'partition')})"
+                )
             case TopicDeleted() as gone:
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
             case OffsetsCommitted() as moved:
@@ -113,7 +117,7 @@ class LostRecords:
 
     def told(self) -> list[Loss]:
         """All of it, each thing once."""
-        losses = [self._partition(partition) for partition in sorted(self._messages)]
+        losses = list(self._partitions())
         for number, what in self._transactions.items():
             xid = self._xids.get(number)
             if xid is not None:
@@ -132,32 +136,35 @@ class LostRecords:
         for number in self._transactions:
             if number not in self._xids:
                 sessions.setdefault(number.session, []).append(number.serial)
-        return [
-            Loss(
-                f"the ends of {len(serials):,} transactions without an xid, {session}-{min(serials)} to "
-                f"{session}-{max(serials)}",
-                Affected(),
-            )
-            for session, serials in sessions.items()
-        ]
+        return [Loss(_ends(session, serials), Affected()) for session, serials in sessions.items()]
 
-    def _partition(self, partition: int) -> Loss:
-        end = self._messages[partition][1]
-        first = self.names.ends.get(partition, 0)
+    def _partitions(self) -> Iterator[Loss]:
+        """What is behind the end that is kept of each; nothing is where the segments have it all."""
+        for partition, (_, end) in sorted(self._messages.items()):
+            first = self.names.ends.get(partition, 0)
+            if first < end:
+                yield self._partition(partition, first, end - 1)
+
+    def _partition(self, partition: int, first: int, last: int) -> Loss:
         topic, index = self.names.by_number.get(partition, (f"partition number {partition}", 0))
-        affects = Affected(topic, index, first, end - 1)
-        return Loss(f"{topic}-{index}: offsets {first} to {end - 1} ({end - first:,} messages)", affects)
+        return _messages(topic, index, first, last)
+
+
+def _ends(session: int, serials: list[int]) -> str:
+    if len(serials) == 1:
+        return f"the end of a transaction without an xid, {session}-{serials[0]}"
+    between = f"{session}-{min(serials)} to {session}-{max(serials)}"
+    return f"the ends of {len(serials):,} transactions without an xid, {between}"
 
 
 def lost_offsets(store: StoreState, ranges: list[tuple[int, int]]) -> list[Loss]:
     """Messages of segments that nothing holds any more; offsets inclusive."""
-    return [
-        Loss(
-            f"{store.topic}-{store.index}: offsets {first} to {last} ({last - first + 1:,} messages)",
-            Affected(store.topic, store.index, first, last),
-        )
-        for first, last in ranges
-    ]
+    return [_messages(store.topic, store.index, first, last) for first, last in ranges]
+
+
+def _messages(topic: str, index: int, first: int, last: int) -> Loss:
+    what = f"{span('offset', first, last)} ({count_text(last - first + 1, 'message')})"
+    return Loss(f"{topic}-{index}: {what}", Affected(topic, index, first, last))
 
 
 def lost_lsns(first: int, last: int | None) -> Loss:
@@ -165,6 +172,5 @@ def lost_lsns(first: int, last: int | None) -> Loss:
     if last is None:
         text = f"what came after, from LSN {first} on, if anything did: nothing of it is left"
     else:
-        lsns = f"LSN {first}" if first == last else f"LSNs {first} to {last}"
-        text = f"whatever {lsns} held: these records of the journal cannot be read"
+        text = f"whatever {span('LSN', first, last)} held: that part of the journal cannot be read"
     return Loss(text, Affected(first_lsn=first, last_lsn=last))

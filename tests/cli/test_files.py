@@ -257,16 +257,12 @@ def test_a_file_that_goes_away_meanwhile_is_explained(directory, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [("verify",), ("verify", "--deep"), ("repair",), ("dump",)])
-@pytest.mark.parametrize("name", ["journal", "checkpoints/*", "partitions/orders-0.*", "journal/*.journal"])
+@pytest.mark.parametrize("name", ["journal", "checkpoints", "partitions/orders-0.*"])
 def test_what_lies_where_it_does_not_belong_is_named_and_no_traceback(directory, command, name):
-    """A file where a directory belongs, or the other way round, as a failed restore leaves it."""
+    """A file where a directory belongs, as a failed restore leaves it."""
     [path, *_] = sorted(directory.glob(name))
-    if path.is_dir():
-        shutil.rmtree(path)
-        path.write_text("")
-    else:
-        path.unlink()
-        path.mkdir()
+    shutil.rmtree(path)
+    path.write_text("")
     result = run(*command, directory)
     assert isinstance(result.exception, SystemExit | None), result.exception
     if command != ("dump",) or name.startswith("journal"):
@@ -274,6 +270,28 @@ def test_what_lies_where_it_does_not_belong_is_named_and_no_traceback(directory,
         assert path.name in result.output
         assert "nothing was changed" in result.output
         assert "restore what was there from a copy" in result.output
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoints/*", "journal/*.journal", "partitions/orders-0.*/*.index", "witness"]
+)
+def test_a_file_that_cannot_be_read_is_reported_and_all_others_are_checked(directory, name):
+    """It is a directory here, for a test that runs as root may read every file."""
+    [path, *_] = sorted(directory.glob(name))
+    path.unlink()
+    path.mkdir()
+    flip(segment(directory), 20)
+    result = run("verify", "--deep", directory)
+    assert (result.exit_code, "Traceback" in result.output) == (Exit.CORRUPT, False)
+    assert re.search(
+        rf"{path.relative_to(directory)} .* UNREADABLE .* cannot be read: Is a directory", result.output
+    )
+    assert "1 file cannot be read, so what is in there is not known" in result.output
+    if "checkpoint" not in name:  # nothing else tells of segments
+        assert f"{segment(directory).relative_to(directory)} " in result.output
+    refused = run("repair", directory)
+    assert (refused.exit_code, "take all that is in there for lost" in refused.output) == (Exit.CORRUPT, True)
+    assert "Nothing was changed" in refused.output
 
 
 def test_files_that_may_not_be_read_are_another_users(directory):

@@ -52,7 +52,7 @@ def test_without_execute_it_says_what_it_would_do_and_does_nothing(directory, op
     before = contents(directory)
     result = run(directory, *options)
     assert result.exit_code == Exit.CORRUPT
-    assert "orders-0: offsets 3 to 3 (1 messages)" in result.output
+    assert "orders-0: offset 3 (1 message)" in result.output
     assert "Nothing was changed" in result.output
     said = json.loads(run(directory, *options, "--json").output)
     assert (said["repaired"], said["sound"]) == (False, False)
@@ -82,7 +82,7 @@ def test_after_a_yes_the_directory_starts_and_lacks_only_what_was_named(director
         assert [value[:2].rstrip(b"\0") for value in values] == [b"%d" % number for number in range(4, 20)]
         with pytest.raises(CorruptSegment, match="lost before a repair"):
             list(log.read("orders", offset=3))
-        assert any("repaired on" in note and "offsets 3 to 3" in note for note in log.engine.report.notes)
+        assert any("repaired on" in note and "offset 3 (1 message)" in note for note in log.engine.report.notes)
     assert CliRunner().invoke(command_line, ["verify", str(directory), "--deep"]).exit_code == 0
 
 

@@ -89,8 +89,8 @@ def test_messages_that_are_missing_at_the_end_are_missed(old, anew, connection):
     anew((0, {}))
     connection.set_offsets("g", "t", {0: 1})
     found = texts(old, connection)
-    assert any("offsets 1 to 2 are not there any more (t-0, offset 1)" in text for text in found)
-    assert any("offsets 0 to 1 are not there any more (t-1, offset 0)" in text for text in found)
+    assert any("not there any more: offsets 1 to 2 (t-0, offset 1)" in text for text in found)
+    assert any("not there any more: offsets 0 to 1 (t-1, offset 0)" in text for text in found)
     assert any("group g stood at 2 and stands at 1" in text for text in found)
 
 

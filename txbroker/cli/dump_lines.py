@@ -12,6 +12,7 @@ from journal.frame import LOST, Message
 from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.journal_file import FileHeader
 from txbroker.cli.data_directory import finding_json
+from txbroker.cli.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60
@@ -83,9 +84,8 @@ def line_text(each: Item, values: bool = False) -> str:
 
 
 def _finding(each: Finding) -> str:
-    what = "torn" if each.harmless else "DAMAGED"
     affects = f" (affects {each.affects})" if str(each.affects) else ""
-    return visible(f"{what} {each.path} at byte {each.position}: {each.problem}{affects}")
+    return visible(f"{severity(each)} {each.path} at byte {each.position}: {each.problem}{affects}")
 
 
 def _preview(message: dict[str, Any]) -> str:

@@ -16,6 +16,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from journal.words import count_text as count_text  # as all of the command line writes counts
+
 UNCUT = 10_000
 """Columns of a table that no terminal shows: nothing is cut or wrapped on its way to a file or a pipe."""
 
@@ -54,24 +56,27 @@ def table(
     rows: Iterable[Sequence[object]],
     empty: str,
     narrow: list[RenderableType] | None = None,
+    least: Mapping[str, int] | None = None,
 ) -> RenderableType:
     """A table; numbers stand right, ``None`` is a dash. ``empty`` is said instead of a table without rows.
 
-    ``narrow`` are the rows for a terminal that has no room for the table; without it names and values.
+    ``narrow`` are the rows for a terminal that has no room for the table; without it names and values. ``least`` is
+    how much room a column must have, if it is wider than that, in place of ``FOLDED``.
     """
     cells = [list(row) for row in rows]
     if not cells:
         return Text(empty)
     made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    least = 3 * (len(columns) - 1)
+    needed = 3 * (len(columns) - 1)
     for index, name in enumerate(columns):
         right = all(isinstance(row[index], int | float | None) for row in cells)
         width = max(cell_len(name), *(cell_len(cell_text(row[index])) for row in cells))
-        least += min(width, FOLDED)
-        made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=width <= FOLDED)
+        own = (least or {}).get(name, FOLDED)
+        needed += min(width, own)
+        made.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=width <= own)
     for row in cells:
         made.add_row(*(Text(cell_text(cell)) for cell in row))
-    return _Fitting(made, least, narrow or [facts(zip(columns, row, strict=True)) for row in cells])
+    return _Fitting(made, needed, narrow or [facts(zip(columns, row, strict=True)) for row in cells])
 
 
 @dataclass
@@ -180,8 +185,3 @@ def size_text(count: int) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:.1f} {unit}"
-
-
-def count_text(count: int, noun: str) -> str:
-    """``1 message``, ``2,000 messages``."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from journal import filenames, inspect
@@ -14,12 +15,14 @@ from journal.inspect import Level
 from journal.interfaces import ILock
 from journal.journal_settings import JournalSettings
 from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
+from journal.repair.pieces import Change
 from journal.repair_notes import RepairNote
 from txbroker.broker import folds
 from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.exits import Exit, Failure
+from txbroker.cli.findings import changes_shown, findings_shown
 from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
-from txbroker.cli.output import console, count_text, emit, size_text, table
+from txbroker.cli.output import console, count_text, emit, size_text
 from txbroker.cli.verify import progress_of
 from txbroker.quieted import quieted
 
@@ -54,7 +57,11 @@ def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, 
                 "a repair was begun here and not finished; --execute goes on with it. Nothing was changed",
                 Exit.CORRUPT,
             )
-        emit(invocation.as_json, _plan_json(diagnosis), lambda: _plan_shown(diagnosis, directory))
+        emit(
+            invocation.as_json,
+            _plan_json(diagnosis, filesystem),
+            lambda: _plan_shown(diagnosis, filesystem, directory),
+        )
         if not diagnosis.is_sound:
             raise click.exceptions.Exit(int(Exit.CORRUPT))
         return
@@ -84,10 +91,16 @@ def _execute(
     else:
         diagnosis = _diagnosed(filesystem)
         if diagnosis.is_sound:
-            emit(invocation.as_json, _plan_json(diagnosis), lambda: _plan_shown(diagnosis, directory))
+            emit(
+                invocation.as_json,
+                _plan_json(diagnosis, filesystem),
+                lambda: _plan_shown(diagnosis, filesystem, directory),
+            )
             return
         if not yes:
-            console(stderr=invocation.as_json).print(_plan_shown(diagnosis, directory, asking=True))
+            console(stderr=invocation.as_json).print(
+                _plan_shown(diagnosis, filesystem, directory, asking=True)
+            )
         confirm(f"Repair {directory} like that?", yes)
         note = execute(filesystem, clock, lock, diagnosis, folds, SETTINGS)
     damages = [f for f in inspect.verify(filesystem, Level.DEEP) if not f.harmless]
@@ -105,7 +118,7 @@ def _diagnosed(filesystem: OSFilesystem) -> Diagnosis:
         return diagnose(filesystem, progress)
 
 
-def _plan_json(diagnosis: Diagnosis) -> dict[str, object]:
+def _plan_json(diagnosis: Diagnosis, filesystem: OSFilesystem) -> dict[str, object]:
     return {
         "repaired": False,
         "sound": diagnosis.is_sound,
@@ -113,7 +126,7 @@ def _plan_json(diagnosis: Diagnosis) -> dict[str, object]:
         "changes": [
             {
                 "file": change.path,
-                "action": "remove" if change.pieces is None else "replace",
+                "action": _action(change, filesystem),
                 "why": change.why,
             }
             for change in diagnosis.changes
@@ -125,22 +138,33 @@ def _plan_json(diagnosis: Diagnosis) -> dict[str, object]:
     }
 
 
-def _plan_shown(diagnosis: Diagnosis, directory: str, asking: bool = False) -> RenderableType:
+def _action(change: Change, filesystem: OSFilesystem) -> str:
+    if change.pieces is None:
+        return "remove"
+    return "replace" if filesystem.exists(change.path) else "write"
+
+
+def _plan_shown(
+    diagnosis: Diagnosis, filesystem: OSFilesystem, directory: str, asking: bool = False
+) -> RenderableType:
     if diagnosis.is_sound:
         return Text(f"There is nothing to repair in {directory}. Nothing was changed.")
-    damage = [(f.path, f.position, f.problem, str(f.affects) or None) for f in diagnosis.damage]
-    changes = [(c.path, "remove" if c.pieces is None else "replace", c.why) for c in diagnosis.changes]
+    changes = [(c.path, _action(c, filesystem), c.why) for c in diagnosis.changes]
     parts: list[RenderableType] = [
-        Text("Damaged", style="bold"),
-        table(("file", "byte", "what", "affects"), damage[:MOST_SHOWN], "nothing but what follows"),
+        Text("Found", style="bold"),
+        findings_shown(diagnosis.damage[:MOST_SHOWN], "nothing but what follows"),
+        *_more(len(diagnosis.damage)),
         Text("\nWould be changed", style="bold"),
-        table(("file", "action", "why"), changes[:MOST_SHOWN], "no file"),
+        changes_shown(changes[:MOST_SHOWN]),
+        *_more(len(changes)),
         *_lost([loss.text for loss in diagnosis.lost], "Would be lost"),
         Text(
             f"\nA repair writes {size_text(diagnosis.size)}, keeps what it replaces in "
             f"{directory}/{filenames.EVIDENCE}-..., starts the directory once and verifies it."
         ),
     ]
+    if all(finding.harmless for finding in diagnosis.damage) and not diagnosis.rollbacks:
+        parts.append(Text("There is no need for it: a start makes all of this good by itself."))
     if not asking:
         parts.append(
             Text("Nothing was changed. Take a copy first if you can, then add --execute.", style="bold")
@@ -151,16 +175,21 @@ def _plan_shown(diagnosis: Diagnosis, directory: str, asking: bool = False) -> R
 def _lost(sentences: list[str], title: str) -> list[RenderableType]:
     if not sentences:
         return [Text(f"\n{title}", style="bold"), Text("nothing: all of it is still there, elsewhere")]
-    shown = [Text(f"  {sentence}") for sentence in sentences[:MOST_SHOWN]]
-    if len(sentences) > MOST_SHOWN:
-        shown.append(Text(f"  ... and {len(sentences) - MOST_SHOWN:,} more: --json gives all of them."))
-    return [Text(f"\n{title}", style="bold"), *shown]
+    shown = [Padding(Text(sentence), (0, 0, 0, 2)) for sentence in sentences[:MOST_SHOWN]]
+    return [Text(f"\n{title}", style="bold"), *shown, *_more(len(sentences))]
+
+
+def _more(count: int) -> list[RenderableType]:
+    if count <= MOST_SHOWN:
+        return []
+    return [Text(f"... and {count - MOST_SHOWN:,} more: --json gives all of them.")]
 
 
 def _done(note: RepairNote, directory: str, damages: int) -> RenderableType:
     verdict = "It starts, and nothing in it is damaged any more."
     if damages:
-        verdict = f"It starts, but {count_text(damages, 'damage')} remained: see 'txbroker verify {directory} --deep'."
+        places = "1 place in it is" if damages == 1 else f"{damages:,} places in it are"
+        verdict = f"It starts, but {places} still damaged: 'txbroker verify {directory} --deep' names them."
     return Group(
         Text(f"Repaired: {count_text(len(note.changed), 'file')} changed. {verdict}", style="bold"),
         *_lost(note.lost, "Lost"),

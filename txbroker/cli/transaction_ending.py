@@ -43,6 +43,11 @@ class Ending:
     forced: bool = False
     """Whether filters choose from forced outcomes, rather than from what is in doubt."""
 
+    @property
+    def ask_one(self) -> str:
+        """The question about a single one."""
+        return "Roll it back?" if self.verb == "Roll back" else f"{self.verb} it?"
+
 
 @dataclass(frozen=True)
 class Result:
@@ -94,7 +99,7 @@ def end_one(
 ) -> None:
     """Summarise, ask, act, and say how it ended, as the broker tells it."""
     info = broker.show_transaction(which, 0).transaction
-    confirm(f"{summary(info)}\n{ending.verb} it?", yes)
+    confirm(f"{summary(info)}\n{ending.ask_one}", yes)
     number = TransactionNumber(info.session, info.serial)
     ending.act(broker, number)
     if ending.forced:
@@ -133,8 +138,8 @@ def question(ending: Ending, infos: Sequence[TransactionInfo]) -> str:
     lines = [summary(info) for info in infos[:NAMED]]
     if len(infos) > NAMED:
         lines.append(f"... and {len(infos) - NAMED:,} more")
-    what = "it" if len(infos) == 1 else f"these {totals(infos)}"
-    return "\n".join([*lines, f"{ending.verb} {what}?"])
+    what = ending.ask_one if len(infos) == 1 else f"{ending.verb} these {totals(infos)}?"
+    return "\n".join([*lines, what])
 
 
 def end_all(broker: Connection, ending: Ending, infos: Sequence[TransactionInfo]) -> list[Result]:

@@ -17,8 +17,9 @@ from journal.filesystem import OSFilesystem
 from journal.inspect import Finding, Level, Tally
 from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.exits import Exit
+from txbroker.cli.findings import findings_shown
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.output import console, emit, facts, size_text, table
+from txbroker.cli.output import console, count_text, emit, facts, size_text
 
 MOST_SHOWN = 200
 """Findings in the table for people; all are in the JSON."""
@@ -97,11 +98,7 @@ def _shown(
     parts: list[RenderableType] = [facts(_checked(tally, level, seconds))]
     findings = sorted(findings, key=lambda finding: finding.harmless)
     if findings:
-        rows = [
-            (f.path, f.position, "no" if f.harmless else "DAMAGED", f.problem, str(f.affects) or None)
-            for f in findings[:MOST_SHOWN]
-        ]
-        parts += ["", table(("file", "byte", "damage", "what", "affects"), rows, "")]
+        parts += ["", findings_shown(findings[:MOST_SHOWN], "")]
     if len(findings) > MOST_SHOWN:
         parts.append(Text(f"... and {len(findings) - MOST_SHOWN:,} more: --json gives all of them."))
     return Group(*parts, "", Text(_verdict(findings, level, directory), style="bold"))
@@ -131,12 +128,28 @@ def _checked(tally: Tally, level: Level, seconds: float) -> list[tuple[str, obje
 
 
 def _verdict(findings: list[Finding], level: Level, directory: str) -> str:
-    damages = sum(not finding.harmless for finding in findings)
+    unreadable = sum(finding.unreadable for finding in findings)
+    damages = sum(not finding.harmless for finding in findings) - unreadable
+    said = []
+    if unreadable:
+        said.append(
+            f"{count_text(unreadable, 'file')} cannot be read, so what is in there is not known: see whose the files "
+            "are, and whether the disk is sound (dmesg)."
+        )
     if damages:
-        places = "1 place is" if damages == 1 else f"{damages:,} places are"
-        return f"{places} damaged. Nothing was changed. 'txbroker repair {directory}' says what can be kept."
+        said.append("1 place is damaged." if damages == 1 else f"{damages:,} places are damaged.")
+    if said:
+        said.append(
+            "Nothing was changed. Restore the files that are named from a copy; without one, 'txbroker repair "
+            f"{directory}' says what can be kept."
+        )
+        return " ".join(said)
+    if findings:
+        said.append("No damage found: what is listed harms nothing, or a start makes it good by itself.")
+    else:
+        said.append("No damage found.")
     if level is Level.QUICK:
-        return "No damage found; the frames inside segments were not read (leave out --quick for that)."
+        said.append("The frames inside segments were not read; leave out --quick for that.")
     if level is Level.FULL:
-        return "No damage found. (--deep compares the journal with the logs too.)"
-    return "No damage found."
+        said.append("(--deep compares the journal with the logs too.)")
+    return " ".join(said)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 import txbroker
+from journal.words import span
 from txbroker.client.results import Message
 from txbroker.drill.held import messages_of, partitions_of
 from txbroker.drill.violation import Violation, Wrong
@@ -98,7 +99,7 @@ def _compare_partition(
             yield _gone("the message is not what it was before the drill", topic, index, message.offset)
         expected = message.offset + 1
     if expected < start + len(checksums):
-        text = f"offsets {expected} to {start + len(checksums) - 1} are not there any more"
+        text = f"not there any more: {span('offset', expected, start + len(checksums) - 1)}"
         yield _gone(text, topic, index, expected)
 
 
