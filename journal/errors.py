@@ -180,6 +180,9 @@ NEXT_STEP = (
 )
 """What a refused start advises beside restoring a copy: the end of its message."""
 
+WHAT_ELSE = "'txbroker verify DIR' (once the broker is stopped, or on a copy) says what else is damaged"
+"""What is advised where damage is met at work."""
+
 
 class CorruptData(TxBrokerError):
     """Bytes on disk are not what was written there, and that cannot be the trace of a crash.

@@ -28,6 +28,9 @@ from journal.journal_file import (
 from journal.open_files import OpenFiles
 from journal.segment import BrokenChain, Segment, read_run
 from journal.segment_index import SegmentIndex
+from journal.staging import Entry, damaged_frames
+from journal.transaction import TransactionNumber
+from journal.words import count_text
 
 PIECE_BYTES = 256 * KIB
 """Most bytes of one piece, but for a message or a journal group that is longer. The interpreter is busy with one for a
@@ -180,6 +183,65 @@ class JournalPiece(NamedTuple):
             self.path,
             position,
         )
+
+
+class StagedPiece(NamedTuple):
+    """The staged file of an undecided transaction from byte ``position`` of its entry number ``entry`` on.
+
+    ``checksum`` is that of all before; ``through`` entries are in the file, which may grow behind them meanwhile.
+    """
+
+    filesystem: IFilesystem
+    number: TransactionNumber
+    entries: list[Entry]
+    through: int
+    entry: int = 0
+    position: int = 0
+    checksum: int = 0
+
+    @property
+    def path(self) -> str:
+        """Of the staged file."""
+        return filenames.staged_file(self.number.session, self.number.serial)
+
+    def run(self) -> Scrubbed:
+        """Read up to a piece of it. A file that is gone is damage, unless the transaction has ended meanwhile."""
+        return timed(self._read)
+
+    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
+        try:
+            file = self.filesystem.open(self.path, writable=False)
+        except FileNotFoundError:
+            return 0, damaged_frames(self.path, "the staged frames", "there: the file is missing"), None
+        last = self.entries[self.through - 1]
+        length = min(PIECE_BYTES, last.position + last.size - self.position)
+        try:
+            file.forget_cached(self.position, length)
+            return length, *self._check(memoryview(file.read(self.position, length)), length)
+        finally:
+            file.close()
+
+    def _check(self, data: memoryview, length: int) -> tuple[CorruptData | None, Piece | None]:
+        at, checksum = 0, self.checksum
+        for index in range(self.entry, self.through):
+            entry = self.entries[index]
+            end = entry.position + entry.size - self.position
+            checksum = crc32c(data[at:end], checksum)
+            if end > length == len(data):
+                return None, self._replace(entry=index, position=self.position + length, checksum=checksum)
+            if end > len(data) or checksum != entry.checksum:
+                wanted = f"the {count_text(entry.count, 'message')} staged there"
+                error = damaged_frames(self.path, f"the {entry.size} bytes", wanted, entry.position)
+                return error, self._behind(index)
+            at = end
+        return None, None
+
+    def _behind(self, index: int) -> Piece | None:
+        """From the entry after a damaged one on: what the checksum was to be there is known."""
+        if index + 1 == self.through:
+            return None
+        after = self.entries[index + 1]
+        return self._replace(entry=index + 1, position=after.position, checksum=self.entries[index].checksum)
 
 
 class CheckpointPiece(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from journal.constants import KIB
-from journal.errors import CorruptSegment
+from journal.errors import WHAT_ELSE, CorruptSegment
 from journal.filenames import SegmentKind, segment_file
 from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
 from journal.words import span
@@ -92,7 +92,7 @@ class Segment(msgspec.Struct, frozen=True):
         return CorruptSegment(
             f"{self.path} is damaged at byte {position}: {what}. {damaged} "
             "cannot be read, all others can; nothing was changed. Restore the file from a copy, or read on "
-            f"from offset {last_offset + 1}; 'txbroker verify DIR' says what else is damaged",
+            f"from offset {last_offset + 1}. {WHAT_ELSE}",
             self.path,
             position,
             first_offset,

@@ -15,11 +15,12 @@ from crc32c import crc32c
 from journal import filenames
 from journal.buffers import BudgetAllocator
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
-from journal.errors import CorruptJournal, MemoryExhausted
+from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.filesystem import write_fully
 from journal.interfaces import IFile, IFilesystem
 from journal.journal import Journal
 from journal.transaction import TransactionNumber
+from journal.words import count_text
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -132,7 +133,9 @@ class Staging:
         before = staged.entries[index - 1].checksum if index else 0
         if len(data) != entry.size or crc32c(data, before) != entry.checksum:
             what = f"the {entry.size} bytes at {entry.position}"
-            raise _damaged(path, what, f"the {entry.count} messages staged there", entry.position)
+            raise damaged_frames(
+                path, what, f"the {count_text(entry.count, 'message')} staged there", entry.position
+            )
         return data
 
     def verify(self, number: TransactionNumber, staged: Staged) -> None:
@@ -158,13 +161,13 @@ class Staging:
         finally:
             file.close()
         if found != on_file[-1].checksum:
-            raise _damaged(path, f"the {size} bytes", "the messages that were staged")
+            raise damaged_frames(path, f"the {size} bytes", "the messages that were staged")
 
     def _open(self, path: str) -> IFile:
         try:
             file: IFile = self._filesystem.open(path, writable=False)
         except FileNotFoundError:
-            raise _damaged(path, "the staged frames", "there: the file is missing") from None
+            raise damaged_frames(path, "the staged frames", "there: the file is missing") from None
         return file
 
     def load_journaled(self, entry: Entry) -> memoryview:
@@ -207,11 +210,11 @@ class Staging:
             file.close()
 
 
-def _damaged(path: str, what: str, wanted: str, position: int = 0) -> CorruptJournal:
+def damaged_frames(path: str, what: str, wanted: str, position: int = 0) -> CorruptJournal:
+    """The error for a staged file that does not hold what was staged."""
     return CorruptJournal(
         f"{path} is damaged at {position}: {what} are not {wanted}. The transaction cannot be committed as it was "
-        "prepared; nothing was changed. Restore the file from a copy, or roll the transaction back; 'txbroker verify "
-        "DIR' says what else is damaged",
+        f"prepared; nothing was changed. Restore the file from a copy, or roll the transaction back. {WHAT_ELSE}",
         path,
         position,
     )

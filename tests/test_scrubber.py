@@ -16,7 +16,8 @@ import txbroker as client
 from journal import filenames
 from journal.constants import MIB
 from journal.errors import CorruptSegment
-from journal.scrub import CheckpointPiece, JournalPiece, SegmentPiece
+from journal.scrub import PIECE_BYTES, CheckpointPiece, JournalPiece, SegmentPiece, StagedPiece
+from journal.transaction import Cause
 from tests.engine_room import Room, damage
 from tests.repair_scene import all_files, repaired
 from tests.twistd_process import PATIENCE, twistd_process
@@ -152,6 +153,86 @@ def test_a_damaged_checkpoint_is_found(room):
     damage(room.inner, filenames.checkpoint_file(lsn), 40)
     [error] = pieces(CheckpointPiece(room.filesystem, lsn))[0]
     assert error.path == filenames.checkpoint_file(lsn)
+
+
+@pytest.fixture
+def in_doubt(room):
+    """A prepared transaction whose frames are in a staged file of several pieces; the number of entries in it."""
+    begun = room.begin(
+        *[(1, b"%d" % n + bytes(size)) for n, size in enumerate([9, 700, PIECE_BYTES * 2, 40, 900])]
+    )
+    begun.prepare("doubt")
+    for _ in range(3):
+        room.send(b"between")
+        room.checkpoint()
+    [transaction] = room.engine.transactions.live.values()
+    assert transaction.staged.file_entries == 5
+    return transaction
+
+
+def staged_piece(room, transaction):
+    return StagedPiece(
+        room.filesystem, transaction.number, transaction.staged.entries, transaction.staged.file_entries
+    )
+
+
+def test_a_staged_file_is_read_whole_and_every_byte_of_it_is_checked(room, in_doubt, told):
+    made, clock, lane = scrubber(room)
+    a_pass(clock)
+    piece = staged_piece(room, in_doubt)
+    assert sum(path == piece.path for _, path in lane.reads) > 2
+    assert (made.passes, told) == (1, [])
+    assert pieces(piece) == ([], in_doubt.staged.bytes)
+    ends = [entry.position for entry in in_doubt.staged.entries] + [in_doubt.staged.bytes]
+    for position in [
+        *sorted({at + by for at in ends for by in (-1, 0, 1)} & set(range(ends[-1]))),
+        PIECE_BYTES + 5000,
+    ]:
+        damage(room.inner, piece.path, position)
+        [error], _ = pieces(piece)
+        assert error.path == piece.path
+        hit = max(entry.position for entry in in_doubt.staged.entries if entry.position <= position)
+        assert error.position == hit, "the message that is damaged, and no other"
+        assert "roll the transaction back" in str(error)
+        damage(room.inner, piece.path, position)
+
+
+def test_two_damages_of_a_staged_file_are_both_found_and_so_is_its_end_that_is_missing(room, in_doubt):
+    piece, entries = staged_piece(room, in_doubt), in_doubt.staged.entries
+    damage(room.inner, piece.path, entries[0].position + 20)
+    room.inner.open(piece.path).truncate(entries[3].position + 10)
+    assert [error.position for error in pieces(piece)[0]] == [entries[n].position for n in (0, 3, 4)]
+
+
+def test_a_staged_file_that_is_missing_is_told_while_its_transaction_is_undecided(room, in_doubt, told):
+    made, clock, _lane = scrubber(room, interval=100.0)
+    room.inner.unlink(staged_piece(room, in_doubt).path)
+    a_pass(clock)
+    assert len(told) == 1
+    assert "the file is missing" in told[0]
+    assert told[0].count("verify DIR") == 1
+    room.engine.transactions.rollback(in_doubt.number, Cause.CLIENT)
+    room.engine.sync()
+    a_pass(clock)
+    assert (made.gauges()["scrub_findings"], len(told)) == (0, 1)
+
+
+def test_a_transaction_that_ends_while_its_file_is_read_has_no_finding(room, in_doubt, told):
+    made, clock, lane = scrubber(room)
+    piece = staged_piece(room, in_doubt)
+    submit = lane.submit
+
+    def end_first(work, done, failed):
+        if work.__self__.path == piece.path and in_doubt.number in room.engine.transactions.live:
+            room.engine.transactions.rollback(in_doubt.number, Cause.CLIENT)
+            room.engine.sync()
+            room.inner.unlink(piece.path)
+        submit(work, done, failed)
+
+    lane.submit = end_first
+    a_pass(clock)
+    assert (made.passes, told) == (1, [])
+    assert piece.path in [path for _, path in lane.reads]
 
 
 def test_what_a_repair_has_marked_as_lost_is_not_found_again(room):

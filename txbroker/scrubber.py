@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -12,8 +12,9 @@ from twisted.logger import Logger
 from journal import filenames
 from journal.constants import MIB
 from journal.engine import Engine
-from journal.errors import CorruptData, CorruptSegment
-from journal.scrub import CheckpointPiece, JournalPiece, Piece, Scrubbed, SegmentPiece
+from journal.errors import WHAT_ELSE, CorruptData, CorruptSegment
+from journal.scrub import CheckpointPiece, JournalPiece, Piece, Scrubbed, SegmentPiece, StagedPiece
+from journal.transaction import TransactionNumber
 from txbroker.lane import IsLane
 
 FIRST_PASS: Final = 60.0
@@ -31,7 +32,7 @@ MOST_FINDINGS: Final = 1000
 
 
 class Scrubber:
-    """Passes over all sealed segments, closed journal files and checkpoints, one piece after the other.
+    """Passes over all sealed segments, closed journal files, checkpoints and staged files, one piece after the other.
 
     ``rate`` is in bytes a second, 0 switches it off; a pass begins ``interval`` seconds after the last one began, or at
     its end. It never changes a file, and damage never stops it: a read of what is damaged fails for its reader.
@@ -46,6 +47,8 @@ class Scrubber:
         self._rate = rate
         self._interval = interval
         self._pieces: deque[Piece] = deque()
+        self._undecided: Iterator[TransactionNumber] = iter(())
+        """Transactions whose staged files are still to be read in this pass: pieces are made as their turns come."""
         self._call: IDelayedCall | None = None
         self._stopped = False
         self._begun_at = 0.0
@@ -97,11 +100,24 @@ class Scrubber:
         names = engine.filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
         lsns = (filenames.parse_checkpoint_file(name) for name in names)
         self._pieces += [CheckpointPiece(engine.filesystem, lsn) for lsn in lsns if lsn is not None]
+        self._undecided = iter(list(engine.transactions.live))
         self._next()
+
+    def _add_staged(self) -> None:
+        live = self._engine.transactions.live
+        for number in self._undecided:
+            transaction = live.get(number)
+            if transaction is not None and transaction.staged.file_entries:
+                staged = transaction.staged
+                piece = StagedPiece(self._engine.filesystem, number, staged.entries, staged.file_entries)
+                self._pieces.append(piece)
+                return
 
     def _next(self) -> None:
         if self._stopped or self._engine.failed:
             return
+        if not self._pieces:
+            self._add_staged()
         if not self._pieces:
             self._end()
         elif self._engine.busy or self._engine.pending_bytes > LOAD_BYTES:
@@ -117,11 +133,12 @@ class Scrubber:
         self._later(max(0.0, self._begun_at + self._interval - now), self._begin)
 
     def _done(self, scrubbed: Scrubbed) -> None:
-        self._pieces.popleft()
+        piece = self._pieces.popleft()
         self.bytes += scrubbed.bytes
-        if scrubbed.rest is not None:
+        ended = isinstance(piece, StagedPiece) and piece.number not in self._engine.transactions.live
+        if scrubbed.rest is not None and not ended:
             self._pieces.appendleft(scrubbed.rest)
-        if scrubbed.finding is not None:
+        if scrubbed.finding is not None and not ended:
             self._found(scrubbed.finding)
         pause = max(scrubbed.bytes / self._rate, SHARE * scrubbed.seconds) - scrubbed.seconds
         self._later(pause, self._next)
@@ -137,9 +154,7 @@ class Scrubber:
         first = error.first_offset if isinstance(error, CorruptSegment) else error.position
         place = (error.path, first)
         if place not in self._known | self._seen and len(self._known) < MOST_FINDINGS:
-            self.log.error(
-                "scrubber: {error}. 'txbroker verify' (on a copy, or once the broker is stopped) says what else is",
-                error=error,
-            )
+            said = str(error)
+            self.log.error("scrubber: {said}", said=said if WHAT_ELSE in said else f"{said}. {WHAT_ELSE}")
         if len(self._seen) < MOST_FINDINGS:
             self._seen.add(place)
