@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
+from journal.record import Mark
 from journal.testing import CHANGES, Fault, Operation, PowerCut
 from tests.simulation.audit import audit
 from tests.simulation.disk import check_leftovers
@@ -123,6 +124,44 @@ def _checkpoint(world: World, random: Random) -> None:
         world.flusher.step(1 << 30)
 
 
+def _roll(world: World, random: Random) -> None:
+    """Groups and checkpoints until journal files that were full come round again, with their old groups in them."""
+    if random.random() < 0.3:
+        world.plan.cut_in = random.randint(1, 100)
+    for _ in range(random.choice((4, 8, 16))):
+        if not world.engine.busy and not world.failed:
+            world.engine.accept(Mark(world.engine.now()))
+        world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
+        world.serving.flusher.want()
+        for _ in range(4):
+            world.reactor.turn()
+            world.writer.step(1 << 30)
+            world.flusher.step(1 << 30)
+
+
+def _glimpse(world: World, random: Random) -> None:
+    """What is decided is looked at from everywhere before the writer comes to it; then the power goes."""
+    if random.random() < 0.5:  # first all to segments: of those retention may take some
+        world.engine.housekeeping.want_flush()
+        world.pump()
+        if world.failed or world.plan.off:
+            return
+    world.reactor.pass_time(random.choice((110_000, 1_100_000, 11_000_000, 11_000_000)))
+    for client in world.clients:
+        if client.ready and client.connection is not None:
+            for name in random.choices(_LOOKS, k=3):
+                DEEDS[name][1](client, random)
+            client.connection.deliver(1 << 30)
+    world.reader.step(1 << 30)
+    world.reactor.turn()
+    for client in world.clients:
+        client.take(1 << 30)
+    world.cut_power(random)
+
+
+_LOOKS = ("fetch", "fetch", "ask", "fetch offsets", "send again", "end")
+"""What may be answered with something that is not on disk yet."""
+
 _CUTS: tuple[tuple[Operation | None, str], ...] = (
     *[(None, "")] * 6,
     *[(None, where) for where in ("partitions", "checkpoints", "staged", "partitions/", "checkpoints/", "witness")],
@@ -210,7 +249,9 @@ STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "pump": (4, _pump),
     "lose": (3, _lose),
     "checkpoint": (4, _checkpoint),
-    "power": (4, _power),
+    "roll": (1, _roll),
+    "power": (3, _power),
+    "glimpse": (1, _glimpse),
     "kill": (1, _kill),
     "stop": (1, _stop),
     "fault": (1, _fault),
