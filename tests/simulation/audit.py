@@ -81,19 +81,32 @@ def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:
 def _transactions(auditor: Auditor, random: Random) -> set[tuple[int, int]]:
     """Ask for each transaction how it ended; return those that are prepared, which all must be listed."""
     model = auditor.model
-    prepared: set[tuple[int, int]] = set()
-    more, after = True, (0, 0)
-    while more:
-        listing, _, _ = auditor.wait(commands.ListTransactions, [], after, 3)
-        for each in listing.transactions:
-            number = after = (each.session, each.serial)
-            require(number in model.transactions, "transactions that were begun", f"{number} is listed")
-            require(each.state is State.PREPARED, "only prepared ones are undecided now", each)
-            if each.state is State.PREPARED:
-                prepared.add(number)
-        more = listing.more
+    listed = _listed(auditor, [])
+    for number, each in listed.items():
+        begun: Any = model.transactions.get(number)
+        require(begun, "transactions that were begun", f"{number} is listed")
+        require(each.state is State.PREPARED, "only prepared ones are undecided now", each)
+        require(
+            each.prepared_age >= begun.age, f"{begun.name} is older than {begun.age} µs", each.prepared_age
+        )
+        begun.age = each.prepared_age
+    prepared = set(listed)
+    if prepared:
+        again = set(_listed(auditor, [State.PREPARED]))
+        require(again == prepared, f"the prepared ones are {prepared}", again)
     for intent in list(model.transactions.values()):
         if intent.state == OPEN or random.random() < 0.2:
             auditor.ask_outcome_of(intent)
     auditor.settle()
     return prepared
+
+
+def _listed(auditor: Auditor, states: list[State]) -> dict[tuple[int, int], Any]:
+    """All in these states, page by page."""
+    found: dict[tuple[int, int], Any] = {}
+    more, after = True, (0, 0)
+    while more:
+        listing, _, _ = auditor.wait(commands.ListTransactions, states, after, 3)
+        found |= {(each.session, each.serial): each for each in listing.transactions}
+        more, after = listing.more, max(found, default=after)
+    return found

@@ -15,7 +15,7 @@ from tests.simulation.model import OPEN, Intent
 from txbroker import commands
 
 _COMMITTED = ("TransactionCommitted", "HeuristicallyCommitted")
-_ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "ContentMismatch", "GenerationFenced")
+_ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "GenerationFenced")
 
 
 class Begun(Intent):
@@ -25,7 +25,10 @@ class Begun(Intent):
         super().__init__(name, name, number=number)
         self.xid = xid
         self.totals = Totals(0, 0, 0)
-        self.partitions: list[int] = []
+        self.late = False
+        """Whether something was added after the end was asked for, so that the broker may count more."""
+        self.age = 0
+        """How long it had been prepared when somebody last looked, in µs of the broker's clock."""
 
 
 class TransactionalClient(ConsumingClient):
@@ -67,6 +70,7 @@ class TransactionalClient(ConsumingClient):
             return
         values, data = self.world.messages(random)
         if begun.asked:  # too late: it must be refused
+            begun.late = True
             self.model.put_into(Intent(f"late add to {begun.name}"), partition, values)
         else:
             self.model.put_into(begun, partition, values)
@@ -75,7 +79,8 @@ class TransactionalClient(ConsumingClient):
                 totals.messages + len(values), totals.requests + 1, crc32c(data, totals.checksum)
             )
         then = None if begun.asked else partial(self._add_refused, begun)
-        self.ask(commands.Add, begun.number[1], partition, self._xid(random, begun), data=data, then=then)
+        xid, seen = self._xid(random, begun), self._seen(random, begun)
+        self.ask(commands.Add, begun.number[1], partition, xid, seen, data=data, then=then)
 
     def add_offsets(self, random: Random, begun: Begun) -> None:
         """A position for a group."""
@@ -83,6 +88,7 @@ class TransactionalClient(ConsumingClient):
         if key is None:
             return
         late = Intent(f"late offsets of {begun.name}") if begun.asked else begun
+        begun.late = begun.late or bool(begun.asked)
         _, offset = self.move(random, late, key)
         if late is begun:
             totals = begun.totals
@@ -105,9 +111,11 @@ class TransactionalClient(ConsumingClient):
         return seen
 
     def _seen(self, random: Random, begun: Begun) -> int:
-        if random.random() < 0.7:
+        """Up to where this client says that it has seen outcomes: not always as far as it has."""
+        if random.random() < 0.5:
             return 0
-        seen = self._end_of(begun)
+        end = self._end_of(begun)
+        seen = random.choice((end, random.randint(0, end)))
         self.model.forgettable[self.session] = max(self.model.forgettable[self.session], seen)
         return seen
 
@@ -184,6 +192,10 @@ class TransactionalClient(ConsumingClient):
         model, error = self.model, answer.error
         if error in _COMMITTED:
             model.done(begun)
+            self._over(begun)
+        elif error == "ContentMismatch":
+            require(begun.doomed or begun.late, f"all of {begun.name} has arrived", answer.message)
+            model.void(begun)
             self._over(begun)
         elif error in _ROLLED_BACK or (error == "OffsetPending" and "has been rolled back" in answer.message):
             model.void(begun)
