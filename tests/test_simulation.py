@@ -84,7 +84,7 @@ def test_a_violation_says_what_was_expected_and_found_and_how_to_replay_the_shru
     assert told["problem"].startswith("expected: ")
     assert "\nfound: " in told["problem"]
     assert told["steps"] < history.settings_of(failing.seed).steps / 4
-    [spec] = re.findall(r"python -m tests\.simulation --replay (\S+)", told["text"])
+    [spec] = re.findall(r"^make simulate ARGS=--replay=(\S+)$", told["text"], re.MULTILINE)
     again, text = replay(spec)
     assert (again.problem, text) == (told["problem"], told["text"])
     assert "client" in text
@@ -92,7 +92,7 @@ def test_a_violation_says_what_was_expected_and_found_and_how_to_replay_the_shru
 
 def test_nothing_is_left_to_shrink(failing):
     told = explain(failing)
-    [spec] = re.findall(r"--replay \d+/(\S+)", told["text"])
+    [spec] = re.findall(r"--replay=\d+/(\S+)", told["text"])
     kept = from_text(spec)
     for step in kept:
         fewer = history.run(failing.seed, [other for other in kept if other != step])
@@ -152,12 +152,12 @@ def test_the_command_reports_what_it_covered_as_json_and_ends_well():
 
 
 def test_a_replay_prints_the_whole_history_and_ends_well_if_all_is_well():
-    ended = run_python("-m", "tests.simulation", "--replay", "3/0-20,30")
+    ended = run_python("-m", "tests.simulation", "--seconds", "60", "--replay=3/0-20,30")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("start 1: ")
     assert "[30] " in ended.stdout
     assert "[21] " not in ended.stdout
-    assert ended.stdout.endswith("python -m tests.simulation --replay 3/0-20,30\nall promises were kept\n")
+    assert ended.stdout.endswith("make simulate ARGS=--replay=3/0-20,30\nall promises were kept\n")
 
 
 # -- shrinking ------------------------------------------------------------------------------------

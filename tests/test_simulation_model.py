@@ -1,5 +1,8 @@
 """The simulation's model tells the truth from every kind of lie: each rule is broken once, and noticed."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from tests.simulation.group_model import GroupModel
@@ -7,10 +10,27 @@ from tests.simulation.log_model import Violation
 from tests.simulation.model import DONE, OPEN, VOID, Intent, Model
 from tests.simulation.topic_model import Topic, TopicModel
 
+MODELS = sorted((Path(__file__).parent / "simulation").glob("*model.py"))
+
 
 @pytest.fixture
 def model():
     return Model()
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_a_model_is_small_and_knows_nothing_of_what_it_judges(path):
+    source = path.read_text()
+    imported = {
+        node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    known = {f"tests.simulation.{other.stem}" for other in MODELS}
+    assert {
+        name for name in imported - known if name.partition(".")[0] in ("journal", "txbroker", "tests")
+    } == set()
+    assert len(source.splitlines()) < 150
 
 
 def send(model, *values, partition=1, stream="s", place=0):

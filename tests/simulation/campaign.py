@@ -154,7 +154,7 @@ def replay(spec: str) -> tuple[Outcome, str]:
         [
             *outcome.trace,
             "",
-            f"python -m tests.simulation --replay {spec}",
+            f"make simulate ARGS=--replay={spec}",
             outcome.problem or "all promises were kept",
         ]
     )

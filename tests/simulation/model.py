@@ -105,9 +105,8 @@ class Model:
     def prepared(self, intent: Intent, since: int) -> None:
         """It was seen to be prepared at some moment after ``since``."""
         require("prepare" in intent.asked, f"{intent.name} is not prepared, nobody asked", "prepared")
-        require(
-            intent.state == OPEN or intent.ended_at > since, f"{intent.name} is {intent.state}", "prepared"
-        )
+        undecided = intent.state == OPEN or intent.ended_at > since
+        require(undecided, f"{intent.name} is {intent.state}", "prepared")
         intent.prepared_at = min(intent.prepared_at, self.now)
 
     def unprepared(self, intent: Intent, since: int) -> None:
