@@ -42,6 +42,13 @@ MUTANTS: Final = (
         "                store.publish(store.end_offset)\n",
     ),
     Mutant(
+        "tell of a send before the large commit in its group is shown",
+        "journal/engine.py",
+        "        first: list[tuple[Deliver, Any]] = []\n",
+        "        first: list[tuple[Deliver, Any]] = []\n"
+        "        [store.publish(end) for store, end in ends.items()] and self.on_published(list(ends))\n",
+    ),
+    Mutant(
         "answer a repeated send before the first is forced",
         "txbroker/sending.py",
         "                return Sent(command.correlation, base)\n            if",
@@ -169,7 +176,73 @@ MUTANTS: Final = (
         "                    self._end(number)\n",
         "                    pass\n",
     ),
+    Mutant(
+        "let journal time begin anew",
+        "journal/recovery.py",
+        "        engine.set_time(at)\n",
+        "        engine.set_time(0)\n",
+    ),
+    Mutant(
+        "leave prepared transactions of a checkpoint out of their table",
+        "journal/transaction_table.py",
+        "                self.prepared[transaction.number] = transaction\n",
+        "                pass\n",
+    ),
+    Mutant(
+        "never find a journal file that was kept for reuse",
+        "journal/journal.py",
+        "        lsns = (filenames.parse_recycled_file(name) for name in names)\n",
+        "        lsns = (filenames.parse_journal_file('') for name in names)\n",
+    ),
+    Mutant(
+        "recycle a journal file under the name that it had",
+        "journal/journal.py",
+        "                filesystem.rename(path, filenames.recycled_file(lsn))\n",
+        "                filesystem.rename(path, path)\n",
+    ),
+    Mutant(
+        "let a journal file go that the older checkpoint needs",
+        "journal/journal.py",
+        "self._files[1].header.previous_end <= below:",
+        "self._files[0].header.first_lsn <= below:",
+    ),
     # -- transactions
+    Mutant(
+        "forget one outcome more than the client has seen",
+        "journal/outcomes.py",
+        "            if serial > seen or self",
+        "            if serial > seen + 1 or self",
+    ),
+    Mutant(
+        "call one outcome more forgotten than the client has seen",
+        "journal/outcomes.py",
+        "        self.forgotten_through[session] = seen\n",
+        "        self.forgotten_through[session] = seen + 1\n",
+    ),
+    Mutant(
+        "call the last outcome that the client has seen rolled back",
+        "journal/outcomes.py",
+        "        return number.serial <= self.forgotten_through.get(number.session, 0)",
+        "        return number.serial < self.forgotten_through.get(number.session, 0)",
+    ),
+    Mutant(
+        "put requests that must wait first in line",
+        "txbroker/parking.py",
+        "        self.line.append(waiting)",
+        "        self.line.appendleft(waiting)",
+    ),
+    Mutant(
+        "let requests overtake those of their session that wait",
+        "txbroker/parking.py",
+        "        if session.parked:\n            return True\n",
+        "",
+    ),
+    Mutant(
+        "tell where a log starts before that is forced",
+        "txbroker/fetching.py",
+        "        if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:",
+        "        if reading.failed:",
+    ),
     Mutant(
         "lose prepared transactions at a start",
         "journal/transaction_table.py",

@@ -1,7 +1,7 @@
 """``make mutants``: whether the simulation finds each of the faults in :mod:`tests.simulation.mutants`, and how soon.
 
-Each is made in a copy of the sources, which a campaign then runs on. First the copy is run as it is, and must be found
-sound: a simulation that cries always has no teeth either.
+Each is made in a copy of the sources, which campaigns then run on, from one seed or several. First the copy is run as
+it is, and must be found sound: a simulation that cries always has no teeth either.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ SOUND = "no fault at all"
 
 
 class Verdict(NamedTuple):
-    """What a campaign said of one fault. ``problem`` is the first line of the first broken promise, "" if none was."""
+    """What a campaign said of one fault. ``problem`` is the first line of the first broken promise, "" if none was.
+
+    ``seed`` is that of the history that broke it.
+    """
 
     name: str
     seconds: float
     histories: int
     problem: str
+    seed: int | None
 
 
 def copy_sources(target: Path) -> None:
@@ -64,8 +68,8 @@ def judge(copy: Path, name: str, seconds: float, seed: int) -> Verdict:
         raise RuntimeError(
             f"the campaign on {name!r} ended with {ran.returncode}:\n{ran.stderr[-2000:]}"
         ) from None
-    problem = found["violations"][0]["problem"].strip() if found["violations"] else ""
-    return Verdict(name, took, found["histories"], _headline(problem))
+    first = found["violations"][0] if found["violations"] else {"problem": "", "seed": None}
+    return Verdict(name, took, found["histories"], _headline(first["problem"].strip()), first["seed"])
 
 
 def _headline(problem: str) -> str:
@@ -84,10 +88,22 @@ def check_is_used(copy: Path) -> None:
         raise RuntimeError(f"the sources under test would be {where}, not those in {copy}")
 
 
-def line(verdict: Verdict) -> str:
-    """A row of the table."""
-    found = "found" if verdict.problem else "-"
-    return f"{verdict.name:<62} {found:<6} {verdict.seconds:>6.1f} s {verdict.histories:>6}  {verdict.problem[:90]}"
+HEADINGS = f"{'fault':<62} {'found':<7} {'seconds':>14} {'histories':>15} {'seed':>9}  what was found first"
+
+
+def line(verdicts: list[Verdict]) -> str:
+    """A row of the table: least and most seconds and histories over its campaigns, and what the first one found."""
+    first = verdicts[0]
+    found = f"{sum(bool(each.problem) for each in verdicts)} of {len(verdicts)}"
+    seconds = _spread([f"{each:.1f}" for each in sorted(each.seconds for each in verdicts)])
+    histories = _spread([str(each) for each in sorted(each.histories for each in verdicts)])
+    seed = "-" if first.seed is None else first.seed
+    return f"{first.name:<62} {found:<7} {seconds:>14} {histories:>15} {seed:>9}  {first.problem[:80]}"
+
+
+def _spread(values: list[str]) -> str:
+    """Least, middle and most of several."""
+    return values[0] if len(values) == 1 else "/".join((values[0], values[len(values) // 2], values[-1]))
 
 
 def main() -> int:
@@ -95,16 +111,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.teeth", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="most for each (default 60)")
     parser.add_argument("--seed", type=int, default=0, help="of the first history (default 0)")
+    parser.add_argument(
+        "--campaigns", type=int, default=1,
+        help="for each, a million seeds apart; the table has the least, middle and most of them (default 1)",
+    )  # fmt: skip
     parser.add_argument("--only", metavar="TEXT", default="", help="those with this in their name")
     arguments = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if arguments.only in mutant.name]
+    began = time.monotonic()
+    seeds = [arguments.seed + 1_000_000 * number for number in range(arguments.campaigns)]
     missed = []
+    print(HEADINGS)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder).resolve()
         copy_sources(copy)
         check_is_used(copy)
         sound = judge(copy, SOUND, min(arguments.seconds, 20.0), arguments.seed)
-        print(line(sound), flush=True)
+        print(line([sound]), flush=True)
         if sound.problem:
             print(
                 "\nwithout any fault the simulation finds something: mend that first, it would be found in every fault"
@@ -114,12 +137,14 @@ def main() -> int:
             path = copy / mutant.path
             source = path.read_text()
             path.write_text(mutated(source, mutant))
-            verdict = judge(copy, mutant.name, arguments.seconds, arguments.seed)
+            verdicts = [judge(copy, mutant.name, arguments.seconds, seed) for seed in seeds]
             path.write_text(source)
-            print(line(verdict), flush=True)
-            if not verdict.problem:
-                missed.append(verdict.name)
-    print(f"\n{len(chosen) - len(missed)} of {len(chosen)} faults found")
+            print(line(verdicts), flush=True)
+            if not all(verdict.problem for verdict in verdicts):
+                missed.append(mutant.name)
+    print(f"\n{len(chosen) - len(missed)} of {len(chosen)} faults found in {time.monotonic() - began:.0f} s")
+    for name in missed:
+        print(f"missed: {name}")
     return 1 if missed else 0
 
 
