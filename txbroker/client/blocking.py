@@ -324,14 +324,18 @@ class Connection(Exceptions, OperationCalls):
         What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
         send that nobody has been told of. Closing twice does nothing.
         """
-        if self._driver.is_forked or self.core.fatal is not None:
+        if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return
+        seconds = self.core.options.timeout if timeout is None else timeout
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
-            resolver.stop(self.core.options.timeout if timeout is None else timeout)
+            resolver.stop(seconds)
+        if self.core.fatal is not None:
+            self._driver.close(self._closed())
+            return
         try:
-            self.flush(self.core.options.timeout if timeout is None else timeout)
+            self.flush(seconds)
         except TimeoutError:
             pass
         finally:

@@ -109,8 +109,20 @@ def adapt(database: Any) -> Database:
         ) and hasattr(sys.modules.get(package), "paramstyle"):
             return _from("txbroker.databases.dbapi", database)
     raise errors.Misuse(
-        f"{type(database).__module__}.{type(database).__qualname__} is no database connection: neither one of PEP 249 "
-        "(cursor, commit, rollback, and its module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing "
+        f"{kind_of(database)} is no database connection: neither one of PEP 249 (cursor, commit, rollback, and its "
+        "module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing was done"
+    )
+
+
+def kind_of(thing: object) -> str:
+    """The class of what somebody has given, for errors: its text may be long, and have secrets in it."""
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def no_connection(thing: object) -> errors.Misuse:
+    """The error for something of a driver's that is not its connection."""
+    return errors.Misuse(
+        f"{kind_of(thing)} is no connection: give the connection itself (a cursor has it as .connection); nothing "
         "was done"
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.results import Message, Receipt
-from txbroker.databases.adapter import Connector, adapt
+from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import Block, BrokerSide
 from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
 
@@ -34,8 +34,7 @@ def atomic(
     check_wait(wait)
     if not isinstance(broker, Connection):
         raise errors.Misuse(
-            f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.asyncio; "
-            "nothing was done"
+            f"{kind_of(broker)} is no connection of txbroker.client.asyncio; nothing was done"
         )
     side = AsyncSide(broker, wait, timeout)
     return AsyncAtomic(Deciding(adapt(database), side, application), side, connect_database)

@@ -244,7 +244,10 @@ class Background:
                 "transaction %s was decided by its database, and otherwise at the broker: %s", key, error
             )
         else:
-            log.info("the broker could not be told of a decision (%s); the resolver will", error)
+            level = (
+                logging.DEBUG if self._stopping else logging.INFO
+            )  # a closed connection has asked for no answer
+            log.log(level, "the broker could not be told of a decision (%s); the resolver will", error)
         self.hurry()
 
     def _of(self, key: str) -> _Charge:

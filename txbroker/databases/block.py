@@ -39,8 +39,9 @@ class BrokerSide(Generic[T_co]):
 
     @property
     def identity(self) -> str:
-        """Of the broker's data; raises ProcessForked in a child process."""
+        """Of the broker's data; raises ProcessForked in a child process, ConnectionClosed after ``close()``."""
         self._check_process()
+        self.connection.core.check_open()
         return str(self.connection.identity)
 
     @property
@@ -119,9 +120,9 @@ class Block(Generic[T_co]):
         return transaction
 
     async def _enter(self) -> None:
-        background = self._side.background = self._side.make_background()
         await self.deciding.enter()
         try:
+            background = self._side.background = self._side.make_background()
             found = self.deciding.identity
             assert found is not None
             if not background.knows(found.name):

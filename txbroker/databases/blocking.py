@@ -13,7 +13,7 @@ from txbroker.client.blocking_transaction import Transaction
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.databases import identity
-from txbroker.databases.adapter import Connector, adapt, run
+from txbroker.databases.adapter import Connector, adapt, kind_of, run
 from txbroker.databases.background import Background, background_of
 from txbroker.databases.block import Begun, Block, BrokerSide
 from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
@@ -39,9 +39,8 @@ def atomic(
     check_wait(wait)
     if not isinstance(broker, Connection):
         raise errors.Misuse(
-            f"{type(broker).__module__}.{type(broker).__qualname__} is no blocking connection to a broker, as "
-            "txbroker.connect() gives; asyncio and Twisted have their own atomic in txbroker.databases; nothing "
-            "was done"
+            f"{kind_of(broker)} is no blocking connection to a broker, as txbroker.connect() gives; asyncio and "
+            "Twisted have their own atomic in txbroker.databases; nothing was done"
         )
     side = BlockingSide(broker, wait, timeout)
     return Atomic(Deciding(adapt(database), side, application), side, connect_database)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Connector
+from txbroker.databases.adapter import Condition, Connector, kind_of
 from txbroker.databases.dialects import Dialect, Result, named
 
 
@@ -103,5 +103,5 @@ def adapt(connection: Any) -> DbApiDatabase:
         if hasattr(module, "paramstyle"):
             return DbApiDatabase(connection, Dialect(), module.paramstyle)  # type: ignore[union-attr]
     raise errors.Misuse(
-        f"no driver's module with a paramstyle is known for {connection!r:.80}; nothing was done"
+        f"no driver's module with a paramstyle is known for {kind_of(connection)}; nothing was done"
     )

@@ -11,8 +11,6 @@ import itertools
 import os
 import secrets
 import threading
-import weakref
-from contextlib import suppress
 from typing import NoReturn, Protocol
 
 from journal.transaction import State, Xid
@@ -35,6 +33,10 @@ _UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
 """A roll-back that failed has ended nothing: whoever has the connection may still commit."""
 
 WAITS = ("decision", "commit")
+NOT_BEGUN = (
+    "txbroker: the block has not begun, and nothing of it was done at either side: it can be run again, on another "
+    "connection if this one is closed or lost"
+)
 ROLLED_BACK = (
     "txbroker: rolled back at both sides; unless the block has itself committed rows, neither rows nor messages of it "
     "are there, and it can be run again"
@@ -129,6 +131,16 @@ class Deciding:
 
     async def enter(self) -> None:
         """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
+        try:
+            await self._enter()
+        except Exception as error:
+            if not isinstance(
+                error, errors.TxBrokerError
+            ):  # those say themselves what was done, and what to do
+                error.add_note(NOT_BEGUN)
+            raise
+
+    async def _enter(self) -> None:
         if not self.side.identity:
             raise errors.VersionRefused(
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
@@ -147,15 +159,15 @@ class Deciding:
 
     async def _begin(self, condition: Condition) -> None:
         database = self.database
-        found = checked(database.handle) if condition is Condition.IDLE else None
+        found = identity.checked(database.handle) if condition is Condition.IDLE else None
         try:
             if found is None or not await database.dialect.begin_marked(database, self._token):
                 if condition is Condition.IDLE:
                     await database.begin()
                 found = identity.parse(await database.dialect.mark(database, self._token))
-                if checked(database.handle) != found:
+                if identity.checked(database.handle) != found:
                     await identity.check_home(database, found)
-                    remember(database.handle, found)
+                    identity.remember(database.handle, found)
             self._tells = database.condition() is Condition.OPEN
             self.identity = found
             self.xid = xids.make(found.name, self._application, self.side.identity)
@@ -202,7 +214,7 @@ class Deciding:
         try:
             await database.dialect.decide(database, self._token, key, self.side.identity)
         except Exception as error:
-            forget(database.handle)  # the next block looks anew
+            identity.forget(database.handle)  # the next block looks anew
             if database.dialect.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
@@ -258,7 +270,7 @@ class Deciding:
         if not prepared:
             raise error
         text = (
-            f"whether the database committed is not known ({str(error).strip()!r}). Rows and messages have the same "
+            f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
             f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
             "again before"
         )
@@ -334,11 +346,16 @@ class Deciding:
             await self.database.rollback()
         except Exception as failure:  # noqa: BLE001 - told with the error that led here
             error.add_note(
-                f"txbroker: rolling back the database failed ({str(failure).strip()}); it does so itself when the "
-                "connection ends: close it"
+                f"txbroker: rolling back the database failed ({told(failure)}); it does so itself when the connection "
+                "ends: close it"
             )
             return False
         return True
+
+
+def told(error: BaseException) -> str:
+    """What an error is and says: interrupts, and drivers at times, say nothing."""
+    return f"{type(error).__name__}: {str(error).strip()}".removesuffix(": ")
 
 
 def reason(error: BaseException) -> BaseException:
@@ -351,26 +368,3 @@ def reason(error: BaseException) -> BaseException:
     if isinstance(error, errors.TransactionRolledBack) and isinstance(error.__cause__, errors.TxBrokerError):
         return error.__cause__  # why an add was refused
     return error
-
-
-_checked: weakref.WeakKeyDictionary[object, Identity] = weakref.WeakKeyDictionary()
-
-
-def checked(handle: object) -> Identity | None:
-    """The table that this connection has led to, and whose place has been looked at."""
-    try:
-        return _checked.get(handle)
-    except TypeError:  # sqlite3's connections cannot be referred to weakly; there it costs next to nothing
-        return None
-
-
-def remember(handle: object, found: Identity) -> None:
-    """It has been looked at."""
-    with suppress(TypeError):
-        _checked[handle] = found
-
-
-def forget(handle: object) -> None:
-    """It may be another one now."""
-    with suppress(TypeError):
-        _checked.pop(handle, None)

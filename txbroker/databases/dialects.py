@@ -51,6 +51,8 @@ class Dialect:
     create_identity = f"CREATE TABLE {IDENTITY} (identity VARCHAR(255) NOT NULL)"
     old = ""
     """A condition for rows that no living program is about to delete."""
+    end_first = "commit or roll back first"
+    """What to do about a transaction that is open where none may be."""
     reading_begins = True
     """Whether one begins before reading, so as to see one moment; SQLite's begin takes the write lock."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import weakref
+from contextlib import suppress
 from typing import NamedTuple
 
 from txbroker import errors
@@ -79,9 +81,8 @@ async def create(database: Database, adopt: str = "") -> str:
     await database.open()
     if database.condition() in (Condition.OPEN, Condition.FAILED, Condition.BORROWED):
         raise errors.Misuse(
-            "a transaction is open on this connection, and making the table ends with a commit: commit or roll "
-            "back first; "
-            "nothing was done"
+            "a transaction is open on this connection, and making the table ends with a commit: "
+            f"{database.dialect.end_first}; nothing was done"
         )
     try:
         return await _create(database, adopt)
@@ -123,3 +124,26 @@ async def _make_table(database: Database, look: str, create: str) -> None:
 async def _write(database: Database, name: str, statement: str) -> str:
     await database.execute(statement, (f"{LAYOUT} {name} {await database.dialect.home(database)}",))
     return name
+
+
+_checked: weakref.WeakKeyDictionary[object, Identity] = weakref.WeakKeyDictionary()
+
+
+def checked(handle: object) -> Identity | None:
+    """The table that this connection has led to, and whose place has been looked at."""
+    try:
+        return _checked.get(handle)
+    except TypeError:  # sqlite3's connections cannot be referred to weakly; there it costs next to nothing
+        return None
+
+
+def remember(handle: object, found: Identity) -> None:
+    """It has been looked at."""
+    with suppress(TypeError):
+        _checked[handle] = found
+
+
+def forget(handle: object) -> None:
+    """It may be another one now."""
+    with suppress(TypeError):
+        _checked.pop(handle, None)

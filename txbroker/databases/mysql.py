@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Connector
+from txbroker.databases.adapter import Condition, Connector, no_connection
 from txbroker.databases.dbapi import DbApiDatabase
 from txbroker.databases.dialects import BLOCK, IDENTITY, TABLE, Dialect, Executes, Result, no_unique_key
 
@@ -137,12 +137,24 @@ class MysqlDatabase(DbApiDatabase):
 
     def condition(self) -> Condition:
         """By the flags of the server's last answer, where the driver keeps them."""
+        if getattr(self.connection, "open", True) in (False, 0):
+            return Condition.IDLE  # closed or lost: what was open, the server rolls back
         status = getattr(self.connection, "server_status", None)
-        if status is None:
-            return super().condition()
-        if status & _IN_TRANSACTION:
+        if status is not None:  # pymysql
+            open_now, by_itself = status & _IN_TRANSACTION, status & _AUTOCOMMIT
+        elif hasattr(self.connection, "in_transaction"):  # mysql.connector
+            open_now = self.connection.in_transaction
+            by_itself = not open_now and self.connection.autocommit
+        else:  # MySQLdb
+            open_now, by_itself = False, getattr(self.connection, "get_autocommit", bool)()
+        if open_now:
             return Condition.OPEN
-        return Condition.AUTOCOMMIT if status & _AUTOCOMMIT else Condition.IDLE
+        return Condition.AUTOCOMMIT if by_itself else Condition.IDLE
+
+    @property
+    def _tells(self) -> bool:
+        """Whether the driver says that a transaction is open. MySQLdb does not."""
+        return hasattr(self.connection, "server_status") or hasattr(self.connection, "in_transaction")
 
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement."""
@@ -150,8 +162,8 @@ class MysqlDatabase(DbApiDatabase):
         return Result([tuple(row) for row in result.rows], result.changed)
 
     async def begin(self) -> None:
-        """Said, for a savepoint begins none."""
-        await self.execute("START TRANSACTION")
+        """Said, for a savepoint begins none; where one may be open unseen, which that would commit, a read begins."""
+        await self.execute("START TRANSACTION" if self._tells else self.dialect.read_identity)
 
     def did_not_commit(self, error: BaseException) -> bool:
         """The server said that it was rolled back."""
@@ -185,5 +197,5 @@ DIALECT = MysqlDialect()
 def adapt(connection: Any) -> MysqlDatabase:
     """The adapter for a connection of a MySQL driver."""
     if not all(hasattr(connection, name) for name in ("cursor", "commit", "rollback")):
-        raise errors.Misuse(f"{connection!r:.80} is no connection (a cursor, perhaps); nothing was done")
+        raise no_connection(connection)
     return MysqlDatabase(connection)

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Connector
+from txbroker.databases.adapter import Condition, Connector, no_connection
 from txbroker.databases.dbapi import DbApiDatabase
 from txbroker.databases.dialects import (
     COMMITTED,
@@ -326,7 +326,7 @@ def adapt(connection: Any) -> PsycopgDatabase | Psycopg2Database | AsyncPsycopgD
     """The adapter for a connection of psycopg or psycopg2."""
     kind = _kind(connection.__class__)
     if kind is None:
-        raise errors.Misuse(f"{connection!r:.80} is no connection (a cursor, perhaps); nothing was done")
+        raise no_connection(connection)
     return kind(connection)
 
 

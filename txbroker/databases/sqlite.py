@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Connector
+from txbroker.databases.adapter import Condition, Connector, no_connection
 from txbroker.databases.dbapi import DbApiDatabase
 from txbroker.databases.dialects import TABLE, Dialect, Executes, no_unique_key
 
@@ -21,6 +21,7 @@ class SqliteDialect(Dialect):
     """SQLite's own ways."""
 
     name = "sqlite"
+    end_first = "commit or roll back first (with Python 3.12's autocommit=False one always is: take another connection)"
     reading_begins = False
     old = "decided_at < datetime('now', '-60 seconds')"
 
@@ -122,8 +123,11 @@ class SqliteDatabase(DbApiDatabase):
 
     def condition(self) -> Condition:
         """As SQLite knows it. ``isolation_level=None`` and ``autocommit=True`` leave each statement to itself."""
-        if self.connection.in_transaction:
-            return Condition.OPEN
+        try:
+            if self.connection.in_transaction:
+                return Condition.OPEN
+        except sqlite3.ProgrammingError:
+            return Condition.IDLE  # closed, which has rolled back
         by_itself = (
             self.connection.isolation_level is None or getattr(self.connection, "autocommit", -1) is True
         )
@@ -131,7 +135,8 @@ class SqliteDatabase(DbApiDatabase):
 
     async def begin(self) -> None:
         """Take the write lock now: a block writes, and a later refusal would come after the work was done."""
-        self.connection.execute("BEGIN IMMEDIATE")
+        if not self.connection.in_transaction:  # as with Python 3.12's autocommit=False it always is
+            self.connection.execute("BEGIN IMMEDIATE")
 
     async def commit(self) -> None:
         """Commit."""
@@ -169,5 +174,5 @@ DIALECT = SqliteDialect()
 def adapt(connection: Any) -> SqliteDatabase:
     """The adapter for a connection of sqlite3."""
     if not isinstance(connection, sqlite3.Connection):
-        raise errors.Misuse(f"{connection!r:.80} is no connection (a cursor, perhaps); nothing was done")
+        raise no_connection(connection)
     return SqliteDatabase(connection)

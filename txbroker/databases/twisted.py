@@ -15,7 +15,7 @@ from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.twisted import Connection, Transaction
-from txbroker.databases.adapter import Connector, adapt
+from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
@@ -42,8 +42,7 @@ def run_atomic(
     check_wait(wait)
     if not isinstance(broker, Connection):
         raise errors.Misuse(
-            f"{type(broker).__module__}.{type(broker).__qualname__} is no connection of txbroker.client.twisted; "
-            "nothing was done"
+            f"{kind_of(broker)} is no connection of txbroker.client.twisted; nothing was done"
         )
 
     def work(wrapped: Any) -> T:

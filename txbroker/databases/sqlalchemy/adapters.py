@@ -13,7 +13,7 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Database
+from txbroker.databases.adapter import Condition, Database, kind_of
 from txbroker.databases.dialects import Result, lost_mark
 from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
 
@@ -338,8 +338,8 @@ def plain_session(session: Any) -> Session:
         session = session()
     if not isinstance(session, Session):
         raise errors.Misuse(
-            f"{type(session).__module__}.{type(session).__qualname__} is no Session (an AsyncSession has "
-            "`async with txbroker.databases.asyncio.atomic(session, broker)`); nothing was done"
+            f"{kind_of(session)} is no Session (an AsyncSession has `async with txbroker.databases.asyncio.atomic("
+            "session, broker)`); nothing was done"
         )
     return session
 
@@ -361,6 +361,6 @@ def adapt(database: Any) -> Database:
     if isinstance(database, Engine):
         raise errors.Misuse("an Engine has no transaction: use `with engine.connect()`; nothing was done")
     raise errors.Misuse(
-        f"{type(database).__module__}.{type(database).__qualname__} is neither a Session nor a Connection of "
-        "SQLAlchemy, nor one of their asynchronous siblings; nothing was done"
+        f"{kind_of(database)} is neither a Session nor a Connection of SQLAlchemy, nor one of their asynchronous "
+        "siblings; nothing was done"
     )

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from txbroker import errors
 from txbroker.client import blocking
-from txbroker.databases.adapter import Condition, run
+from txbroker.databases.adapter import Condition, kind_of, run
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.carrying import (
     MAX_BYTES,
@@ -59,8 +59,8 @@ def carry(
     check_application(application)
     if not isinstance(broker, blocking.Connection) and not callable(broker):
         raise errors.Misuse(
-            f"{type(broker).__module__}.{type(broker).__qualname__} is neither a blocking connection to a broker, as "
-            "txbroker.connect() gives, nor a function that returns one; nothing was done"
+            f"{kind_of(broker)} is neither a blocking connection to a broker, as txbroker.connect() gives, nor a "
+            "function that returns one; nothing was done"
         )
     messages = Messages(broker, Terms(application, wait, timeout), max_bytes)
     event.listen(sessions, "after_begin", messages._after_begin)
