@@ -1,6 +1,8 @@
-"""A real broker for the tests of blocks: one for all of a worker, or one that a test may kill."""
+"""For the tests of blocks: a real broker, one for all of a worker or one to kill, and databases with tables in them."""
 
+import contextlib
 import shutil
+import sqlite3
 import tempfile
 import uuid
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 
 import txbroker
 from tests.broker_process import BrokerProcess
+from tests.databases.orders import make_tables, opener
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +42,34 @@ def topic(broker):
 def mortal_broker(tmp_path):
     with BrokerProcess(tmp_path / "data") as process:
         yield process
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+def open_database(request):
+    """What opens connections to a database with tables; of every kind in turn."""
+    opens = opener(request.getfixturevalue(request.param))
+    with contextlib.closing(opens()) as database:
+        make_tables(database)
+    return opens
+
+
+@pytest.fixture
+def database(open_database):
+    with contextlib.closing(open_database()) as connection:
+        yield connection
+
+
+@pytest.fixture
+def rows(postgresql):
+    """A connection to PostgreSQL, with tables."""
+    with contextlib.closing(postgresql.connect()) as connection:
+        make_tables(connection)
+        yield connection
+
+
+@pytest.fixture
+def lite(sqlite):
+    """A connection to SQLite, with tables."""
+    with contextlib.closing(sqlite3.connect(sqlite)) as connection:
+        make_tables(connection)
+        yield connection

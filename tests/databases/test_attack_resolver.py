@@ -144,3 +144,19 @@ def leave_as_a_child(tx, fails):
     except Exception:  # noqa: BLE001 - told by the status
         return 2
     return 0 if fails else 3
+
+
+def test_a_forced_commit_beside_a_mark_is_told(sqlite, database, broker, topic):
+    """A resolver had decided "rolled back" and died; a person then forced the commit."""
+    tx = txbroker.atomic(database, broker).__enter__()
+    broker.resolver.stop(5.0)
+    tx.send(topic, b"1")
+    assert run(tx.deciding.prepare())
+    database.rollback()
+    tx.deciding._unregister()
+    with txbroker.Resolver(lambda: sqlite3.connect(sqlite), broker) as resolver:
+        assert resolver.decide(tx.xid) == "rolled back"
+        broker.commit_transaction(tx.xid, by="ann", why="too impatient")
+        key = tx.xid.global_id.decode()
+        assert resolver.sweep_rows([(key, "rolled back")]) == (0, [key])
+        assert database.execute("SELECT decision FROM txbroker_decision").fetchall() == [("contradicted",)]

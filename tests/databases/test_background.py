@@ -1,9 +1,8 @@
 """What works beside a broker connection, and drivers that nobody has heard of."""
 
-# ruff: noqa: PT012, SIM117 - a whole block is what raises
+# ruff: noqa: PT012 - a whole block is what raises
 
 import contextlib
-import itertools
 import logging
 import sqlite3
 import sys
@@ -163,79 +162,23 @@ def test_an_unknown_parameter_style_is_refused(strange, sqlite, broker):
         txbroker.atomic(connection, broker)
 
 
-# -- MariaDB and MySQL by name ---------------------------------------------------------------------
+def test_the_background_outlives_what_it_did_not_expect(database, broker, topic, caplog):
+    with txbroker.atomic(database, broker):
+        pass
+    background = broker.resolver
+    tidy, broken = background._tidy, []
 
+    def fails_once():
+        if not broken:
+            broken.append(True)
+            raise OSError(24, "too many open files")
+        tidy()
 
-@pytest.fixture
-def shop(mariadb):
-    with contextlib.closing(mariadb.connect()) as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY) ENGINE=InnoDB")
-        txbroker.create_decision_table(connection)
-        yield connection
-
-
-def order(connection, number):
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO orders VALUES (%s)", (number,))
-
-
-def test_mariadb_goes_through_it_all(mariadb, shop, broker, topic):
-    numbers = itertools.count()
-    for number in itertools.islice(numbers, 5):
-        with txbroker.atomic(shop, broker) as tx:
-            order(shop, number)
-            tx.send(topic, b"%d" % number)
-    eventually(lambda: len(broker.read(topic, 0, 0)) == 5)
-
-    def left():
-        with contextlib.closing(mariadb.connect()) as fresh, fresh.cursor() as cursor:
-            cursor.execute("SELECT xid FROM txbroker_decision")
-            return cursor.fetchall()
-
-    eventually(lambda: left() == ())
-    assert broker.resolver.status.failure == ""
-
-
-def test_a_statement_that_commits_by_itself_is_found_in_mariadb(shop, broker, topic):
-    with pytest.raises(errors.Misuse, match="SAVEPOINT"), txbroker.atomic(shop, broker) as tx:
-        order(shop, 1)
+    background._tidy = fails_once
+    background.hurry()
+    eventually(lambda: broken)
+    with txbroker.atomic(database, broker) as tx:
         tx.send(topic, b"1")
-        with shop.cursor() as cursor:
-            cursor.execute("CREATE TABLE more (number INTEGER)")
-    assert broker.read(topic, 0, 0) == []
-
-
-def test_autocommit_is_refused_in_mariadb(mariadb, shop, broker):
-    refused = pytest.raises(errors.Misuse, match="autocommit")
-    with contextlib.closing(mariadb.connect(autocommit=True)) as by_itself, refused:
-        txbroker.atomic(by_itself, broker).__enter__()
-
-
-def test_dictionaries_as_rows_do_not_matter_in_mariadb(mariadb, shop, broker, topic):
-    with contextlib.closing(mariadb.connect(cursorclass=pymysql.cursors.DictCursor)) as connection:
-        with txbroker.atomic(connection, broker, wait="commit") as tx:
-            order(connection, 1)
-            tx.send(topic, b"1")
-    assert len(broker.read(topic, 0, 0)) == 1
-
-
-def test_a_table_without_transactions_is_refused_in_mariadb(mariadb, shop, broker):
-    with shop.cursor() as cursor:
-        cursor.execute("ALTER TABLE txbroker_decision ENGINE=MyISAM")
-    with (
-        contextlib.closing(mariadb.connect()) as fresh,
-        pytest.raises(errors.DecisionTableRefused, match="MyISAM"),
-    ):
-        txbroker.atomic(fresh, broker).__enter__()
-
-
-def test_a_server_that_does_not_force_is_refused_in_mariadb(mariadb, shop, broker):
-    with shop.cursor() as cursor:
-        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
-    try:
-        with pytest.raises(errors.DecisionNotDurable, match="innodb_flush_log_at_trx_commit = 2"):
-            txbroker.atomic(shop, broker).__enter__()
-    finally:
-        with shop.cursor() as cursor:
-            cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    eventually(lambda: database.execute("SELECT count(*) FROM txbroker_decision").fetchone() == (0,))
+    assert background.status.is_running
+    assert "too many open files" in caplog.text

@@ -346,3 +346,8 @@ def test_xids_of_another_table_are_left_alone(postgresql, postgresql_server, dat
         assert values(broker, topic) == [b"1"]
     finally:
         other.drop()
+
+
+def test_the_adapter_tells_that_a_statement_is_under_way(database):
+    with database.cursor() as cursor, cursor.copy("COPY orders FROM STDIN"):
+        assert adapt(database).condition().name == "OPEN"

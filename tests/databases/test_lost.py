@@ -1,0 +1,128 @@
+"""Connections that are closed or lost: what the error says of the block, and what is left behind."""
+
+# ruff: noqa: PT012, SIM117 - a whole block is what raises
+
+import contextlib
+import logging
+import sqlite3
+import threading
+
+import psycopg
+import pymysql
+import pytest
+
+import txbroker
+from tests.databases.orders import (
+    between_prepare_and_commit,
+    eventually,
+    execute,
+    make_tables,
+    numbers,
+    values,
+)
+from txbroker import State, errors
+
+pytestmark = pytest.mark.slow
+
+GONE = (psycopg.OperationalError, pymysql.Error, sqlite3.ProgrammingError)
+"""What the drivers raise."""
+
+
+def resolvers():
+    return [thread for thread in threading.enumerate() if thread.name == "txbroker-resolver"]
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server(request):
+    """A database whose connections others may end."""
+    found = request.getfixturevalue(request.param)
+    with contextlib.closing(found.connect()) as database:
+        make_tables(database)
+    return found
+
+
+def end_connection(server, database):
+    """As an operator does it."""
+    with contextlib.closing(server.connect()) as operator:
+        if isinstance(database, psycopg.Connection):
+            execute(operator, f"SELECT pg_terminate_backend({database.info.backend_pid}, 10000)")
+        else:
+            execute(operator, f"KILL {database.thread_id()}")
+
+
+def test_a_closed_connection_says_that_the_block_has_not_begun(open_database, broker):
+    database = open_database()
+    database.close()
+    with pytest.raises(GONE) as caught:
+        txbroker.atomic(database, broker).__enter__()
+    assert "has not begun" in caught.value.__notes__[-1]
+    assert "can be run again" in caught.value.__notes__[-1]
+
+
+def test_a_lost_connection_says_that_the_block_has_not_begun(server, broker):
+    with contextlib.closing(server.connect()) as database:
+        with txbroker.atomic(database, broker):
+            pass
+        end_connection(server, database)
+        with pytest.raises(GONE) as caught:
+            txbroker.atomic(database, broker).__enter__()
+    assert "can be run again" in caught.value.__notes__[-1]
+
+
+def test_a_connection_closed_in_the_block_says_that_both_are_rolled_back(open_database, broker, topic):
+    database = open_database()
+    with pytest.raises(GONE) as caught, txbroker.atomic(database, broker) as tx:
+        execute(database, "INSERT INTO orders VALUES (1)")
+        tx.send(topic, b"1")
+        database.close()
+    assert "can be run again" in caught.value.__notes__[-1]
+    assert tx.outcome is State.ROLLED_BACK
+    assert (numbers(open_database), values(broker, topic)) == ([], [])
+
+
+def test_a_connection_lost_in_the_block_says_that_both_are_rolled_back(server, broker, topic):
+    with contextlib.closing(server.connect()) as database:
+        with pytest.raises(GONE) as caught, txbroker.atomic(database, broker) as tx:
+            execute(database, "INSERT INTO orders VALUES (1)")
+            tx.send(topic, b"1")
+            end_connection(server, database)
+            execute(database, "INSERT INTO orders VALUES (2)")
+    assert "can be run again" in caught.value.__notes__[-1]
+    assert tx.outcome is State.ROLLED_BACK
+    assert (numbers(server.connect), values(broker, topic)) == ([], [])
+
+
+def test_a_connection_closed_between_prepare_and_commit_is_for_the_resolver(open_database, broker, topic):
+    database = open_database()
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+        execute(database, "INSERT INTO orders VALUES (1)")
+        tx.send(topic, b"1")
+        between_prepare_and_commit(tx, database.close)
+    assert broker.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK
+    assert (numbers(open_database), values(broker, topic)) == ([], [])
+
+
+def test_a_closed_broker_connection_has_no_block_and_nothing_beside_it(shared_broker, lite, caplog):
+    caplog.set_level(logging.INFO, "txbroker.resolver")
+    broker = txbroker.connect(shared_broker.address, timeout=10.0)
+    with txbroker.atomic(lite, broker):
+        pass
+    broker.close()
+    before = resolvers()
+    with pytest.raises(errors.ConnectionClosed, match="has been closed"):
+        txbroker.atomic(lite, broker).__enter__()
+    assert resolvers() == before
+    assert not lite.in_transaction
+    assert caplog.text == ""
+
+
+def test_closing_a_connection_that_has_failed_for_good_ends_what_works_beside_it(mortal_broker, lite):
+    broker = txbroker.connect(mortal_broker.address, timeout=5.0, reconnect=False)
+    with txbroker.atomic(lite, broker):
+        pass
+    background = broker.resolver
+    mortal_broker.kill()
+    with pytest.raises(errors.TxBrokerError):
+        broker.topics()
+    broker.close()
+    eventually(lambda: not background.status.is_running)
