@@ -26,6 +26,9 @@ FAULTS = (
 """What stands above the counts."""
 
 
+logging.getLogger("journal").addHandler(logging.NullHandler())  # indexes are made again all the time
+
+
 class Campaign:
     """Histories from ``seed`` on. Ends after so many ``seconds`` or ``histories``, or soon after one has failed."""
 
@@ -119,7 +122,6 @@ class Campaign:
 
 def run_batch(seeds: Sequence[int]) -> list[Outcome]:
     """Run these, up to one that fails."""
-    logging.getLogger("journal").addHandler(logging.NullHandler())  # indexes are made again all the time
     outcomes: list[Outcome] = []
     for seed in seeds:
         outcomes.append(history.run(seed))
