@@ -4,8 +4,8 @@ DATABASE is ``sqlite:///PATH``, or PostgreSQL's URL. Each action does something 
 process of its own: settings can be made once in a process.
 """
 
+import contextlib
 import os
-import signal
 import sys
 import threading
 import unittest
@@ -17,8 +17,8 @@ from django.db import IntegrityError, connection, connections, models, transacti
 from django.db.transaction import TransactionManagementError
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.databases.killing import die_at
 from txbroker import errors
-from txbroker.databases.blocking import BlockingSide
 
 
 def configure(url, address):
@@ -75,44 +75,53 @@ class Actions:
 
     def everything(self):
         """Commit, rollback, savepoints in all orders, and the refusals."""
-        from txbroker.databases.django import receive, send, waiting
+        self.commits_and_rollbacks()
+        self.savepoints()
+        self.callbacks_and_receiving()
+        self.without_autocommit()
+        self.refusals()
+        print(sorted(self.order.objects.values_list("number", flat=True)))
+        print(self.values())
 
-        order = self.order
+    def commits_and_rollbacks(self):
         with transaction.atomic():
-            order.objects.create(number=1)
+            self.order.objects.create(number=1)
             self.send("1")
-        try:
-            with transaction.atomic():
-                order.objects.create(number=2)
-                self.send("rolled back")
-                raise ZeroDivisionError
-        except ZeroDivisionError:
-            pass
+        with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+            self.order.objects.create(number=2)
+            self.send("rolled back")
+            raise ZeroDivisionError
         with transaction.atomic():
-            order.objects.create(number=3)  # no message: a plain commit
+            self.order.objects.create(number=3)  # no message: a plain commit
+
+    def savepoints(self):
+        from txbroker.databases.django import waiting
+
         with transaction.atomic():
             self.send("a")
             for text, fails in (("dropped", True), ("b", False)):
-                try:
+                with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+                    self.order.objects.create(number=10 + fails)
                     with transaction.atomic():
-                        order.objects.create(number=10 + fails)
-                        with transaction.atomic():
-                            self.send(text)
-                        if fails:
-                            raise ZeroDivisionError
-                except ZeroDivisionError:
-                    pass
+                        self.send(text)
+                    if fails:
+                        raise ZeroDivisionError
             self.send("c")
             assert [message.value for message in waiting()] == [b"a", b"b", b"c"]
         with transaction.atomic(), transaction.atomic():  # the first one, and the only one, in a savepoint
-            order.objects.create(number=4)
+            self.order.objects.create(number=4)
             self.send("d")
-        try:
-            with transaction.atomic(), transaction.atomic(savepoint=False):
-                self.send("rolled back")
-                raise ZeroDivisionError
-        except ZeroDivisionError:
-            pass
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            transaction.atomic(),
+            transaction.atomic(savepoint=False),
+        ):
+            self.send("rolled back")
+            raise ZeroDivisionError
+
+    def callbacks_and_receiving(self):
+        from txbroker.databases.django import receive, send
+
         called = []
         with transaction.atomic():
             transaction.on_commit(lambda: called.append(len(self.values())))
@@ -121,6 +130,8 @@ class Actions:
         with transaction.atomic():
             message = receive(self.topic, "group", timeout=10.0)
             send(self.topic, b"after " + message.value)
+
+    def without_autocommit(self):
         transaction.set_autocommit(False)
         with transaction.atomic():
             self.send("by hand")
@@ -129,9 +140,6 @@ class Actions:
             self.send("rolled back by hand")
         transaction.rollback()
         transaction.set_autocommit(True)
-        self.refusals()
-        print(sorted(order.objects.values_list("number", flat=True)))
-        print(self.values())
 
     def refusals(self):
         from txbroker import atomic
@@ -257,22 +265,7 @@ class Actions:
         """One transaction, killed at a moment."""
         from txbroker.databases.django.carrying import DjangoDatabase
 
-        def killed_at(owner, name, before, after):
-            original = getattr(owner, name)
-
-            async def replaced(*args):
-                if moment == before:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                found = await original(*args)
-                if moment == after:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return found
-
-            setattr(owner, name, replaced)
-
-        killed_at(BlockingSide, "prepare", "before prepare", "after prepare")
-        killed_at(DjangoDatabase, "commit", "", "after commit")
-        killed_at(BlockingSide, "commit", "", "after the broker's commit")
+        die_at(moment, DjangoDatabase)
         with transaction.atomic():
             self.order.objects.create(number=7)
             self.send("7")

@@ -1,0 +1,32 @@
+"""How the programs of the tests die: by SIGKILL, at one moment of a block's end."""
+
+import os
+import signal
+
+from txbroker.databases.blocking import BlockingSide
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_around(owner, name, moment, before, after):
+    """Die when ``owner.name`` is called, if the moment is ``before``, or when it is done, if it is ``after``."""
+    original = getattr(owner, name)
+
+    async def replaced(*arguments):
+        if moment == before:
+            die()
+        found = await original(*arguments)
+        if moment == after:
+            die()
+        return found
+
+    setattr(owner, name, replaced)
+
+
+def die_at(moment, database):
+    """``database`` is the adapter that commits the block's rows, or its class."""
+    die_around(BlockingSide, "prepare", moment, "before prepare", "after prepare")
+    die_around(database, "commit", moment, "before commit", "after commit")
+    die_around(BlockingSide, "commit", moment, "before the broker's commit", "after the broker's commit")
