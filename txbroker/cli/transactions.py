@@ -196,72 +196,55 @@ def show(invocation: Invocation, which: Which) -> None:
 @transactions.command(short_help="Commit prepared transactions by hand.")
 @ending_options
 @pass_invocation
-def commit(
-    invocation: Invocation,
-    /,
-    which: tuple[Which, ...],
-    by: str,
-    why: str,
-    yes: bool,
-    execute: bool,
-    **filters: Any,
-) -> None:
+def commit(invocation: Invocation, /, **said: Any) -> None:
     """Commit prepared transactions by hand, named or chosen by options.
 
     Their coordinators may decide otherwise: the outcomes are kept as forced, with who and why, until forgotten.
     """
-    ending = Ending(
-        "Commit", "committed", lambda broker, number: broker.commit_transaction(number, by=by, why=why)
-    )
-    end(invocation, ending, which, Choice(**filters), execute, yes)
+    end_by_hand(invocation, "Commit", "committed", lambda broker: broker.commit_transaction, **said)
 
 
 @transactions.command(short_help="Roll prepared transactions back by hand.")
 @ending_options
 @pass_invocation
-def rollback(
-    invocation: Invocation,
-    /,
-    which: tuple[Which, ...],
-    by: str,
-    why: str,
-    yes: bool,
-    execute: bool,
-    **filters: Any,
-) -> None:
+def rollback(invocation: Invocation, /, **said: Any) -> None:
     """Roll prepared transactions back by hand, named or chosen by options.
 
     Their coordinators may decide otherwise: the outcomes are kept as forced, with who and why, until forgotten.
     """
-    ending = Ending(
-        "Roll back", "rolled back", lambda broker, number: broker.rollback_transaction(number, by=by, why=why)
-    )
-    end(invocation, ending, which, Choice(**filters), execute, yes)
+    end_by_hand(invocation, "Roll back", "rolled back", lambda broker: broker.rollback_transaction, **said)
 
 
 @transactions.command(short_help="Forget how decided transactions ended.")
 @ending_options
 @pass_invocation
-def forget(
-    invocation: Invocation,
-    /,
-    which: tuple[Which, ...],
-    by: str,
-    why: str,
-    yes: bool,
-    execute: bool,
-    **filters: Any,
-) -> None:
+def forget(invocation: Invocation, /, **said: Any) -> None:
     """Forget how decided transactions ended; options choose from forced outcomes.
 
     Asking for one is then told that it is forgotten. One whose coordinator decided otherwise is shown as damage until
     then: mend it first.
     """
+    verb, done = "Forget the outcome of", "forgotten"
+    end_by_hand(invocation, verb, done, lambda broker: broker.forget_transaction, forced=True, **said)
+
+
+def end_by_hand(
+    invocation: Invocation,
+    verb: str,
+    done: str,
+    call: Callable[[Connection], Callable[..., object]],
+    *,
+    which: tuple[Which, ...],
+    by: str,
+    why: str,
+    yes: bool,
+    execute: bool,
+    forced: bool = False,
+    **filters: Any,
+) -> None:
+    """What the three commands do with what :func:`ending_options` let people say."""
+    chosen_from = () if forced else (State.PREPARED,)
     ending = Ending(
-        "Forget the outcome of",
-        "forgotten",
-        lambda broker, number: broker.forget_transaction(number, by=by, why=why),
-        (),
-        True,
+        verb, done, lambda broker, number: call(broker)(number, by=by, why=why), chosen_from, forced
     )
     end(invocation, ending, which, Choice(**filters), execute, yes)

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zope.interface import implementer
@@ -130,13 +131,13 @@ def join_connections(coordinator: Coordinator, manager: Any, connections: Mappin
 def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
     """The data manager of the current transaction; joined now, if there is none, or a savepoint took it out."""
     current = manager.get()
-    try:
-        found: JoinedTransaction = current.data(decides)
-    except KeyError:
-        pass
-    else:
-        if not found.is_over:
-            return found
+    found: JoinedTransaction | None = None
+    with suppress(
+        KeyError
+    ):  # the package's way to say that nothing was kept: we have not joined this one yet
+        found = current.data(decides)
+    if found is not None and not found.is_over:
+        return found
     made = JoinedTransaction(decides, manager)
     current.join(made)
     current.set_data(decides, made)
