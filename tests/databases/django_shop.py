@@ -11,6 +11,7 @@ import threading
 import unittest
 
 import django
+import psycopg
 from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, connection, connections, models, transaction
@@ -199,6 +200,24 @@ class Actions:
 
     def unknown(self):
         """PostgreSQL: the server ends the connection in COMMIT."""
+        self.die_in_commit(lambda: None)
+
+    def unknown_and_away(self):
+        """And lets nobody in for a while: Django's own attempt to go on must not hide what happened."""
+        name = connection.settings_dict["NAME"]
+        server = psycopg.connect(
+            **connection.get_connection_params() | {"dbname": "postgres"}, autocommit=True
+        )
+
+        def let_in(yes):
+            server.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS {yes}')
+
+        try:
+            self.die_in_commit(lambda: let_in(False), lambda: let_in(True))
+        finally:
+            server.close()
+
+    def die_in_commit(self, before, after=lambda: None):
         from tests.databases.test_sqlalchemy import DIES_AT_COMMIT
         from txbroker.databases.django import broker
 
@@ -209,7 +228,9 @@ class Actions:
             with transaction.atomic():
                 self.order.objects.create(number=1)
                 self.send("1")
+                before()
         except errors.OutcomeUnknown as error:
+            after()
             print("OutcomeUnknown", broker().wait_outcome(error.xid, 20.0).name)
         print(self.order.objects.count(), self.values())
 

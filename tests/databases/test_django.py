@@ -59,8 +59,11 @@ def test_a_commit_that_the_database_refuses_leaves_no_message(postgresql, shared
     ]
 
 
-def test_a_database_that_dies_in_commit_is_an_unknown_outcome(postgresql, shared_broker, broker, topic):
-    said = django(postgresql.url, shared_broker.address, topic, "unknown")
+@pytest.mark.parametrize("action", ["unknown", "unknown_and_away"])
+def test_a_database_that_dies_in_commit_is_an_unknown_outcome(
+    postgresql, shared_broker, broker, topic, action
+):
+    said = django(postgresql.url, shared_broker.address, topic, action)
     assert said == ["OutcomeUnknown ROLLED_BACK", "0 []"]
 
 

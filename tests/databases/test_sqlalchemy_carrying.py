@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import event, insert, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import txbroker
@@ -21,6 +21,7 @@ from tests.databases.test_sqlalchemy import DIES_AT_COMMIT
 from txbroker import State, errors
 from txbroker.databases import deciding
 from txbroker.databases.adapter import run
+from txbroker.databases.blocking import BlockingSide
 from txbroker.databases.sqlalchemy import carry
 from txbroker.databases.sqlalchemy.adapters import SessionDatabase
 
@@ -260,17 +261,81 @@ def test_a_database_that_dies_in_commit_is_an_unknown_outcome(engine, broker, to
     assert (numbers(engine), values(broker, topic)) == ([], [])
 
 
-def test_a_lost_connection_drops_its_messages(engine, broker, topic, nothing_left):
+def invalidated(session):
+    session.invalidate()
+
+
+def invalidated_below(session):
+    session.connection().invalidate()
+    session.rollback()
+
+
+def closed_below(session):
+    session.connection().close()
+    session.close()
+
+
+def detached(session):
+    session.connection().detach()
+    session.close()
+
+
+def lost(session):
+    pid = session.connection().connection.driver_connection.info.backend_pid
+    with session.get_bind().begin() as operator:
+        operator.execute(text(f"SELECT pg_terminate_backend({pid}, 10000)"))
+    with pytest.raises(OperationalError):
+        session.execute(text("SELECT 1"))
+    session.rollback()
+
+
+def lost_unseen(session):
+    session.connection().connection.driver_connection.close()
+    with pytest.raises(OperationalError):
+        session.close()
+
+
+@pytest.mark.parametrize("ends", [invalidated, invalidated_below, closed_below, detached, lost, lost_unseen])
+def test_a_lost_connection_drops_its_messages(engine, broker, topic, nothing_left, ends):
     factory, messages = carrying(engine, broker)
+    session = factory()
+    session.add(Order(number=1))
+    session.flush()
+    messages.send(session, topic, b"1")
+    ends(session)
+    assert deciding._in_block == {}
     with factory() as session:
-        session.add(Order(number=1))
-        session.flush()
-        messages.send(session, topic, b"1")
-        session.invalidate()
         session.add(Order(number=2))
         messages.send(session, topic, b"2")
         session.commit()
     assert (numbers(engine), values(broker, topic)) == ([2], [b"2"])
+
+
+def test_nobody_goes_on_with_a_connection_whose_outcome_is_unknown(
+    engine, broker, topic, nothing_left, monkeypatch
+):
+    """Somebody has ended the transaction after the prepare: what the connection is in then is anybody's guess."""
+    factory, messages = carrying(engine, broker)
+    prepare = BlockingSide.prepare
+    with factory() as session:
+        session.add(Order(number=1))
+        messages.send(session, topic, b"1")
+        driver = session.connection().connection.driver_connection
+
+        async def prepare_and_be_ended(side):
+            await prepare(side)
+            driver.rollback()
+
+        monkeypatch.setattr(BlockingSide, "prepare", prepare_and_be_ended)
+        with pytest.raises(errors.OutcomeUnknown) as caught:
+            session.commit()
+        monkeypatch.undo()
+        assert driver.closed
+        session.rollback()
+        session.add(Order(number=2))
+        session.commit()
+    assert broker.wait_outcome(caught.value.xid, 20.0) is State.ROLLED_BACK
+    assert (numbers(engine), values(broker, topic)) == ([2], [])
 
 
 def test_a_commit_past_sqlalchemy_is_found(any_engine, broker, topic, nothing_left):

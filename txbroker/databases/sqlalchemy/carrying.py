@@ -64,7 +64,6 @@ def carry(
         )
     messages = Messages(broker, Terms(application, wait, timeout), max_bytes)
     event.listen(sessions, "after_begin", messages._after_begin)
-    event.listen(sessions, "after_transaction_end", messages._after_transaction_end)
     return messages
 
 
@@ -193,20 +192,13 @@ class Messages:
         if DriverDatabase(connection).condition() is Condition.IDLE:
             connection.exec_driver_sql("BEGIN")
 
-    def _after_transaction_end(self, _: Session, transaction: SessionTransaction) -> None:
-        """For a Connection that was lost: no other event tells its end."""
-        if transaction.parent is not None:
-            return
-        for each in transaction._connections.values():
-            if not each[0].in_transaction():
-                self._rollback(each[0])
-
     # -- events of Connections ---------------------------------------------------------------------
 
     def _rollback_savepoint(self, connection: Connection, name: str, _: None) -> None:
         self._carried[connection].drop(name)
 
     def _rollback(self, connection: Connection) -> None:
+        """Told of lost and closed Connections, too."""
         carried = self._carried.get(connection)
         atomic = carried and carried.end()
         if atomic:
