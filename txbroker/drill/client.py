@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +35,9 @@ def run(folder: str, client: str, life: str) -> None:
 
 def _live(living: Life) -> None:
     try:
-        ROLES[living.client.partition("-")[0]](living)
-    except LeftToCoordinator:
-        pass
-    except StorageUnavailable:
+        with suppress(LeftToCoordinator):  # an end of a life like others: its ledger says what is open
+            ROLES[living.client.partition("-")[0]](living)
+    except StorageUnavailable:  # where there is no broker at the end of a drill, a life ends as it is told to
         if living.goes_on():
             raise
     except Exception as error:

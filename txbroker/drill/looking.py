@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 
 from crc32c import crc32c
 
@@ -30,11 +31,11 @@ def look(life: Life) -> None:
     connection = life.connect()
     looking: Looking | None = None
     while life.goes_on():
-        try:
+        with suppress(
+            EXPECTED
+        ):  # the broker was killed: what was seen so far is in the ledger, the rest is looked at anew
             looking = looking or Looking(life, connection)
             looking.look()
-        except EXPECTED:
-            pass
         life.pause()
     life.drop(connection)
 

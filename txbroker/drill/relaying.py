@@ -25,7 +25,7 @@ def relay(life: Life) -> None:
         try:
             while life.goes_on() and relay_some(life, connection, consumer):
                 pass
-        except EXPECTED:
+        except EXPECTED:  # nothing was read: how a transaction ended, Carrying has put down by itself
             life.pause()
         life.drop(connection)
 

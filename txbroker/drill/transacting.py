@@ -179,7 +179,7 @@ class Carrying:
                 else:
                     transaction.rollback()
             except (OutcomeUnknown, StorageUnavailable):
-                continue
+                continue  # still unknown, and down in the ledger as that: asked again until the deadline
             except TransactionRolledBack:
                 self._end(committed=False, found_out=True)
                 return False
@@ -250,7 +250,7 @@ class Carrying:
                 self._life.surprised(f"operation {self._work.operation}, asking how it ended", error)
                 raise LeftToCoordinator from error
             except EXPECTED:
-                continue
+                continue  # no answer this time either; a decision that may have arrived is asked for by the xid again
         raise LeftToCoordinator
 
     def _tell(self, commit: bool) -> None:
