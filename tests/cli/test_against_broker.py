@@ -113,6 +113,47 @@ class TestTopics:
         run("topics", "describe", "nothing", code=1)
         run("topics", "delete", "nothing", "--yes", code=1)
 
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "topics describe nothing",
+            "topics delete nothing --yes",
+            "send nothing x",
+            "send {topic} x --partition 9",
+            "tail nothing",
+            "tail {topic} --partition 9",
+            "groups describe nothing",
+            "groups delete nothing --yes",
+            "groups reset nothing --to-latest",
+            "transactions show 7:nobody:nothing",
+            "transactions show 1-1",
+            "transactions commit 7:nobody:nothing --why x --yes",
+            "transactions rollback 7:nobody:nothing 1-1 --why x --yes",
+            "transactions forget 7:nobody:nothing --why x --yes",
+        ],
+    )
+    def test_what_is_not_there_is_a_no_whatever_is_asked_of_it(self, run, topic, command):
+        said = run(*command.format(topic=topic).split(), code=1)
+        assert (said.stdout, said.stderr.startswith("Error: ")) == ("", True)
+
+    def test_one_that_exists_can_be_left_as_it_is(self, run, run_json, topic, connection):
+        before = run_json("topics", "describe", topic)
+        assert run_json("topics", "create", topic, "--if-not-exists") == before
+        same = run("topics", "create", topic, "--if-not-exists", "--partitions", "2")
+        assert same.stdout == f"Topic {topic} is there already, with 2 partitions.\n"
+        assert same.stderr == ""
+        other = run(
+            "topics", "create", topic, "--if-not-exists", "--partitions", "7", "--set", "retention_age=1d"
+        )
+        assert "it has 2 partitions, not 7. A topic that exists is not changed." in other.stderr
+        assert "its retention_age is keep everything, not 1d" in other.stderr
+        assert run_json("topics", "describe", topic) == before
+
+    def test_one_that_does_not_exist_is_created_all_the_same(self, run, connection):
+        made = run("topics", "create", "if-not", "--if-not-exists", "--partitions", "3")
+        assert made.stdout == "Created topic if-not with 3 partitions.\n"
+        assert len(connection.topics(["if-not"])[0].partitions) == 3
+
     def test_deleting_asks_and_a_no_changes_nothing(self, run, topic, connection):
         run("topics", "delete", topic, stdin="n\n", code=1)
         assert connection.topics([topic])
@@ -155,7 +196,7 @@ class TestSending:
         assert run("send", topic, stdin="").stdout == ""
 
     def test_a_topic_that_does_not_exist_is_refused_and_says_that_nothing_got_there(self, run):
-        assert "0 messages had been acknowledged" in run("send", "nothing", "x", code=3).stderr
+        assert "0 messages had been acknowledged" in run("send", "nothing", "x", code=1).stderr
 
 
 class TestTail:
@@ -216,7 +257,7 @@ class TestTail:
 
     def test_a_topic_or_partition_that_does_not_exist_is_told(self, run, topic):
         run("tail", "nothing", code=1)
-        run("tail", topic, "--partition", "7", code=2)
+        run("tail", topic, "--partition", "7", code=1)
 
     def test_people_get_a_line_per_message(self, run, topic):
         (line,) = run("tail", topic, "--partition", "1").stdout.splitlines()

@@ -82,7 +82,9 @@ def test_after_a_yes_the_directory_starts_and_lacks_only_what_was_named(director
         assert [value[:2].rstrip(b"\0") for value in values] == [b"%d" % number for number in range(4, 20)]
         with pytest.raises(CorruptSegment, match="lost before a repair"):
             list(log.read("orders", offset=3))
-        assert any("repaired on" in note and "offset 3 (1 message)" in note for note in log.engine.report.notes)
+        assert any(
+            "repaired on" in note and "offset 3 (1 message)" in note for note in log.engine.report.notes
+        )
     assert CliRunner().invoke(command_line, ["verify", str(directory), "--deep"]).exit_code == 0
 
 

@@ -239,6 +239,8 @@ def results(*codes):
     ("codes", "exit_code"),
     [
         ((Exit.REFUSED, Exit.CORRUPT), Exit.CORRUPT),
+        ((Exit.NO, Exit.REFUSED), Exit.REFUSED),
+        ((Exit.OK, Exit.NO), Exit.NO),
         ((Exit.CORRUPT, Exit.UNREACHABLE), Exit.UNREACHABLE),
         ((Exit.REFUSED, Exit.UNREACHABLE, Exit.UNKNOWN), Exit.UNKNOWN),
         ((Exit.OK, Exit.UNKNOWN, Exit.INTERRUPTED), Exit.INTERRUPTED),

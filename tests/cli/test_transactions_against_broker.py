@@ -159,7 +159,7 @@ def test_a_rollback_by_hand_leaves_nothing_and_cannot_be_taken_back(run, run_jso
 def test_an_outcome_can_be_forgotten(run, run_json, prepared):
     number = run_json("transactions", "rollback", prepared, "--why", "x", "--yes")["number"]
     assert run_json("transactions", "forget", prepared, "--why", "seen to", "--yes") == {"forgotten": number}
-    run("transactions", "show", prepared, code=3)
+    run("transactions", "show", prepared, code=1)
 
 
 def test_one_that_is_in_doubt_cannot_be_forgotten(run, run_json, prepared):
@@ -168,8 +168,8 @@ def test_one_that_is_in_doubt_cannot_be_forgotten(run, run_json, prepared):
 
 
 def test_one_that_is_not_known_is_refused(run):
-    run("transactions", "show", "7:nobody:nothing", code=3)
-    run("transactions", "commit", "7:nobody:nothing", "--why", "x", "--yes", code=3)
+    run("transactions", "show", "7:nobody:nothing", code=1)
+    run("transactions", "commit", "7:nobody:nothing", "--why", "x", "--yes", code=1)
 
 
 def test_what_is_shown_names_owner_address_history_and_the_commands(run, run_json, prepared, topic):
@@ -296,7 +296,7 @@ def test_several_can_be_named_and_forced_ones_forgotten_by_choice(run, run_json,
 
 def test_one_of_several_that_is_not_known_stops_all_before_anything_is_done(run, run_json, url, topic):
     xids = prepare(url, topic, "a")
-    run("transactions", "rollback", *xids, "7:nobody:x", "--why", "x", "--yes", code=3)
+    run("transactions", "rollback", *xids, "7:nobody:x", "--why", "x", "--yes", code=1)
     assert states(run_json, xids) == ["prepared"]
 
 

@@ -1,7 +1,9 @@
 import math
 
 import pytest
+from msgspec import structs
 
+from journal.settings import TopicSettings
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
 from txbroker import commands, errors
@@ -209,6 +211,22 @@ class TestTopicsOverALostAnswer:
         )
         with pytest.raises(errors.TopicExists):
             rig.run(rig.operations.create_topic("t", 1, {}))
+
+    def test_a_topic_that_may_exist_is_described_as_it_is(self, rig, broker):
+        [there] = rig.run(rig.operations.topics(["t"]))
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": 1 << 20}, True)) == there
+
+    def test_a_topic_that_goes_between_refusal_and_description_is_created_after_all(self, rig, broker):
+        made = commands.TopicInfo("new", [commands.PartitionInfo(0, 9, 0, 0)], TopicSettings())
+        answers = [commands.Topics(0, [made]), Refused(0, "TopicExists", "there")]
+        broker.on_createtopic = lambda session, request, data: structs.replace(
+            answers.pop(), correlation=request.correlation
+        )
+        assert rig.run(rig.operations.create_topic("new", 1, {}, True)) == made
+        assert answers == []
 
     def test_a_topic_gone_when_the_deletion_is_repeated_counts_as_deleted(self, rig, broker):
         broker.on_deletetopic = lambda session, request, data: None

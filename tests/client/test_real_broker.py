@@ -1,6 +1,8 @@
 """The clients against a real broker that dies by SIGKILL."""
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,6 +47,24 @@ def test_everything_the_readme_shows(broker):
         assert connection.status()
         with pytest.raises(errors.TopicExists):
             connection.create_topic("orders")
+
+
+def test_of_clients_that_create_a_topic_unless_it_is_there_one_does_and_all_have_it(broker):
+    """At the same moment, with settings that tell them apart; the broker's refusal is the only check."""
+    together = threading.Barrier(8)
+
+    def create(number):
+        with txbroker.connect(broker.address) as connection:
+            together.wait()
+            return connection.create_topic("shared", partitions=number + 1, exist_ok=True)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(create, range(8)))
+    assert len({len(topic.partitions) for topic in found}) == 1
+    with txbroker.connect(broker.address) as connection:
+        assert connection.topics(["shared"]) == [found[0]]
+        with pytest.raises(errors.TopicExists):
+            connection.create_topic("shared", partitions=len(found[0].partitions))
 
 
 def test_sends_in_flight_over_kills_are_stored_once_and_in_order(broker):

@@ -15,11 +15,15 @@ import click
 
 from txbroker.errors import (
     CorruptData,
+    OutcomeForgotten,
     OutcomeUnknown,
     PeerViolation,
     RequestRefused,
     StorageUnavailable,
     TxBrokerError,
+    UnknownPartition,
+    UnknownTopic,
+    UnknownTransaction,
 )
 
 
@@ -28,7 +32,7 @@ class Exit(enum.IntEnum):
 
     OK = 0
     NO = 1
-    """The answer to the question is no, or the person asked said no; nothing was changed."""
+    """There is no such thing, something is left or wrong, or the person asked said no; nothing was changed."""
     USAGE = 2
     """The command line makes no sense; nothing was sent."""
     REFUSED = 3
@@ -46,6 +50,10 @@ class Exit(enum.IntEnum):
 
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
+    (UnknownTopic, Exit.NO),
+    (UnknownPartition, Exit.NO),
+    (UnknownTransaction, Exit.NO),
+    (OutcomeForgotten, Exit.NO),
     (RequestRefused, Exit.REFUSED),
     (StorageUnavailable, Exit.UNREACHABLE),
     (PeerViolation, Exit.UNREACHABLE),

@@ -215,7 +215,8 @@ def plan(
         known = {part.index: part for part in topic.partitions}
         for index in sorted(partitions or known):
             if index not in known:
-                raise Failure(f"topic {name} has no partition {index}; it has {len(known)}", Exit.NO)
+                count = count_text(len(known), "partition")
+                raise Failure(f"topic {name} has no partition {index}; it has {count}, from 0 on", Exit.NO)
             part = known[index]
             after, note = target.in_partition(part, times.get(index, part.high_watermark))
             moves.append(Move(name, index, before.get((name, index)), after, note))

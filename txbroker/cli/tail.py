@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from txbroker.cli.arguments import Parsed, moment
+from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.moments import now_micros
-from txbroker.cli.output import bytes_json, bytes_text, json_line, time_text, visible
+from txbroker.cli.output import bytes_json, bytes_text, count_text, json_line, time_text, visible
 from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
 from txbroker.commands import TopicInfo
@@ -74,12 +75,11 @@ def tail(
 
 
 def chosen_partitions(topic: TopicInfo, wanted: tuple[int, ...]) -> list[int]:
-    """The partitions to read; one that the topic does not have is a usage error."""
+    """The partitions to read; exit 1 for one that the topic does not have."""
     known = [part.index for part in topic.partitions]
     if unknown := sorted(set(wanted) - set(known)):
-        raise click.UsageError(
-            f"topic {topic.name} has no partition {unknown[0]}, only 0 to {len(known) - 1}"
-        )
+        count = count_text(len(known), "partition")
+        raise Failure(f"topic {topic.name} has no partition {unknown[0]}; it has {count}, from 0 on", Exit.NO)
     return sorted(set(wanted)) or known
 
 

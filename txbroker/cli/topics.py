@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import click
 from rich.console import Group as Stack
 
@@ -11,6 +14,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
 from txbroker.commands import TopicInfo
+from txbroker.errors import TopicExists
 
 
 @click.group(cls=Group)
@@ -18,9 +22,9 @@ def topics() -> None:
     """Create, list, describe and delete topics."""
 
 
-@topics.command()
+@topics.command(short_help="Create the topic NAME.")
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, metavar="N")
+@click.option("--partitions", type=click.IntRange(1), metavar="N", help="How many (default: 1).")
 @click.option(
     "--set",
     "settings",
@@ -29,18 +33,41 @@ def topics() -> None:
     type=Parsed("setting", setting),
     help="A setting, such as retention_age=7d or segment_bytes=64MiB. Repeatable.",
 )
+@click.option("--if-not-exists", is_flag=True, help="Leave one that is there as it is, and succeed.")
 @pass_invocation
 def create(
-    invocation: Invocation, name: str, partitions: int, settings: tuple[tuple[str, int | None], ...]
+    invocation: Invocation,
+    name: str,
+    partitions: int | None,
+    settings: tuple[tuple[str, int | None], ...],
+    if_not_exists: bool,
 ) -> None:
-    """Create the topic NAME; one that exists is refused."""
+    """Create the topic NAME; one that exists is refused, unless you say --if-not-exists."""
+    wanted: dict[str, Any] = dict(settings)
     with invocation.connect() as broker:
-        made = broker.create_topic(name, partitions=partitions, **dict(settings))
-    emit(
-        invocation.as_json,
-        topic_json(made),
-        lambda: f"Created topic {made.name} with {count_text(len(made.partitions), 'partition')}.",
-    )
+        created = True
+        try:
+            topic = broker.create_topic(name, partitions=partitions or 1, **wanted)
+        except TopicExists:
+            if not if_not_exists:
+                raise
+            created = False
+            topic = broker.create_topic(name, partitions=partitions or 1, exist_ok=True, **wanted)
+    what = "Created topic {}" if created else "Topic {} is there already,"
+    have = count_text(len(topic.partitions), "partition")
+    emit(invocation.as_json, topic_json(topic), lambda: f"{what.format(topic.name)} with {have}.")
+    for difference in differences(topic, partitions, wanted):
+        click.echo(f"Note: {difference}. A topic that exists is not changed.", err=True)
+
+
+def differences(topic: TopicInfo, partitions: int | None, settings: dict[str, int | None]) -> Iterator[str]:
+    """In what a topic is not what was asked for, as far as anything was."""
+    if partitions is not None and len(topic.partitions) != partitions:
+        yield f"it has {count_text(len(topic.partitions), 'partition')}, not {partitions:,}"
+    for name, wanted in settings.items():
+        if getattr(topic.settings, name) != wanted:
+            has, asked = setting_text(name, getattr(topic.settings, name)), setting_text(name, wanted)
+            yield f"its {name} is {has}, not {asked}"
 
 
 @topics.command("list")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMED: Final = 20
 """Most transactions that a question names one by one."""
 
-_WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED)
+_WORST: Final = (Exit.UNKNOWN, Exit.UNREACHABLE, Exit.CORRUPT, Exit.REFUSED, Exit.NO)
 """Of several failures, the exit code is that of the first of these kinds: the one to be looked at first."""
 
 NOT_TRIED: Final = "not tried"

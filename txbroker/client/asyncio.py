@@ -165,10 +165,13 @@ class Connection(LoopConnection):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, **settings: int | None
+        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
     ) -> asyncio.Future[TopicInfo]:
-        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists."""
-        return self._run(self._operations.create_topic(name, partitions, settings))
+        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists.
+
+        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
+        """
+        return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
     def delete_topic(self, name: str) -> asyncio.Future[None]:
         """Delete a topic with its messages; fails with UnknownTopic."""

@@ -43,9 +43,14 @@ class OperationCalls(ABC):
 
     # -- topics and groups -------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, **settings: int | None) -> TopicInfo:
-        """Create a topic; the settings are those of :class:`TopicSettings`. Raises TopicExists."""
-        return self.run(self._operations.create_topic(name, partitions, settings))
+    def create_topic(
+        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
+    ) -> TopicInfo:
+        """Create a topic; the settings are those of :class:`TopicSettings`. Raises TopicExists.
+
+        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
+        """
+        return self.run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its messages; raises UnknownTopic."""

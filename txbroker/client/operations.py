@@ -48,20 +48,30 @@ class Operations:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, int | None]) -> TopicInfo:
-        """Create a topic; raises TopicExists, InvalidName, InvalidSetting."""
+    async def create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, int | None], exist_ok: bool = False
+    ) -> TopicInfo:
+        """Create a topic; raises TopicExists, InvalidName, InvalidSetting.
+
+        With ``exist_ok`` one that is there is described as it is. The broker's refusal is the check, so of several
+        clients at the same time one creates it; one that is deleted before it is described is created after all.
+        """
         for setting, value in settings.items():
             check_setting(setting, value)
         wanted = TopicSettings(**settings)  # type: ignore[arg-type]
         core = self._core
-        call = core.request(commands.CreateTopic(core.correlation(), name, partitions, wanted), Topics)
-        try:
-            return (await call).topics[0]
-        except errors.TopicExists:
-            if call.attempts == 1:
-                raise
-        found = await self.topics([name])
-        if found and found[0].settings == wanted and len(found[0].partitions) == partitions:
+        found: list[TopicInfo] = []
+        while not found:
+            call = core.request(commands.CreateTopic(core.correlation(), name, partitions, wanted), Topics)
+            try:
+                return (await call).topics[0]
+            except errors.TopicExists:
+                if call.attempts == 1 and not exist_ok:
+                    raise
+            found = await self.topics([name])
+            if not exist_ok:
+                break
+        if found and (exist_ok or (found[0].settings == wanted and len(found[0].partitions) == partitions)):
             return found[0]
         raise errors.OutcomeUnknown(
             f"the answer to creating {name!r} was lost; a topic of that name is there now, with other "

@@ -164,7 +164,7 @@ class Drill:
             self._plan = self._planned(_free_name({topic for topic, _ in partitions_of(connection)}))
             self._plan.write()
             for short, partitions in SHAPE.items():
-                connection.create_topic(self._plan.topic(short), partitions, **BRISK_TOPICS)
+                connection.create_topic(self._plan.topic(short), partitions, exist_ok=False, **BRISK_TOPICS)
         self._probe_ledger = Ledger(self._plan.ledgers, "probe.1")
         self._tail = Tail(self._plan.ledgers)
         self._crew = Crew(self._plan, client_names(self._orders.clients))
