@@ -358,7 +358,10 @@ class JournalTransactionStore(TransactionTable):
     def forget(self, number: TransactionNumber, by: str = "", why: str = "") -> None:
         """Forget how a decided transaction ended, a forced outcome too."""
         if number in self.live:
-            raise TransactionConflict(f"transaction {number} is undecided; commit or roll it back first")
+            raise TransactionConflict(
+                f"transaction {number} is undecided: it has no outcome to be forgotten; nothing was changed. Commit "
+                "it or roll it back first"
+            )
         if self.outcomes.find(number) is None:
             raise UnknownTransaction(f"transaction {number} is not remembered; nothing was changed")
         self._engine.accept(

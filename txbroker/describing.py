@@ -159,7 +159,10 @@ class Describing:
         if known is None:
             ended = transactions.outcomes.find(number)
             if ended is None:
-                raise UnknownTransaction(f"transaction {number} is neither undecided nor remembered")
+                raise UnknownTransaction(
+                    f"transaction {number} is neither undecided nor remembered here; nothing was changed. It was never "
+                    "begun, was rolled back with its session, or ended and was forgotten"
+                )
             placements = ended.placements[:MAX_LISTED]
             answer = TransactionShown(command.correlation, self._info(ended), [], placements=placements)
             self._engine.when_forced(session.deliver, encode(answer))

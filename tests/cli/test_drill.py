@@ -64,9 +64,11 @@ def test_a_folder_with_something_in_it_is_not_written_to(run, tmp_path):
 def test_a_directory_that_is_no_data_directory_is_refused(run, tmp_path):
     (tmp_path / "other").mkdir()
     assert "is not a data directory" in run("--data", "other", "--out", "out", code=2)
+    assert not (tmp_path / "out").exists(), "nothing was begun"
 
 
 @pytest.mark.parametrize("more", [[], ["--in-place"]])
-def test_a_directory_that_somebody_has_open_is_refused_and_may_be_tried_again(run, data, more):
+def test_a_directory_that_somebody_has_open_is_refused_and_may_be_tried_again(run, data, more, tmp_path):
     with journal.open(data):
         assert "DirectoryLocked" in run("--data", data, "--out", "out", *more, code=4)
+    assert not (tmp_path / "out").exists(), "nothing was begun"

@@ -186,6 +186,21 @@ def test_the_frames_of_a_staged_file_are_dumped(tmp_path):
     assert len(result.output.splitlines()) == 2, "what follows the damage is shown"
 
 
+def test_a_transaction_is_dumped_under_the_names_that_operators_look_for(tmp_path):
+    with journal.embedded.open_log(tmp_path / "data", SMALL) as log:
+        log.create_topic("orders")
+        tx = log.transaction()
+        tx.append("orders", b"one")
+        tx.prepare(journal.transaction.Xid(7, b"order-42", b"shop"))
+    lines = [json.loads(line) for line in run("dump", tmp_path / "data", "--json").output.splitlines()]
+    [prepared] = [line for line in lines if line["record"] == "TransactionPrepared"]
+    assert prepared["xid"] == "7:order-42:shop"
+    [shown] = [line for line in run("dump", tmp_path / "data").output.splitlines() if "Prepared" in line]
+    assert f"transaction={prepared['session']}-{prepared['serial']} " in shown
+    assert "xid=7:order-42:shop " in shown
+    assert " owner= " not in shown, "what is empty says nothing"
+
+
 def test_the_entries_of_indexes_are_dumped_with_the_damaged_one_marked(tmp_path):
     with journal.embedded.open_log(tmp_path / "data", SMALL) as log:
         log.create_topic("orders")
@@ -242,7 +257,10 @@ def test_a_dump_goes_on_behind_damage_and_says_so(tmp_path):
 
 def test_a_file_that_holds_nothing_to_dump_is_named(directory):
     result = run("dump", directory / "witness")
-    assert (result.exit_code, "is none of what can be dumped" in result.output) == (Exit.USAGE, True)
+    assert (result.exit_code, "by its name it is no journal file, segment" in result.output) == (
+        Exit.USAGE,
+        True,
+    )
     result = run("dump", segment(directory), "--partition", "orders-0")
     assert result.exit_code == Exit.USAGE
 

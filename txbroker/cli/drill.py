@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import click
 import msgspec
 
 from journal.constants import MIB
-from journal.errors import InvalidSetting
+from journal.errors import DirectoryLocked, InvalidSetting
 from txbroker import config
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -211,10 +212,16 @@ def _command(orders: Orders) -> str:
 def _carried_out(orders: Orders) -> Report:
     shown = console(stderr=True)
     shown.print(f"Seed {orders.seed}, everything goes to {orders.out}", soft_wrap=True)
+    ours = not orders.out.exists()
     try:
         with Screen(shown) as screen:
             return Drill(orders, screen).run()
-    except NoDirectory as error:
+    except (NoDirectory, DirectoryLocked) as error:
+        if ours:
+            with suppress(OSError):  # not empty: then it is of use
+                orders.out.rmdir()
+        if isinstance(error, DirectoryLocked):
+            raise
         raise Failure(str(error), Exit.USAGE) from error
 
 

@@ -70,9 +70,10 @@ def _items(path: str, from_lsn: int, partition: str | None) -> Iterator[Item]:
         raise Failure("--partition is for a data directory, not for a file; nothing was read", Exit.USAGE)
     kind = inspect.kind_of(given.name)
     if kind is None:
-        known = ", ".join(f"{each.value}s" for each in FileKind)
+        *known, last = (each.value for each in FileKind)
         raise Failure(
-            f"{path} is none of what can be dumped, by its name: {known}. Nothing was read", Exit.USAGE
+            f"{path} cannot be dumped: by its name it is no {', '.join(known)} or {last}. Nothing was read",
+            Exit.USAGE,
         )
     root, name = _placed(given.absolute())
     return inspect.walk_any(OSFilesystem(root), name, kind, from_lsn)

@@ -11,6 +11,7 @@ from journal.errors import InvalidFrame
 from journal.frame import LOST, Message
 from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.journal_file import FileHeader
+from journal.transaction import Xid
 from txbroker.cli.data_directory import finding_json
 from txbroker.cli.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
@@ -42,7 +43,7 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
 
 def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
     kind = type(each.record)
-    fields = {name: msgspec.to_builtins(getattr(each.record, name)) for name in kind.__struct_fields__}
+    fields = {name: _plain(getattr(each.record, name)) for name in kind.__struct_fields__}
     line = {
         "lsn": each.lsn, "record": kind.__name__, **fields, "bytes": len(each.data), "file": each.path,
         "position": each.position,
@@ -50,6 +51,11 @@ def _record(each: JournalEntry, values: bool) -> dict[str, Any]:
     if each.beyond:
         line["beyond_damage"] = True
     return line | (_values(each.data) if values and each.data else {})
+
+
+def _plain(value: Any) -> Any:
+    """An xid as all commands take it, and nobody would look for it in base64."""
+    return str(value) if isinstance(value, Xid) else msgspec.to_builtins(value)
 
 
 def _section(section: Any) -> dict[str, Any]:
@@ -78,7 +84,13 @@ def line_text(each: Item, values: bool = False) -> str:
         return _finding(each)
     line = line_json(each, values)
     first = str(line.get("lsn", line.get("offset", line.get("header", line.get("section", "")))))
-    rest = [f"{name}={value}" for name, value in line.items() if name not in _BARE and value not in ({}, [])]
+    if "session" in line and "serial" in line:
+        line = {"transaction": f"{line.pop('session')}-{line.pop('serial')}"} | line
+    rest = [
+        f"{name}={value}"
+        for name, value in line.items()
+        if name not in _BARE and value is not None and value not in ({}, [], "")
+    ]
     shown = visible(" ".join(part for part in (first, str(line.get("record", "")), *rest) if part))
     return "\n".join([shown, *(_preview(message) for message in line.get("values", ()))])
 

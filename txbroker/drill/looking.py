@@ -31,9 +31,8 @@ def look(life: Life) -> None:
     connection = life.connect()
     looking: Looking | None = None
     while life.goes_on():
-        with suppress(
-            EXPECTED
-        ):  # the broker was killed: what was seen so far is in the ledger, the rest is looked at anew
+        # The broker was killed: what was seen so far is in the ledger, the rest is looked at anew.
+        with suppress(*EXPECTED):
             looking = looking or Looking(life, connection)
             looking.look()
         life.pause()
