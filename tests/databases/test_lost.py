@@ -102,6 +102,17 @@ def test_a_connection_closed_between_prepare_and_commit_is_for_the_resolver(open
     assert (numbers(open_database), values(broker, topic)) == ([], [])
 
 
+def test_a_connection_lost_between_prepare_and_commit_is_for_the_resolver(server, broker, topic):
+    """It is known here that COMMIT was never sent; who asked for it cannot know."""
+    with contextlib.closing(server.connect()) as database:
+        with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(database, broker) as tx:
+            execute(database, "INSERT INTO orders VALUES (1)")
+            tx.send(topic, b"1")
+            between_prepare_and_commit(tx, lambda: end_connection(server, database))
+    assert broker.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK
+    assert (numbers(server.connect), values(broker, topic)) == ([], [])
+
+
 def test_a_closed_broker_connection_has_no_block_and_nothing_beside_it(shared_broker, lite, caplog):
     caplog.set_level(logging.INFO, "txbroker.resolver")
     broker = txbroker.connect(shared_broker.address, timeout=10.0)
