@@ -13,6 +13,10 @@ import txbroker
 from tests.broker_process import BrokerProcess
 from txbroker.coordinator import Coordinator
 
+SOON, PATIENT = 5.0, 60.0
+"""Seconds: for participants that are killed, and for those that are there: a disk that is written full beside the tests
+keeps a force waiting for longer than the first."""
+
 
 @dataclass
 class Scene:
@@ -26,10 +30,15 @@ class Scene:
 
     @property
     def participants(self):
+        """Those that find out soon that somebody is away, for coordinators: they try again."""
+        return self.within(SOON)
+
+    def within(self, seconds):
+        """What connects to the participants, each waiting so long for a broker's answers."""
         return {
             "pg": self.database.connect,
-            "orders": lambda: txbroker.connect(self.orders.address, timeout=5.0),
-            "audit": lambda: txbroker.connect(self.audit.address, timeout=5.0),
+            "orders": lambda: txbroker.connect(self.orders.address, timeout=seconds),
+            "audit": lambda: txbroker.connect(self.audit.address, timeout=seconds),
         }
 
     def prepare(self):
@@ -42,23 +51,23 @@ class Scene:
     def coordinator(self, **options):
         return Coordinator(self.directory, self.participants, **{"interval": 0.2, **options})
 
-    def open(self):
+    def open(self, seconds=SOON):
         """A connection to each participant."""
-        return {name: connect() for name, connect in self.participants.items()}
+        return {name: connect() for name, connect in self.within(seconds).items()}
 
     def rows(self):
         with self.database.connect() as connection:
             return [number for (number,) in connection.execute("SELECT number FROM orders ORDER BY number")]
 
     def messages(self, name):
-        with self.participants[name]() as connection:
+        with self.within(PATIENT)[name]() as connection:
             return [int(message.value) for message in connection.read(self.topic, 0, 0)]
 
     def prepared(self):
         """What is prepared anywhere: (participant, global id)."""
         found = [("pg", gid) for gid in self.database.prepared()]
         for name in ("orders", "audit"):
-            with self.participants[name]() as connection:
+            with self.within(PATIENT)[name]() as connection:
                 found += [(name, str(xid)) for xid in connection.tpc_recover()]
         return found
 

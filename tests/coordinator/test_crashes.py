@@ -15,7 +15,7 @@ import pytest
 import txbroker
 from tests.broker_process import BrokerProcess
 from tests.coordinator import program
-from tests.coordinator.conftest import Scene
+from tests.coordinator.conftest import PATIENT, Scene
 from tests.databases.test_crashes import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
@@ -148,7 +148,7 @@ def test_a_participant_that_is_killed_at_any_step_heals_when_it_is_back(mortal, 
 
 
 def test_a_participant_that_is_away_keeps_no_other_waiting(mortal):
-    connections = mortal.open()
+    connections = mortal.open(PATIENT)
     with mortal.coordinator(start=False) as coordinator:
         tx = coordinator.transaction(**connections)
         tx.enter()
@@ -169,7 +169,8 @@ def test_a_participant_that_is_away_keeps_no_other_waiting(mortal):
             return list(left.waiting) == ["orders"] and "ConnectionUnavailable" in left.waiting["orders"]
 
         eventually(is_known)
-        fresh = {"pg": mortal.participants["pg"](), "audit": mortal.participants["audit"]()}
+        there = mortal.within(PATIENT)
+        fresh = {"pg": there["pg"](), "audit": there["audit"]()}
         with coordinator.transaction(**fresh):  # and new work goes on
             fresh["pg"].execute("INSERT INTO orders VALUES (2)")
             fresh["audit"].send(mortal.topic, b"2")

@@ -61,7 +61,7 @@ def values(broker, topic):
     return [message.value for message in broker.read(topic, 0, 0)]
 
 
-def eventually(condition, seconds=20.0):
+def eventually(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
