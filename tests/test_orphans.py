@@ -8,7 +8,7 @@ import pytest
 
 from journal.transaction import Cause, State, Xid
 from tests.broker_room import Room
-from tests.test_transacting import XID, prepared
+from tests.transacting_scene import XID, prepared
 from txbroker import commands
 from txbroker.orphans import AT_ONCE, SAID_AT_ONCE, Orphans
 from txbroker.settings import OrphanAction
