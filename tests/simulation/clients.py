@@ -134,9 +134,10 @@ class Client:
 
     # -- sends ----------------------------------------------------------------------------------------
 
-    def send(self, random: Random) -> None:
-        """One request of one to three messages."""
-        partition = self.world.some_partition(random)
+    def send(self, random: Random, partition: int | None = None) -> None:
+        """One request of one to three messages, to any partition if none is given."""
+        if partition is None:
+            partition = self.world.some_partition(random)
         if partition is None:
             return
         values, data = self.world.messages(random)

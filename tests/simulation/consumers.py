@@ -39,6 +39,13 @@ class ConsumingClient(Client):
         then = partial(self.fetched, positions, self.model.seen.floor(self.model.now, chosen))
         self.ask(commands.Fetch, positions, sizes, wait, random.choice((1, 1, 2000)), then=then)
 
+    def fetch_at_ends(self, wait: int) -> None:
+        """Read on in all logs, and wait so many µs for whatever comes next."""
+        homes = self.world.topics.homes
+        positions = [(p, self.model.seen.ends[p]) for p in homes if homes[p].deleted is None]
+        then = partial(self.fetched, positions, self.model.seen.floor(self.model.now, dict(positions)))
+        self.ask(commands.Fetch, positions, 1 << 16, wait, then=then)
+
     def fetched(
         self, positions: list[tuple[int, int]], floor: Floor, answer: Any, data: bytes, since: int
     ) -> bool:
@@ -170,7 +177,8 @@ class ConsumingClient(Client):
 
         def then(answer: Any, data: bytes, since: int) -> None:
             if isinstance(answer, commands.Done):
-                self.world.groups.deleted(intent, group, since)
+                gone = {p for p, topic in self.world.topics.homes.items() if topic.deleted is not None}
+                self.world.groups.deleted(intent, group, since, gone)
             else:
                 self.model.refused(intent)
 

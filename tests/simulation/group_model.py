@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tests.simulation.log_model import require
@@ -38,9 +38,9 @@ class GroupModel:
         """If the intent happens, the group has no positions, and nobody has claimed anything of it."""
         self.deletions[group].append(intent)
 
-    def deleted(self, intent: Intent, group: str, since: int) -> None:
-        """The group was deleted, by one who asked at ``since``."""
-        for key in [key for key in self.movers if key[0] == group]:
+    def deleted(self, intent: Intent, group: str, since: int, gone: Collection[int] = ()) -> None:
+        """The group was deleted, by one who asked at ``since``; nothing holds it in partitions that are ``gone``."""
+        for key in [key for key in self.movers if key[0] == group and key[1] not in gone]:
             self.held(key, False, since)
         self.model.done(intent)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import traceback
 from collections import Counter
@@ -11,256 +10,16 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
-from journal.record import Mark
-from journal.testing import CHANGES, Fault, Operation, PowerCut
+from journal.testing import PowerCut
 from tests.simulation.audit import audit
 from tests.simulation.disk import check_leftovers
 from tests.simulation.log_model import require
 from tests.simulation.machine import Site
 from tests.simulation.model import OPEN
 from tests.simulation.settings import Settings, draw, tiny_limits
+from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
 from tests.simulation.transactions import TransactionalClient
 from tests.simulation.world import World
-
-DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
-    "send": (8, TransactionalClient.send),
-    "send once": (8, TransactionalClient.send_once),
-    "send many": (1, TransactionalClient.send_many),
-    "send again": (1, TransactionalClient.send_again),
-    "begin": (8, TransactionalClient.begin),
-    "go on": (6, TransactionalClient.go_on),
-    "end": (5, TransactionalClient.end),
-    "ask": (2, TransactionalClient.ask_outcome),
-    "forget": (1, TransactionalClient.forget),
-    "show": (1, TransactionalClient.show),
-    "fetch": (6, TransactionalClient.fetch),
-    "create topic": (2, TransactionalClient.create_topic),
-    "delete topic": (2, TransactionalClient.delete_topic),
-    "claim": (1, TransactionalClient.claim),
-    "delete group": (1, TransactionalClient.delete_group),
-    "commit offsets": (4, TransactionalClient.commit_offsets),
-    "fetch offsets": (2, TransactionalClient.fetch_offsets),
-    "look around": (1, TransactionalClient.look_around),
-}
-"""What clients do, each with its weight."""
-
-
-def _act(world: World, random: Random) -> None:
-    client = random.choice(world.clients)
-    if client.connection is None:
-        client.connect(client.session if random.random() < 0.5 else 0)
-        return
-    if not client.ready:
-        return
-    if not world.topics.homes:
-        client.create_topic(random)
-        return
-    for name in random.choices(list(DEEDS), cum_weights=world.deed_weights, k=random.choice((1, 2, 4, 8))):
-        DEEDS[name][1](client, random)
-    if random.random() < 0.5 and client.connection is not None:
-        client.connection.deliver(1 << 30)
-
-
-def _deliver(world: World, random: Random) -> None:
-    pieces = random.random() < 0.2
-    for connection in (
-        world.connections
-        if random.random() < 0.7
-        else random.sample(world.connections, min(1, len(world.connections)))
-    ):
-        connection.deliver(random.randint(1, 200) if pieces else 1 << 30)
-
-
-def _answer(world: World, random: Random) -> None:
-    pieces = random.random() < 0.2
-    for client in world.clients if random.random() < 0.7 else [random.choice(world.clients)]:
-        client.take(random.randint(1, 200) if pieces else 1 << 30)
-
-
-def _turn(world: World, random: Random) -> None:
-    world.reactor.turn()
-
-
-def _time(world: World, random: Random) -> None:
-    world.reactor.pass_time(
-        random.choice((1_000, 60_000, 110_000, 110_000, 600_000, 1_100_000, 11_000_000, 11_000_000))
-    )
-
-
-def _write(world: World, random: Random) -> None:
-    world.writer.step(random.choice((1, 1, 2, 1 << 30, 1 << 30)))
-
-
-def _flush(world: World, random: Random) -> None:
-    world.flusher.step(random.choice((1, 2, 4, 8, 1 << 30, 1 << 30)))
-
-
-def _read(world: World, random: Random) -> None:
-    world.reader.step(random.choice((1, 3, 1 << 30)), random.randrange(2))
-    world.scrubber.step(random.choice((1, 3, 1 << 30)))
-
-
-def _pump(world: World, random: Random) -> None:
-    world.pump()
-
-
-def _lose(world: World, random: Random) -> None:
-    client = random.choice(world.clients)
-    if client.connection is not None:
-        world.count("connections lost")
-        sent = len(client.connection.to_broker)
-        client.lost(random.choice((0, sent, sent, random.randint(0, sent))))
-        if random.random() < 0.4:  # and what it had sent comes later, if at all
-            client.connect(client.session)
-            client.connection.deliver(1 << 30)
-
-
-def _checkpoint(world: World, random: Random) -> None:
-    world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
-    world.serving.flusher.want()
-    for _ in range(random.choice((0, 0, 5, 20))):
-        world.reactor.turn()
-        world.writer.step(1 << 30)
-        world.flusher.step(1 << 30)
-
-
-def _roll(world: World, random: Random) -> None:
-    """Groups and checkpoints until journal files that were full come round again, with their old groups in them."""
-    if random.random() < 0.3:
-        world.plan.cut_in = random.randint(1, 100)
-    for _ in range(random.choice((4, 8, 16))):
-        if not world.engine.busy and not world.failed:
-            world.engine.accept(Mark(world.engine.now()))
-        world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
-        world.serving.flusher.want()
-        for _ in range(4):
-            world.reactor.turn()
-            world.writer.step(1 << 30)
-            world.flusher.step(1 << 30)
-
-
-def _glimpse(world: World, random: Random) -> None:
-    """What is decided is looked at from everywhere before the writer comes to it; then the power goes."""
-    if random.random() < 0.5:  # first all to segments: of those retention may take some
-        world.engine.housekeeping.want_flush()
-        world.pump()
-        if world.failed or world.plan.off:
-            return
-    world.reactor.pass_time(random.choice((110_000, 1_100_000, 11_000_000, 11_000_000)))
-    for client in world.clients:
-        if client.ready and client.connection is not None:
-            for name in random.choices(_LOOKS, k=3):
-                DEEDS[name][1](client, random)
-            client.connection.deliver(1 << 30)
-    world.reader.step(1 << 30)
-    world.reactor.turn()
-    for client in world.clients:
-        client.take(1 << 30)
-    world.cut_power(random)
-
-
-_LOOKS = ("fetch", "fetch", "ask", "fetch offsets", "send again", "end")
-"""What may be answered with something that is not on disk yet."""
-
-_CUTS: tuple[tuple[Operation | None, str], ...] = (
-    *[(None, "")] * 6,
-    *[(None, where) for where in ("partitions", "checkpoints", "staged", "partitions/", "checkpoints/", "witness")],
-    *[(kind, "") for kind in sorted(CHANGES, key=lambda kind: kind.value)],
-    (Operation.RENAME, "journal/"), (Operation.UNLINK, "journal/"), (Operation.FORCE_DIRECTORY, "journal"),
-)  # fmt: skip
-"""At what the power may be cut: at anything, or at what seldom happens."""
-
-
-def _power(world: World, random: Random) -> None:
-    _plan_starts(world, random)
-    if random.random() < 0.3:
-        world.cut_power(random)
-    else:
-        world.plan.cut_in = random.choice((1, 2, 3, random.randint(1, 12), random.randint(1, 40)))
-        world.plan.cut_on = random.choice(_CUTS)
-        world.say(f"the power will be cut at {world.plan.cut_on}, the {world.plan.cut_in}th from now")
-
-
-def _kill(world: World, random: Random) -> None:
-    _plan_starts(world, random)
-    world.kill(random)
-
-
-def _stop(world: World, random: Random) -> None:
-    _plan_starts(world, random)
-    world.stop(random)
-
-
-def _plan_starts(world: World, random: Random) -> None:
-    while random.random() < 0.5:
-        what = random.choice(("cut", "cut", "cut", "fault", "rot"))
-        world.starting.append((what, random.choice((random.randint(1, 22), random.randint(6, 30)))))
-
-
-_FAULTS = (
-    (Operation.FORCE, 3), (Operation.WRITE, 3), (Operation.RENAME, 1), (Operation.FORCE_DIRECTORY, 1),
-    (Operation.READ, 2), (Operation.OPEN, 1), (Operation.TRUNCATE, 1), (Operation.UNLINK, 1), (Operation.CREATE, 1),
-    (Operation.MAKE_DIRECTORY, 1),
-)  # fmt: skip
-
-
-def _fault(world: World, random: Random) -> None:
-    [kind] = random.choices([kind for kind, _ in _FAULTS], [weight for _, weight in _FAULTS])
-    path = random.choice(("*", "*", "journal/*", "partitions/*", "checkpoints/*", "staged/*"))
-    world.plan.faults.append(
-        Fault(
-            kind,
-            nth=random.randint(1, 4),
-            path=path,
-            error=random.choice((errno.EIO, errno.EIO, errno.ENOSPC)),
-            short=random.choice((None, 100, 4096)),
-        )
-    )
-    world.say(f"the next {kind.value} of {path} or so will fail")
-
-
-def _short(world: World, random: Random) -> None:
-    world.plan.faults.append(
-        Fault(Operation.WRITE, nth=random.randint(1, 3), error=None, short=random.choice((1, 511, 4096)))
-    )
-
-
-def _cold(world: World, random: Random) -> None:
-    world.plan.faults.append(Fault(Operation.READ_NOW, error=errno.EAGAIN, times=random.choice((1, 3))))
-
-
-def _full(world: World, random: Random) -> None:
-    world.plan.free_bytes = random.choice((None, 0, 20_000))
-
-
-def _wall(world: World, random: Random) -> None:
-    world.clock.set_wall(world.clock.wall() + random.randint(-(10**10), 10**10))
-
-
-STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
-    "act": (24, _act),
-    "deliver": (10, _deliver),
-    "answer": (8, _answer),
-    "turn": (14, _turn),
-    "time": (8, _time),
-    "write": (12, _write),
-    "flush": (12, _flush),
-    "read": (2, _read),
-    "pump": (4, _pump),
-    "lose": (3, _lose),
-    "checkpoint": (4, _checkpoint),
-    "roll": (1, _roll),
-    "power": (3, _power),
-    "glimpse": (1, _glimpse),
-    "kill": (1, _kill),
-    "stop": (1, _stop),
-    "fault": (1, _fault),
-    "short": (1, _short),
-    "cold": (1, _cold),
-    "full": (1, _full),
-    "wall": (1, _wall),
-}
-"""What may happen next, each with its weight."""
 
 
 @dataclass
@@ -341,7 +100,7 @@ def _ends(world: World, random: Random) -> None:
             for _ in range(random.choice((0, 0, 1, 5))):
                 world.flusher.step(1)  # its threads go on until the process is gone
             if not world.plan.off:
-                _plan_starts(world, random)
+                plan_starts(world, random)
                 world.kill(random)
 
 
@@ -352,7 +111,7 @@ def _finish(world: World, random: Random) -> None:
     world.plan.free_bytes = None
     world.say("the end: all come to rest")
     world.starting.clear()
-    _take(world, random, _pump)
+    _take(world, random, pump)
     _all_leave(world)
     resolver = TransactionalClient(world, 50)
     world.clients.append(resolver)

@@ -13,6 +13,7 @@ import journal.indexes
 import journal.record_blocks
 import journal.segment_index
 import journal.settings
+import journal.whole_transactions
 import txbroker.fetching
 import txbroker.outbox
 import txbroker.parking
@@ -27,7 +28,8 @@ NEVER = 1 << 50
 
 _TINY = (
     (journal.engine, "GROUP_RECORDS", (2, 5)), (journal.engine, "GROUP_BYTES", (2000,)),
-    (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (3,)),
+    (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (4,)),
+    (journal.whole_transactions, "SHORT_RUN", (1,)), (journal.whole_transactions, "NO_STRETCH", (1,)),
     (txbroker.parking, "SLICE", (1, 3)), (txbroker.outbox, "CONGESTED", (300,)),
     (txbroker.fetching, "LEAST_COLD_READ", (100,)), (txbroker.fetching, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip
@@ -96,7 +98,7 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
         staged=pick((0, 300, pool // 2, pool // 2)), network=pick((0, 500, 64 * KIB, 64 * KIB)),
         forgetful=outcomes == 3, orphans="" if orphans == "alert" else orphans, cold=pick((True, False, False)),
         index_interval=pick((50, 1000, INDEX_INTERVAL_BYTES)),
-        tiny={(module, name): pick(values) for module, name, values in _TINY if random.random() < 0.3},
+        tiny={(module, name): pick(values) for module, name, values in _TINY if random.random() < 0.4},
     )  # fmt: skip
 
 

@@ -38,12 +38,7 @@ class TransactionalClient(ConsumingClient):
 
     def begin(self, random: Random) -> None:
         """A transaction of some messages in some partitions."""
-        self.serial += 1
-        number = (self.session, self.serial)
-        name = self.world.name_intent()
-        begun = Begun(f"transaction {name}", number, Xid(1, b"x%d" % name, b"b"))
-        self.model.transactions[number] = begun
-        self.active.append(begun)
+        begun = self._new()
         for _ in range(random.choice((0, 1, 1, 2, 3, 5))):
             self.add(random, begun)
         if random.random() < 0.3:
@@ -53,6 +48,28 @@ class TransactionalClient(ConsumingClient):
                 self.prepare(random, begun)
             case x if x < 0.6:
                 self.commit_own(random, begun)
+
+    def begin_wide(self, random: Random) -> Begun:
+        """A transaction with messages that go to several partitions, if there are."""
+        begun = self._new()
+        for _ in range(3):
+            self.add(random, begun)
+        return begun
+
+    def commit_and_send(self, random: Random, begun: Begun) -> None:
+        """Its commit in one phase, and just after it a send to one of its partitions."""
+        self.commit_own(random, begun)
+        if begun.values:
+            self.send(random, random.choice(list(begun.values)))
+
+    def _new(self) -> Begun:
+        self.serial += 1
+        number = (self.session, self.serial)
+        name = self.world.name_intent()
+        begun = Begun(f"transaction {name}", number, Xid(1, b"x%d" % name, b"b"))
+        self.model.transactions[number] = begun
+        self.active.append(begun)
+        return begun
 
     def go_on(self, random: Random) -> None:
         """Another step of one that is active."""
@@ -111,11 +128,10 @@ class TransactionalClient(ConsumingClient):
         return seen
 
     def _seen(self, random: Random, begun: Begun) -> int:
-        """Up to where this client says that it has seen outcomes: not always as far as it has."""
+        """Up to where this client says that it has seen outcomes: in some sessions one or two less than it has."""
         if random.random() < 0.5:
             return 0
-        end = self._end_of(begun)
-        seen = random.choice((end, random.randint(0, end)))
+        seen = max(self._end_of(begun) - self.session % 3, 0)
         self.model.forgettable[self.session] = max(self.model.forgettable[self.session], seen)
         return seen
 
