@@ -158,6 +158,13 @@ class IRunFold(IFold):
         """What ``apply`` does with each record of a :class:`journal.message_run.MessageRun` in turn."""
 
 
+class ICommitFold(IFold):
+    """A fold to which the commits of most transactions mean nothing, and which knows to which they do."""
+
+    def concerned() -> Any:
+        """The numbers of those whose commit changes something; a set, or a view of a mapping's keys."""
+
+
 class IForcePolicy(Interface):
     """Says when a partition's tail is written to its segment and forced."""
 

@@ -5,17 +5,24 @@ Their own checksums are not looked at: the group's covers every byte of them, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
-from struct import Struct
+from collections.abc import Iterator, Sequence
 from struct import error as StructError
-from typing import NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
 from journal import record
 from journal.message_run import Row
-from journal.record import HEADER_BYTES, AnyRecord, Messages
+from journal.record import (
+    HEADER_BYTES,
+    AnyRecord,
+    Messages,
+    Placement,
+    TransactionAdded,
+    TransactionCommitted,
+)
+from journal.record_shapes import Part, Shape, numbers, shape_of
+from journal.transaction import Totals
 
 BLOCK_RECORDS = 512
 """Of 100 B singles 512 at a time take 1.1 µs each to fold, a whole group's 12,000 1.9: what is made of them then no
@@ -24,14 +31,16 @@ longer fits into the processor's cache."""
 FEWEST_EVEN = 16
 """Fewer are read one by one: finding out how far they go takes 8 µs."""
 
-_CODES = {0xCC: "xB", 0xCD: "xH", 0xCE: "xI", 0xCF: "xQ"}
-"""How a struct reads the unsigned integers of msgpack behind their first byte, which says how wide they are."""
-_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
-_SMALL = 0x80
-"""Below it the first byte is the number itself."""
 _FIELDS = len(Messages.__struct_fields__)
-_BEGIN = bytes([0x90 + 1 + _FIELDS, cast(int, Messages.__struct_config__.tag)])
-"""What the head of every send begins with: an array of so many, and the tag."""
+_SEND, _ADD, _COMMIT = (
+    bytes([0x90 + 1 + len(kind.__struct_fields__), cast(int, kind.__struct_config__.tag)])
+    for kind in (Messages, TransactionAdded, TransactionCommitted)
+)
+"""What the heads of these begin with: an array of so many, and the tag."""
+_ADD_NUMBERS: Final = 6
+_COMMIT_NUMBERS: Final = (8, 11)
+"""With one placement, without and with what the client says that it sent."""
+_CAUSE: Final = _ADD_NUMBERS + 1 + 6
 
 
 class Block(NamedTuple):
@@ -47,23 +56,58 @@ class EvenSends(NamedTuple):
     rows: list[Row]
 
 
-def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | EvenSends]:
+class EvenTransactions(NamedTuple):
+    """Adds that are each followed by a commit of one placement, all pairs alike; what is no number is as in the first.
+
+    The columns: session, serial, partition, count, at, seen and frames of each add; session, serial, partition, base
+    offset, count, at, cause, seen and perhaps the totals of each commit.
+    """
+
+    columns: list[Sequence[Any]]
+    first_add: TransactionAdded
+    first_commit: TransactionCommitted
+
+    @property
+    def frames(self) -> Sequence[bytes]:
+        """Of each transaction."""
+        return self.columns[_ADD_NUMBERS]
+
+    @property
+    def last_at(self) -> int:
+        """When the last of them was decided."""
+        return int(self.columns[_CAUSE - 1][-1])
+
+    def pair(self, number: int) -> tuple[TransactionAdded, TransactionCommitted]:
+        """The records of one."""
+        session, serial, partition, count, at, seen, _, *decision = [
+            column[number] for column in self.columns
+        ]
+        add = TransactionAdded(session, serial, partition, count, at, seen, None, self.first_add.owner)
+        session, serial, partition, base, count, at, _, seen, *told = decision
+        first, placements = self.first_commit, [Placement(partition, base, count)]
+        totals = Totals(*told) if told else None
+        return add, TransactionCommitted(
+            session, serial, placements, at, first.cause, seen, first.by, first.why, totals
+        )
+
+
+def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | EvenSends | EvenTransactions]:
     """All ``count`` records of a group, in order.
 
-    Each alone takes 0.7 µs, where :func:`journal.record.unpack` takes 1.7; of sends that look alike 0.3. ``path``
+    Each alone takes 0.7 µs, where :func:`journal.record.unpack` takes 1.7; of those that look alike 0.3. ``path``
     and the ``start`` of the body in it are for the message of :class:`CorruptJournal`, which is raised if a record is
     of a kind or form that is not known here.
     """
     position = number = 0
     while number < count:
         most = min(BLOCK_RECORDS, count - number)
-        even = _even_sends(body, position, most)
+        even = _even(body, position, most)
         if even is not None:
-            length, rows = even
-            position += length * len(rows)
-            number += len(rows)
-            yield EvenSends(rows)
+            number += even.records
+            position = even.end
+            yield even.block
         else:
+            most = _uneven(body, position, most)
             block, position = _read(body, position, most, path, start)
             number += most
             yield block
@@ -92,59 +136,91 @@ def _read(body: bytes, position: int, count: int, path: str, start: int) -> tupl
     return block, position
 
 
-def _even_sends(body: bytes, position: int, most: int) -> tuple[int, list[Row]] | None:
-    """(length, rows) of the sends from ``position`` on that look like the first; None if they are too few."""
-    if most < FEWEST_EVEN or len(body) - position < HEADER_BYTES:
+class _Even(NamedTuple):
+    """What looks alike, how many records it is, and the position after them."""
+
+    block: EvenSends | EvenTransactions
+    records: int
+    end: int
+
+
+class _Sample(NamedTuple):
+    """The first of some records that may look alike."""
+
+    record: AnyRecord
+    part: Part
+    length: int
+
+
+def _sample(body: bytes, position: int, with_data: bool = True) -> _Sample | None:
+    """The record at a position; None if it is none, or none that others could look like."""
+    if len(body) - position < HEADER_BYTES:
         return None
     length, head_length = record.lengths(body, position)
-    head = position + HEADER_BYTES
-    codes = _codes(body[head : head + head_length])
-    most = min(most, (len(body) - position) // max(length, HEADER_BYTES))
-    if codes is None or most < FEWEST_EVEN or length < HEADER_BYTES + head_length:
+    head = body[position + HEADER_BYTES : position + HEADER_BYTES + head_length]
+    found = numbers(head)
+    if found is None or length < HEADER_BYTES + head_length:
         return None
-    reader = _reader(codes, length - HEADER_BYTES - head_length)
-    for place in reader.same:
-        column = body[position + place : position + most * length : length]
-        most = len(column) - len(column.lstrip(column[:1]))
-    for place in reader.small:
-        column = body[position + place : position + most * length : length]
-        if not column.isascii():  # that is, one is not below 128
-            most = next(number for number, byte in enumerate(column) if byte >= _SMALL)
-    if most < FEWEST_EVEN:
+    try:
+        first = record.decode_head(head)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None  # it is refused when it is read by itself
+    data_length = length - HEADER_BYTES - head_length
+    return _Sample(first, Part(found, head_length, data_length, with_data), length)
+
+
+def _even(body: bytes, position: int, most: int) -> _Even | None:
+    """The sends, or pairs of add and commit, from ``position`` on that look like the first; None if they are few."""
+    begin = body[position + HEADER_BYTES : position + HEADER_BYTES + len(_SEND)]
+    if begin == _SEND and most >= FEWEST_EVEN:
+        send = _sample(body, position)
+        if (
+            send is not None
+            and len(send.part.numbers) == _FIELDS
+            and (found := _alike(body, position, most, (send.part,)))
+        ):
+            count, shape = found
+            rows = cast(list[Row], list(shape.rows(body, position, count)))
+            return _Even(EvenSends(rows), count, position + count * shape.struct.size)
+    elif begin == _ADD and most // 2 >= FEWEST_EVEN:
+        return _even_transactions(body, position, most // 2)
+    return None
+
+
+def _even_transactions(body: bytes, position: int, most: int) -> _Even | None:
+    add = _sample(body, position)
+    commit = add and _sample(body, position + add.length, with_data=False)
+    if add is None or commit is None:
         return None
-    rows = reader.struct.iter_unpack(memoryview(body)[position : position + most * length])
-    return length, cast(list[Row], list(rows))
-
-
-def _codes(head: bytes) -> bytes | None:
-    """The first bytes of a send's numbers, 0 for those that are the number itself; None for any other head."""
-    position = len(_BEGIN)
-    if head[:position] != _BEGIN:
+    added, committed = add.record, commit.record
+    if type(added) is not TransactionAdded or type(committed) is not TransactionCommitted:
         return None
-    codes = bytearray()
-    while position < len(head):
-        code = head[position]
-        codes.append(0 if code < _SMALL else code)
-        position += 1 if code < _SMALL else _WIDTHS.get(code, len(head))
-    return bytes(codes) if len(codes) == _FIELDS and position == len(head) else None
+    if len(committed.placements) != 1 or commit.part.data_length:
+        return None
+    if len(commit.part.numbers) not in _COMMIT_NUMBERS:
+        return None
+    found = _alike(body, position, most, (add.part, commit.part))
+    if found is None:
+        return None
+    count, shape = found
+    columns = shape.read(body, position, count)
+    causes = columns[_CAUSE]
+    if causes.count(causes[0]) != count:
+        return None
+    return _Even(EvenTransactions(columns, added, committed), 2 * count, position + count * shape.struct.size)
 
 
-class _Reader(NamedTuple):
-    """How to read sends that look alike: which of their bytes are the same in all, and which must be small."""
+def _alike(body: bytes, position: int, most: int, parts: tuple[Part, ...]) -> tuple[int, Shape] | None:
+    shape = shape_of(parts)
+    most = min(most, (len(body) - position) // shape.struct.size)
+    if most >= FEWEST_EVEN:
+        most = shape.alike(body, position, most)
+    return (most, shape) if most >= FEWEST_EVEN else None
 
-    struct: Struct
-    same: list[int]
-    small: list[int]
 
-
-@lru_cache(maxsize=256)
-def _reader(codes: bytes, data_length: int) -> _Reader:
-    position = HEADER_BYTES + len(_BEGIN)
-    same = [place for place in range(position) if not 4 <= place < 8]  # all but the checksum
-    small: list[int] = []
-    layout = [f">{position}x"]
-    for code in codes:
-        (same if code else small).append(position)
-        layout.append(_CODES[code] if code else "B")
-        position += _WIDTHS[code] if code else 1
-    return _Reader(Struct("".join([*layout, f"{data_length}s"])), same, small)
+def _uneven(body: bytes, position: int, most: int) -> int:
+    """How many to read one by one: a commit alone if an add follows it, which may be the first of many pairs."""
+    if most // 2 < FEWEST_EVEN or not body.startswith(_COMMIT, position + HEADER_BYTES):
+        return most
+    following = position + record.lengths(body, position)[0]
+    return 1 if body.startswith(_ADD, following + HEADER_BYTES) else most

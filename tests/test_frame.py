@@ -69,6 +69,43 @@ def test_what_was_encoded_is_decoded_with_dense_offsets(batches, base):
     assert [m.offset for m in found] == list(range(base, base + len(bodies)))
 
 
+@given(st.lists(st.tuples(BATCHES, st.integers(1, 30)), min_size=1, max_size=4), st.integers(0, 1 << 40))
+def test_many_runs_are_stamped_as_each_alone(stretches, base):
+    runs, bases, counts = [], [], []
+    for batches, times in stretches:
+        for _ in range(times):
+            runs.append(run_of(batches))
+            bases.append(base)
+            counts.append(sum(map(len, batches)))
+            base += counts[-1] + 7
+    assert frame.stamped(runs, bases, counts) == [stamped(*each) for each in zip(runs, bases, strict=True)]
+
+
+@pytest.mark.parametrize("wrong", ["a count", "two frames", "a wrapper", "nothing", "half a frame"])
+def test_of_many_runs_that_look_alike_one_that_holds_other_messages_is_refused(wrong):
+    one = frame.encode(b"v" * 100, TIME)
+    runs, counts = [one] * 9, [1] * 9
+    if wrong == "a count":
+        counts[5] = 2
+    else:
+        half = frame.encode(b"v" * (len(one) // 2 - frame.HEADER_BYTES), TIME)
+        inside = frame.encode_inner(0, b"v" * 20, TIME) + frame.encode_inner(1, b"v" * 8, TIME)
+        runs[5] = {
+            "two frames": half * 2,
+            "a wrapper": frame.encode_wrapper(inside, 2, TIME),
+            "nothing": b"",
+            "half a frame": half,
+        }[wrong]
+        if wrong == "nothing":
+            runs[6] = one * 2
+        if wrong == "half a frame":
+            runs[6], counts[5:7] = one + half, [1, 1]
+    if wrong == "a wrapper":
+        assert len(runs[5]) == len(one)
+    with pytest.raises(InvalidFrame, match="does not hold"):
+        frame.stamped(runs, range(100, 109), counts)
+
+
 @given(BATCHES, st.integers(0, 20))
 def test_decoding_from_an_offset_leaves_out_what_is_below_it(batches, start):
     run = stamped(run_of(batches), 0)

@@ -1,13 +1,26 @@
 """Many records at once are the records that unpacking each gives, however alike they look."""
 
+import msgspec
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from journal.errors import CorruptJournal
-from journal.record import HEADER_BYTES, Mark, Messages, pack, unpack
-from journal.record_blocks import BLOCK_RECORDS, FEWEST_EVEN, Block, EvenSends, blocks
+from journal.record import (
+    HEADER_BYTES,
+    Mark,
+    Messages,
+    Placement,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+    pack,
+    unpack,
+)
+from journal.record_blocks import BLOCK_RECORDS, FEWEST_EVEN, Block, EvenSends, EvenTransactions, blocks
+from journal.transaction import Cause, Totals, Xid
 
 
 def packed(records):
@@ -15,12 +28,19 @@ def packed(records):
 
 
 def read(body, count):
-    """Every record with its data, and how many came as even sends."""
+    """Every record with its data, and how many came with others that look alike."""
     found, even = [], 0
     for block in blocks(body, count, "f", 0):
         if isinstance(block, Block):
             assert len(block.records) == len(block.data) <= BLOCK_RECORDS
             found += zip(block.records, block.data, strict=True)
+        elif isinstance(block, EvenTransactions):
+            assert FEWEST_EVEN <= len(block.frames) <= BLOCK_RECORDS // 2
+            for number, frames in enumerate(block.frames):
+                add, commit = block.pair(number)
+                found += [(add, frames), (commit, b"")]
+                assert block.last_at == commit.at or number < len(block.frames) - 1
+            even += 2 * len(block.frames)
         else:
             assert FEWEST_EVEN <= len(block.rows) <= BLOCK_RECORDS
             found += [(Messages(*row[:-1]), row[-1]) for row in block.rows]
@@ -37,6 +57,28 @@ def test_sends_that_look_alike_come_as_rows():
     assert read(packed(records), len(records)) == (records, len(records))
 
 
+def pairs(count, first=1, at=10**15, session=3, partition=1, **more):
+    """Transactions of one message in one phase, each by itself; ``more`` is said otherwise."""
+    given = {
+        "frames": b"frames",
+        "xid": None,
+        "owner": "",
+        "cause": Cause.CLIENT,
+        "why": "",
+        "told": True,
+        **more,
+    }
+    found = []
+    for n in range(first, first + count):
+        totals = Totals(1, 1, 0xDEADBEEF - n) if given["told"] else None
+        placed = [Placement(partition, n, 1)]
+        found += [
+            (TransactionAdded(session, n, partition, 1, at + n, n - 1, given["xid"], given["owner"]), given["frames"]),
+            (TransactionCommitted(session, n, placed, at + n, given["cause"], n - 1, "", given["why"], totals), b""),
+        ]  # fmt: skip
+    return found
+
+
 NUMBERS = st.one_of(*(st.integers(1 << bits >> 1, (1 << bits) + 1) for bits in (0, 7, 8, 16, 32, 63)))
 SENDS = st.builds(Messages, *[NUMBERS] * 7)
 
@@ -44,18 +86,21 @@ SENDS = st.builds(Messages, *[NUMBERS] * 7)
 @given(
     st.lists(
         st.tuples(
-            st.one_of(SENDS, st.builds(Mark, NUMBERS)),
+            st.one_of(SENDS, st.builds(Mark, NUMBERS), st.just(None)),
             st.sampled_from([b"", b"x", b"a longer run of frames"]),
             st.integers(1, 3 * FEWEST_EVEN),
-            st.integers(0, 70_000),
+            st.integers(1, 70_000),
         ),
         max_size=8,
     )
 )
 def test_whatever_they_are_they_are_what_unpacking_each_gives(stretches):
-    """Stretches of sends whose offsets and times count up, over the edges of the widths of msgpack's integers."""
+    """Stretches of sends, or transactions, whose numbers count up, over the edges of the widths of msgpack's own."""
     records = []
     for first, data, count, step in stretches:
+        if first is None:
+            records += pairs(count, first=step, frames=data)[step % 2 :]
+            continue
         for number in range(count):
             each = first
             if isinstance(first, Messages):
@@ -99,6 +144,97 @@ def test_a_wider_number_whose_value_looks_like_the_next_ones_first_byte_is_notic
         *[(Messages(205, 200, 1, 10**15 + n), b"frames") for n in range(20)],
     ]
     assert read(packed(records), 40) == (records, 40)
+
+
+@pytest.mark.parametrize("more", [{}, {"owner": "a client"}, {"told": False}, {"why": "so"}, {"frames": b""}])
+def test_transactions_that_look_alike_come_by_columns(more):
+    records = pairs(BLOCK_RECORDS, first=70_000, **more)
+    assert read(packed(records), len(records)) == (records, len(records))
+
+
+@pytest.mark.parametrize("edge", [128, 256, 65_536])
+def test_a_transactions_number_that_grows_wider_ends_what_looks_alike(edge):
+    records = pairs(100, first=edge - 50)
+    assert read(packed(records), 200) == (records, 100)
+
+
+def test_pairs_are_found_behind_a_commit_whose_add_was_in_the_group_before():
+    records = pairs(BLOCK_RECORDS, first=70_000)[1:]
+    assert read(packed(records), len(records)) == (records, len(records) - 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"xid": Xid(1, b"x", b"y")},
+        {"owner": "another"},
+        {"cause": Cause.OPERATOR},
+        {"why": "so"},
+        {"frames": b"longer frames"},
+        {"told": False},
+        {"session": 300},
+    ],
+)
+def test_a_transaction_that_says_something_else_ends_what_looks_alike(other):
+    alike = pairs(20, first=1000)
+    for records in (
+        alike + pairs(1, first=1020, **other) + pairs(20, first=1021),
+        pairs(20, first=1000, **other) + pairs(20, first=1020),
+    ):
+        assert read(packed(records), len(records))[0] == records
+
+
+def test_texts_of_one_length_are_told_apart():
+    for name in ("owner", "why"):
+        records = pairs(20, first=1000, **{name: "one"}) + pairs(20, first=1020, **{name: "two"})
+        assert read(packed(records), 80) == (records, 80)
+
+
+def test_a_head_that_is_longer_than_those_beside_it_is_not_read_as_they_are():
+    """A byte of the data has become the head's, so that nothing else differs."""
+    for records in (sends(40, first=1000, data=b"\xc0" * 9), pairs(40, first=1000, frames=b"\xc0" * 9)):
+        body = bytearray(packed(records))
+        start = len(packed(records[:30]))
+        body[start + 8 : start + 12] = (int.from_bytes(body[start + 8 : start + 12]) + 1).to_bytes(4)
+        with pytest.raises(CorruptJournal, match="is of a kind or form that is not known here"):
+            list(blocks(bytes(body), len(records), "f", 0))
+
+
+def test_a_placement_that_says_more_than_is_known_does_not_shift_what_comes_after_it():
+    body, records = b"", pairs(20, first=1000)
+    for each, data in records:
+        head = msgspec.msgpack.encode(each)
+        if isinstance(each, TransactionCommitted):
+            fields = msgspec.msgpack.decode(head)
+            fields[3][0].append(7)
+            fields[4] = 1000  # in the place of the cause, were it shifted
+            head = msgspec.msgpack.encode(fields)
+        body += (
+            (HEADER_BYTES + len(head) + len(data)).to_bytes(4)
+            + bytes(4)
+            + len(head).to_bytes(4)
+            + head
+            + data
+        )
+    assert read(body, 40)[1] == 0
+
+
+def test_adds_and_commits_of_other_forms_come_as_they_are():
+    many = [
+        (each, data)
+        if isinstance(each, TransactionAdded)
+        else (replace(each, placements=[Placement(1, 5, 1)] * 2), data)
+        for each, data in pairs(20)
+    ]
+    untold = [(replace(each, totals=None) if data == b"" else each, data) for each, data in many]
+    prepared = [
+        (each, data) if isinstance(each, TransactionAdded)
+        else (TransactionPrepared(each.session, each.serial, Xid(1, b"x", b""), each.totals, each.at, each.seen), b"")
+        for each, data in pairs(20)
+    ]  # fmt: skip
+    with_data = [(each, data or b"more") for each, data in pairs(20)]
+    for records in (many, untold, prepared, with_data):
+        assert read(packed(records), 40) == (records, 0)
 
 
 def test_few_or_other_records_come_as_they_are():
@@ -162,7 +298,11 @@ WORDS = st.one_of(st.integers(-20, 20), st.sampled_from([-(1 << 31), 1 << 31]))
 
 @settings(max_examples=300)
 @given(
-    st.lists(st.tuples(SENDS, st.sampled_from([b"", b"frames"]), st.integers(1, 40)), min_size=1, max_size=3),
+    st.lists(
+        st.tuples(st.one_of(SENDS, st.just(None)), st.sampled_from([b"", b"frames"]), st.integers(1, 40)),
+        min_size=1,
+        max_size=3,
+    ),
     st.lists(
         st.tuples(
             st.integers(0, 60),
@@ -181,7 +321,9 @@ WORDS = st.one_of(st.integers(-20, 20), st.sampled_from([-(1 << 31), 1 << 31]))
 )
 def test_whatever_the_bytes_are_both_readers_say_the_same_of_them(stretches, spoilt, more, cut):
     """Only what no writer makes, under checksums that hold: lengths beyond a head, other types, a wrong count."""
-    records = [(each, data) for each, data, count in stretches for _ in range(count)]
+    records = []
+    for each, data, count in stretches:
+        records += [(each, data)] * count if each else pairs(count, first=60_000 + len(records), frames=data)
     body, starts = b"", []
     for each in records:
         starts.append(len(body))

@@ -1,5 +1,8 @@
 """Replaying sends by the run gives what replaying each of them gives, and refuses what that refuses."""
 
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
 import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from journal.constants import KIB, MIB
-from journal.errors import CorruptJournal
+from journal.errors import CorruptJournal, MemoryExhausted
 from journal.frame import walk
 from journal.message_run import MessageRun
 from journal.record import (
@@ -18,11 +21,13 @@ from journal.record import (
     ProducerOpened,
     TransactionAdded,
     TransactionCommitted,
+    pack,
 )
 from journal.record_blocks import BLOCK_RECORDS
 from journal.recovery import recover
+from journal.replay import Replay
 from journal.testing import ManualClock
-from journal.transaction import Cause, Totals
+from journal.transaction import Cause, Totals, Xid
 from journal.whole_transactions import WholeTransactions
 from tests.builders import Recorder
 from tests.engine_room import SMALL, Room, run_of, xid_of
@@ -89,10 +94,26 @@ class Sender:
         begun.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
         self.clock.advance(3)
 
+    def stretch(self, count, partitions, sessions, seen, size):
+        """Transactions of one message, one after the other; their clients have seen all but the last few, or none."""
+        decided = {}
+        for number in range(count):
+            session = 20 + number % sessions
+            begun = self.room.begin(session=session)
+            known = decided.setdefault(session, [])
+            told = known[-seen] if 0 < seen <= len(known) else 0
+            frames = run_of(*[b"v" * (size + number % 100 // 50)] * (1 + number % 50 // 49))
+            arguments = (begun.number, 1 + number % partitions, frames, 1 + number % 50 // 49)
+            self.engine.transactions.add(*arguments, None, told, "a client")
+            totals = Totals(arguments[3], 1, crc32c(frames))
+            self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, told)
+            known.append(begun.number.serial)
+            self.clock.advance(3)
+
     def add_offsets(self, slot, partition):
         begun = self.begun.setdefault(slot, self.begun.get(slot) or self.room.begin(session=7 + slot % 2))
         self.engine.transactions.add_offsets(
-            begun.number, f"group of {slot}", [PartitionOffset(partition, 1)]
+            begun.number, f"group of {begun.number}", [PartitionOffset(partition, 1)]
         )
         begun.totals = replace(begun.totals, requests=begun.totals.requests + 1)
 
@@ -148,6 +169,14 @@ TRANSACTIONS = st.lists(
         st.tuples(st.just("decide"), st.booleans()),
         st.tuples(st.just("send"), PLACES, st.just(1), st.integers(1, 3), st.just(10)),
         st.sampled_from([("sync",), ("sync",), ("checkpoint",)]),
+        st.tuples(
+            st.just("stretch"),
+            st.integers(1, 60),
+            st.integers(1, PARTITIONS),
+            st.integers(1, 2),
+            st.integers(0, 3),
+            st.just(10),
+        ),
     ),
     min_size=20,
     max_size=100,
@@ -241,6 +270,137 @@ def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(d
     for name, *arguments in deeds:
         getattr(sender, name)(*arguments)
     check_replay_of(sender)
+
+
+@settings(max_examples=50, deadline=None)
+@given(TRANSACTIONS)
+def test_so_do_those_of_which_few_are_taken_for_many_that_look_alike(deeds):
+    sender = Sender()
+    for name, *arguments in deeds:
+        getattr(sender, name)(*arguments)
+    with every_few():
+        check_replay_of(sender)
+
+
+@contextmanager
+def every_few():
+    """Two are as good as hundreds."""
+    constants = {
+        "record_blocks.FEWEST_EVEN": 2, "record_blocks.BLOCK_RECORDS": 20, "whole_transactions.SHORT_RUN": 1,
+        "whole_transactions.NO_STRETCH": 1, "whole_transactions.LONG_RUN": 2,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        for name, value in constants.items():
+            stack.enter_context(patch(f"journal.{name}", value))
+        yield
+
+
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "commit", "commit", "both", "both", "both"]),
+        st.integers(1, 2),
+        st.integers(1, 8),
+        st.integers(1, 2),
+        st.one_of(st.just(0), st.integers(0, 9)),
+        st.one_of(st.just(0), st.integers(0, 9)),
+        st.sampled_from([None, None, None, b"x"]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+"""Of two sessions, whatever their clients say that they have seen: more than was decided, less than before."""
+
+
+def records_of(deeds):
+    """Adds and commits that a journal could hold, if clients said anything."""
+    ends, live, found = {1: 0, 2: 0}, {}, []
+    for at, (deed, session, serial, partition, seen, later, xid) in enumerate(deeds, 1):
+        key = session, serial
+        if deed != "commit":
+            named = Xid(1, b"%d-%d" % key, xid) if xid and key not in live else None
+            found.append((TransactionAdded(*key, partition, 1, at, seen, named, "c"), run_of(b"v%d" % at)))
+            live.setdefault(key, []).append(partition)
+        if deed != "add" and key in live:
+            added = live.pop(key)
+            placed = [Placement(p, ends[p], added.count(p)) for p in dict.fromkeys(added)]
+            for p in added:
+                ends[p] += 1
+            found.append(
+                (TransactionCommitted(*key, placed, at, Cause.CLIENT, later, totals=Totals(1, 1, at)), b"")
+            )
+    return found
+
+
+def both_replays(records, size):
+    """Two rooms after the same groups of so many records: read and folded together, and one by one."""
+    at_once, one_by_one = Room(), Room()
+    for room in (at_once, one_by_one):
+        room.topic(partitions=2)
+        replay, lsn = Replay(room.engine, 0), 1 << 40
+        for start in range(0, len(records), size):
+            group = records[start : start + size]
+            if room is at_once:
+                replay.group(lsn, len(group), b"".join(pack(*each, 0) + each[1] for each in group), "f", 0)
+            else:
+                for number, (each, data) in enumerate(group):
+                    replay.one(lsn + number, each, data)
+            lsn += len(group)
+        replay.finish()
+        assert replay.records == len(records)
+    return at_once.engine, one_by_one.engine
+
+
+def check_both(records, size):
+    at_once, one_by_one = both_replays(records, size)
+    assert logs_of(at_once) == logs_of(one_by_one)
+    assert transactions_of(at_once) == transactions_of(one_by_one)
+    assert at_once.forced_lsn == one_by_one.forced_lsn
+    return at_once
+
+
+@settings(max_examples=400, deadline=None)
+@given(DEEDS, st.integers(1, 30))
+def test_whatever_clients_say_they_have_seen_replay_remembers_what_the_table_would(deeds, size):
+    with every_few():
+        check_both(records_of(deeds), size)
+
+
+def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own():
+    """Add 2, commit 1, add 3, commit 2 …: what looks alike is no pair."""
+    adds, commits = [], []
+    for serial in range(1, 60):
+        add = TransactionAdded(7, serial, 1, 1, 1000, 0)
+        adds.append((add, run_of(b"v%02d" % serial)))
+        commits.append(
+            (TransactionCommitted(7, serial, [Placement(1, serial - 1, 1)], 1000, Cause.CLIENT), b"")
+        )
+    mixed = [each for pair in zip(adds[1:], commits, strict=False) for each in pair]
+    before = [
+        (TransactionAdded(8, serial, 2, 1, 1000, 0), run_of(b"before"))
+        if deed == "add"
+        else (TransactionCommitted(8, serial, [Placement(2, serial - 1, 1)], 1000, Cause.CLIENT), b"")
+        for serial in range(1, 59)
+        for deed in ("add", "commit")
+    ]
+    engine = check_both([*before, adds[0], *mixed], len(before) + 1)  # so a group begins with add 2
+    assert engine.catalog.stores[1].end_offset == 58
+    assert len(engine.transactions.live) == 1
+
+
+def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice():
+    room = Room()
+    room.topic()
+    replay = Replay(room.engine, 0)
+    frames = run_of(b"v" * (300 * KIB))
+    body = b""
+    for serial in range(1, 1 + SMALL.pool_bytes // len(frames) + 2):
+        add = TransactionAdded(7, serial, 1, 1, serial, serial - 1)
+        commit = TransactionCommitted(
+            7, serial, [Placement(1, serial - 1, 1)], serial, Cause.CLIENT, serial - 1
+        )
+        body += pack(add, frames, 0) + frames + pack(commit, b"", 0)
+    with pytest.raises(MemoryExhausted, match=r"They stay committed: start again with a larger pool_bytes"):
+        replay.group(1 << 40, 2 * serial, body, "f", 0)
 
 
 def test_what_an_add_says_was_seen_counts_from_the_add_on():

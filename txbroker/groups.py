@@ -7,13 +7,13 @@ so a consumer of a deleted and remade group stays fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 from typing import Any
 
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
-from journal.interfaces import IFold
+from journal.interfaces import ICommitFold
 from journal.record import (
     GroupDeleted,
     OffsetsCommitted,
@@ -56,7 +56,7 @@ class Group:
 _NOBODY = Group()
 
 
-@implementer(IFold)
+@implementer(ICommitFold)
 class GroupsFold:
     """Every group, and the offsets that undecided transactions carry."""
 
@@ -116,6 +116,10 @@ class GroupsFold:
     def staged(self, number: TransactionNumber) -> list[tuple[str, PartitionOffset]]:
         """The offsets of an undecided transaction, in the order in which they were added."""
         return self._staged.get(number, [])
+
+    def concerned(self) -> KeysView[TransactionNumber]:
+        """The transactions whose commit moves offsets; see :class:`ICommitFold`."""
+        return self._staged.keys()
 
     # -- folding ----------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ _TINY = (
     (journal.engine, "GROUP_RECORDS", (2, 5)), (journal.engine, "GROUP_BYTES", (2000,)),
     (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (4,)),
     (journal.whole_transactions, "SHORT_RUN", (1,)), (journal.whole_transactions, "NO_STRETCH", (1,)),
-    (txbroker.parking, "SLICE", (1, 3)), (txbroker.outbox, "CONGESTED", (300,)),
+    (txbroker.parking, "SLICE", (1, 2)), (txbroker.outbox, "CONGESTED", (300,)),
     (txbroker.fetching, "LEAST_COLD_READ", (100,)), (txbroker.fetching, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip
 """Constants that are so large that short histories never reach them, and what they are in some."""
