@@ -417,7 +417,7 @@ class TestCheckpoints:
         inner.rename("x", other)
         after = Room(inner)
         for name in ("p", "q"):
-            with pytest.raises(CorruptJournal, match="are not the 1 messages staged there"):
+            with pytest.raises(CorruptJournal, match="are not the 1 message staged there"):
                 decide(after, name, commit=True)
             decide(after, name, commit=False)
         assert after.values(2) == []

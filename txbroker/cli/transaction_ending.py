@@ -130,7 +130,7 @@ def show_plan(invocation: Invocation, ending: Ending, infos: Sequence[Transactio
         lambda: listing(infos, "No transaction is chosen by these options."),
     )
     if infos and not invocation.as_json:
-        click.echo(f"\n{ending.verb}: {totals(infos)}. Nothing was changed; to do it, add --execute.")
+        console().print(f"\n{ending.verb}: {totals(infos)}. Nothing was changed; to do it, add --execute.")
 
 
 def question(ending: Ending, infos: Sequence[TransactionInfo]) -> str:
