@@ -103,12 +103,18 @@ class FlushJob:
         if new and self._first_ever:
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
-        if new and file.size():
+        size = file.size()
+        if new and size:
             # Left by a run before the last crash and in no checkpoint: the journal has it all.
             file.truncate(0)
+            size = 0
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
         self._write_indexes(piece, file)
+        if durably and size > segment.size:
+            # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
+            # truncation for each of 10,000 logs would take longer than all the rest.
+            file.truncate(segment.size)
         if not durably:
             self._files.release_unforced(file, new)
             return

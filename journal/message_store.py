@@ -97,7 +97,7 @@ class MessageStore:
         )
 
     def cut(self) -> None:
-        """Make the files agree with the restored state: shorten the newest segment, unlink later ones.
+        """Make the files agree with the restored state: unlink later segments; the newest may be longer.
 
         Raises :class:`journal.errors.CorruptSegment` for a file that is missing or too short; then no file of
         this partition has been touched.

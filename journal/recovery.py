@@ -2,7 +2,7 @@
 
 Pass 1 reads everything that will be relied on and writes nothing, so a refusal leaves all evidence as it was. Then
 what no force is known to cover is written again in place, byte for byte, and forced: after a kill the page cache
-may hold what the disk does not. Pass 2 cuts the logs to the checkpoint and folds the journal above it.
+may hold what the disk does not. Pass 2 takes the logs as the checkpoint has them and folds the journal above it.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class _Recovery:
     def _cut_logs(self) -> None:
         stores = self._catalog.stores.values()
         meter = Meter(
-            self._clock, self._progress, "cutting logs to the checkpoint", len(stores), "partitions"
+            self._clock, self._progress, "comparing logs with the checkpoint", len(stores), "partitions"
         )
         for store in stores:
             meter.advance(1)

@@ -85,24 +85,24 @@ class SegmentList:
         return dropped
 
     def cut(self, filesystem: IFilesystem, end_offset: int) -> list[str]:
-        """Make the files agree with the list, as a checkpoint had it; nothing else shortens a log.
+        """Make the files agree with the list, as a checkpoint had it.
 
-        The newest segment is truncated to the size it had then and files of later segments are unlinked:
-        replay makes them again. Returns the files of earlier segments, which were dropped but not yet
-        unlinked. Raises :class:`journal.errors.CorruptSegment`, before anything is changed, for a file that
-        is missing, shorter than it was (its bytes had been forced) or another segment's.
+        Files of later segments are unlinked: replay makes them again. What the newest one has beyond the size it had
+        then stays, for nobody reads it, until a flush writes over it and cuts what is left. Returns the files of
+        earlier segments, which were dropped but not yet unlinked. Raises :class:`journal.errors.CorruptSegment`, before
+        anything is changed, for a file that is missing, shorter than it was (its bytes had been forced) or another
+        segment's.
         """
         try:
             names = filesystem.list_directory(self.directory)
         except FileNotFoundError:
             names = []  # never flushed; or gone, which is found out below
         present = set(names)
-        sizes = [_checked_size(filesystem, segment, present) for segment in self.segments]
+        for segment in self.segments:
+            _check(filesystem, segment, present)
         early, late = self._strangers(names, end_offset)
         for path in late:
             filesystem.unlink(path)
-        if self.segments and sizes[-1] > self.segments[-1].size:
-            _truncate(filesystem, self.segments[-1])
         return early
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
@@ -118,7 +118,7 @@ class SegmentList:
         return early, late
 
 
-def _checked_size(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
+def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> None:
     path = segment.path
     if path.rpartition("/")[2] not in names:
         raise _refused(segment, "the file is missing", 0)
@@ -131,7 +131,6 @@ def _checked_size(filesystem: IFilesystem, segment: Segment, names: set[str]) ->
             raise _refused(segment, "it begins with a message of another segment", 0)
     finally:
         file.close()
-    return size
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
@@ -146,11 +145,3 @@ def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
         first,
         last,
     )
-
-
-def _truncate(filesystem: IFilesystem, segment: Segment) -> None:
-    file = filesystem.open(segment.path)
-    try:
-        file.truncate(segment.size)
-    finally:
-        file.close()

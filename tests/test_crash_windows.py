@@ -269,7 +269,7 @@ def check_unforced(after):
         check_checkpoint_scene(after)
 
 
-def overflowing_scene():
+def overflowing_scene(flushed=False):
     """A start finds more above the checkpoint than the pool holds: old partitions, new ones, and a large commit.
 
     The broker itself had a larger one, so no file of a new one is there. One of each kind gets nothing more after the
@@ -287,6 +287,8 @@ def overflowing_scene():
     for turn in range(5):
         for number in (1, 3, 4, 5, 7):
             room.send(b"%d" % turn + BIG, number=number)
+    if flushed:
+        room.flush()
     room.begin(*[(number, b"!" + BIG) for number in (1, 7)] * 3).commit().sync()
     return room, {number: room.values(number) for number in range(1, 8)}
 
@@ -296,8 +298,10 @@ def check_logs(after, logs):
 
 
 @pytest.mark.slow
-def test_a_start_that_writes_logs_may_be_cut_at_any_operation():
-    room, logs = overflowing_scene()
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_start_that_writes_logs_may_be_cut_at_any_operation(flushed):
+    """Where the broker had flushed, the start writes over what lies beyond the checkpoint."""
+    room, logs = overflowing_scene(flushed)
     for nth in range(1, 400):
         inner = room.inner.kill_clone()
         with contextlib.suppress(PowerCut):

@@ -75,6 +75,29 @@ def reopened(filesystem, state):
     return store
 
 
+def test_what_lies_beyond_the_checkpoint_is_written_over_and_a_durable_flush_cuts_what_is_left(
+    filesystem, state
+):
+    """As after a repair, which may have given up what had been flushed: then the log goes on otherwise."""
+    before = reopened(filesystem, state)
+    grow(before, 90)
+    last = path(state.segments[-1].base_offset, "log")
+    longer = len(content(filesystem, last))
+    assert longer == state.segments[-1].size + 90 * FRAME
+    store = reopened(filesystem, state)
+    for durably, size in ((False, longer), (True, state.segments[-1].size + 40 * FRAME)):
+        for _ in range(20):
+            store.append(encode(b"w" * (FRAME - 36), 2), 1, store.last_time + 10)
+        store.publish(store.end_offset)
+        job = store.begin_flush()
+        job.run(durably)
+        store.finish_flush(job)
+        assert len(content(filesystem, last)) == size
+        found = decode_run(store.read(COUNT, 1 << 30), COUNT)
+        assert [(m.offset, m.value[:1]) for m in found] == [(n, b"w") for n in range(COUNT, store.end_offset)]
+    assert store.end_offset == COUNT + 40
+
+
 def path(base, kind):
     return f"{DIRECTORY}/{base:032d}.{kind}"
 

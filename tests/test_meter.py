@@ -49,7 +49,7 @@ def test_a_start_says_how_far_it_is_in_each_of_its_stages():
     recover(room.inner.kill_clone(), room.clock, SMALL, progress=said.append)
     for stage in (
         "reading journal file 3 of 3",
-        "cutting logs to the checkpoint: 85 % of 300",
+        "comparing logs with the checkpoint: 85 % of 300",
         "replaying the journal: 0 %",
     ):
         assert any(line.startswith(stage) for line in said), (stage, said)

@@ -85,11 +85,11 @@ def test_sealed_segments_wholly_below_go_and_the_active_one_stays(offset, bases)
     assert listed.active.base_offset == 40
 
 
-def test_a_cut_shortens_the_newest_file_and_unlinks_later_ones(filesystem):
+def test_a_cut_unlinks_later_files_and_leaves_the_rest_of_the_newest_to_who_writes_over_it(filesystem):
     for base, size in ((10, 100), (20, 230), (40, 90), (60, 10)):
         write(filesystem, base, size)
     assert segments().cut(filesystem, 45) == []
-    assert sizes(filesystem) == {10: 100, 20: 230, 40: 50}
+    assert sizes(filesystem) == {10: 100, 20: 230, 40: 90}
     assert not [name for name in filesystem.list_directory(DIRECTORY) if "60." in name]
 
 
