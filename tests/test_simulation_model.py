@@ -198,6 +198,14 @@ class TestTransactions:
         with pytest.raises(Violation, match="everywhere at once"):
             model.one_moment({1: 1, 2: 0})
 
+    def test_a_commit_that_was_shown_in_part_is_noticed_when_it_is_known_where_its_other_part_is(self, model):
+        begin(model, {1: [b"a"], 2: [b"b"]}, "commit")
+        read(model, b"a")
+        model.one_moment({1: 1, 2: 0})
+        read(model, b"b", partition=2)
+        with pytest.raises(Violation, match="everywhere at once"):
+            model.settle({1, 2}, set())
+
     def test_messages_of_one_that_nobody_asked_to_commit_are_noticed(self, model):
         begin(model, {1: [b"a"]}, "prepare")
         with pytest.raises(Violation, match="nobody asked"):

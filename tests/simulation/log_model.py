@@ -42,6 +42,7 @@ class Logs:
         self.owners: dict[bytes, Owner] = {}
         self.starts: dict[int, int] = defaultdict(int)
         self.ends: dict[int, int] = defaultdict(int)
+        self.moments: list[tuple[Owner, Mapping[int, int]]] = []
 
     def floor(self, at: int, logs: Iterable[int]) -> Floor:
         """What is known now."""
@@ -75,10 +76,24 @@ class Logs:
             owners[owner] = None
         return owners.keys()
 
-    def shown(self, owner: Owner, ends: Mapping[int, int]) -> set[bool]:
-        """Whether its messages are below these ends, as far as one knows where they are."""
-        values = [value for partition, sent in owner.values.items() if partition in ends for value in sent]
-        return {offset < ends[p] for p, offset in (self.places[v] for v in values if v in self.places)}
+    def at_once(self, owner: Owner, ends: Mapping[int, int]) -> None:
+        """Its messages are all below these ends, which were told together, or none of them is."""
+        known = {p: [self.places.get(v) for v in sent] for p, sent in owner.values.items() if p in ends}
+        shown = {place and place[1] < ends[p] for p, places in known.items() for place in places}
+        require(
+            not shown >= {True, False},
+            f"{owner.name} is seen everywhere at once",
+            f"partly, with ends {ends}",
+        )
+        if None in shown:
+            self.moments.append((owner, ends))
+
+    def look_again(self) -> None:
+        """After all has been read: at what was told before it was known where all messages are."""
+        moments, self.moments = self.moments, []
+        for owner, ends in moments:
+            self.at_once(owner, ends)
+        self.moments = []
 
     def there(self, owner: Owner, alive: set[int]) -> list[bool]:
         """Whether each of its messages is there, in logs of which nothing has gone. After all has been read."""

@@ -130,8 +130,7 @@ class Model:
         """One answer said that these logs end there: no transaction may be in one of them and not in another."""
         for intent in self.transactions.values():
             if len(intent.values) > 1 and intent.state == DONE:
-                partly = len(self.seen.shown(intent, ends)) > 1
-                require(not partly, f"{intent.name} is seen everywhere at once", f"partly, with ends {ends}")
+                self.seen.at_once(intent, ends)
 
     def settle(self, alive: set[int], prepared: set[tuple[int, int]]) -> None:
         """Nothing is under way and all was read: each intent has happened wholly or not at all, or is prepared."""
@@ -145,5 +144,6 @@ class Model:
                 self.void(intent)
             require(intent.state != DONE or all(there), f"{intent.name} happened: all of it is there", there)
         self.open = [intent for intent in self.open if intent.state == OPEN]
+        self.seen.look_again()
         for partition in alive:
             self.seen.check_order(partition)

@@ -192,21 +192,28 @@ def _crowd(world: World, random: Random) -> None:
     for client in ready:
         client.fetch_at_ends(2_000_000)
     for client in random.sample(ready, min(1, len(ready))):
-        begun = client.begin_wide(random)
+        several = [client.begin_wide(random) for _ in range(random.choice((1, 2)))]
         for other in random.sample(ready, len(ready) // 2):  # somebody wants to end it before it is there
             if other is not client and other.connection is not None:
-                other.decide(random, begun, random.random() < 0.5)
+                other.decide(random, several[0], random.random() < 0.5)
                 other.connection.deliver(1 << 30)
         _deliver_all(world)
         world.reactor.turn()  # the writer has the messages now
-        client.commit_and_send(random, begun)
-        for _ in range(random.choice((0, 3))):
+        client.commit_and_send(random, *several)
+        for _ in range(random.choice((0, 3, 8))):
             _deliver_all(world)
             world.reactor.turn()
             client.begin(random)
     _deliver_all(world)
-    for _ in range(random.choice((0, 10, 10))):
-        world.reactor.turn()
+    for _ in range(random.choice((0, 3, 3))):
+        world.writer.step(1 << 30)
+        for _ in range(10):
+            world.reactor.turn()
+        for client in ready:
+            client.take(1 << 30)
+            if client.ready:
+                client.fetch_at_ends(2_000_000)
+        _deliver_all(world)
     if random.random() < 0.5:
         world.pump()
 

@@ -56,9 +56,10 @@ class TransactionalClient(ConsumingClient):
             self.add(random, begun)
         return begun
 
-    def commit_and_send(self, random: Random, begun: Begun) -> None:
-        """Its commit in one phase, and just after it a send to one of its partitions."""
-        self.commit_own(random, begun)
+    def commit_and_send(self, random: Random, *several: Begun) -> None:
+        """Their commits in one phase, and just after them a send to one of the last one's partitions."""
+        for begun in several:
+            self.commit_own(random, begun)
         if begun.values:
             self.send(random, random.choice(list(begun.values)))
 
