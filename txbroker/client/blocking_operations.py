@@ -38,7 +38,10 @@ class OperationCalls(ABC):
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> list[Message]:
-        """Read once from ``offset`` on, waiting up to ``max_wait`` seconds for a first message."""
+        """What can be read from ``offset`` on, in order, about ``max_bytes`` of it (never less than one message).
+
+        Waits up to ``max_wait`` seconds for a first message; nothing by then is an empty list.
+        """
         return self.run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
 
     # -- topics and groups -------------------------------------------------------------------------

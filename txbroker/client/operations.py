@@ -19,6 +19,7 @@ from txbroker.commands import (
     Committed,
     Done,
     Fetched,
+    FetchedPartition,
     GroupInfo,
     GroupOffsets,
     Outcome,
@@ -104,17 +105,34 @@ class Operations:
     async def read(
         self, topic: str, partition: int, offset: int, max_bytes: int, max_wait: float
     ) -> list[Message]:
-        """Read once from an offset on; raises OffsetOutOfRange, UnknownTopic, UnknownPartition."""
+        """Read from an offset on; raises OffsetOutOfRange, UnknownTopic, UnknownPartition, CorruptSegment.
+
+        An answer ends where a segment does, and where messages begin that are in no file yet: this goes on behind it.
+        """
         number = _number(await self.topic(topic), partition)
-        core = self._core
-        request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
-        call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
-        part = (await call).partitions[0]
+        part, data = await self._fetch(number, offset, max_bytes, max_wait)
         if part.error == "OffsetOutOfRange":
             raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
         if part.error:
             raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
-        return _messages(topic, partition, memoryview(call.data)[: part.length], offset)
+        messages = found = _messages(topic, partition, data, offset)
+        # Of what is wrong farther on there is nothing in an answer: the read that begins there raises it.
+        while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > part.length:
+            max_bytes -= part.length
+            offset = messages[-1].offset + 1
+            part, data = await self._fetch(number, offset, max_bytes, 0.0)
+            found = _messages(topic, partition, data, offset)
+            messages = messages + found
+        return messages
+
+    async def _fetch(
+        self, number: int, offset: int, max_bytes: int, max_wait: float
+    ) -> tuple[FetchedPartition, memoryview]:
+        core = self._core
+        request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
+        call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
+        part = (await call).partitions[0]
+        return part, memoryview(call.data)[: part.length]
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
         """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
