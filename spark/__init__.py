@@ -1,0 +1,1 @@
+"""Apache Spark reads the committed log, writes to it exactly once, and audits it. ``docs/spark.md`` tells how."""
