@@ -10,7 +10,8 @@ from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Serials, Transaction
+from txbroker.client.serials import Serials
+from txbroker.client.transactions import Transaction
 
 T = TypeVar("T")
 

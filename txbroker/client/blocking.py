@@ -31,7 +31,7 @@ from txbroker.client.receiving import Receivers
 from txbroker.client.results import Receipt
 from txbroker.client.retry import Options
 from txbroker.client.sending import SendFuture
-from txbroker.client.transactions import Serials
+from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 

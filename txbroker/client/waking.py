@@ -23,7 +23,8 @@ from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Serials, Transaction
+from txbroker.client.serials import Serials
+from txbroker.client.transactions import Transaction
 from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 
 
