@@ -9,7 +9,7 @@ import msgspec
 from zope.interface import implementer
 
 from journal.errors import NEXT_STEP, CorruptJournal, OffsetOutOfRange
-from journal.filenames import partition_directory
+from journal.filenames import is_internal, partition_directory
 from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
 from journal.message_run import MessageRun
@@ -57,6 +57,8 @@ class MessageStore:
         self.number = number
         self.topic = topic
         self.index = index
+        self.internal = is_internal(topic)
+        """Whether only the engine itself puts messages there."""
         self.settings = settings
         self.directory = partition_directory(topic, index, number)
         self.start_offset = 0

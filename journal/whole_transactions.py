@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from crc32c import crc32c
+
 from journal.catalog import Catalog
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
@@ -33,6 +35,7 @@ class WholeTransactions:
 
     def __init__(self, table: TransactionTable, catalog: Catalog, after_commit: Sequence[IFold]) -> None:
         self._table = table
+        self._archive = table.archive
         self._catalog = catalog
         self._after_commit = after_commit
         """The folds that look at a commit after the table."""
@@ -57,7 +60,7 @@ class WholeTransactions:
         """Fold a commit, together with its add if that waits."""
         number = TransactionNumber(commit.session, commit.serial)
         found = self._waiting.get(number)
-        if found is None or not self._fold(number, found[1], found[2], commit):
+        if found is None or not self._fold(lsn, number, found[1], found[2], commit):
             if found is not None:
                 self.settle()
             self._table.apply(lsn, commit, b"")
@@ -74,7 +77,12 @@ class WholeTransactions:
             self._table.apply(lsn, add, frames)
 
     def _fold(
-        self, number: TransactionNumber, add: TransactionAdded, frames: bytes, commit: TransactionCommitted
+        self,
+        lsn: int,
+        number: TransactionNumber,
+        add: TransactionAdded,
+        frames: bytes,
+        commit: TransactionCommitted,
     ) -> bool:
         """Fold both; False, with nothing changed, if something about them is wrong or large, or memory is short."""
         placements = commit.placements
@@ -93,21 +101,23 @@ class WholeTransactions:
         self._bytes -= len(frames) + WAITING_OVERHEAD
         outcomes, wall = self._table.outcomes, catalog.wall_offset
         outcomes.prune(commit.session, commit.seen)
-        outcomes.remember(
-            Outcome(
-                number=number,
-                state=State.COMMITTED,
-                cause=commit.cause,
-                at=commit.at,
-                xid=add.xid,
-                by=commit.by,
-                why=commit.why,
-                placements=placements,
-                owner=add.owner,
-                messages=add.count,
-                bytes=len(frames),
-                wall=commit.at + wall,
-                began=add.at + wall,
-            )
+        outcome = Outcome(
+            number=number,
+            state=State.COMMITTED,
+            cause=commit.cause,
+            at=commit.at,
+            xid=add.xid,
+            by=commit.by,
+            why=commit.why,
+            placements=placements,
+            owner=add.owner,
+            messages=add.count,
+            bytes=len(frames),
+            wall=commit.at + wall,
+            began=add.at + wall,
         )
+        outcomes.remember(outcome)
+        if self._archive.on:
+            checksum = crc32c(frames)
+            self._archive.note(lsn, outcome, 1, checksum, ((store, add.count, len(frames), checksum),))
         return True

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -132,11 +132,17 @@ def _places() -> dict[str, _Place]:
 KNOWN: Final = _places()
 """Every setting by name."""
 
+DEFAULTS: Final[Mapping[str, Any]] = {"outcome_archive": True}
+"""What a broker does otherwise than a log that a program embeds."""
+
 
 def defaults() -> dict[str, Any]:
     """Every setting that has a default, with it."""
     found: dict[str, Any] = {}
     for name, (part, field) in KNOWN.items():
+        if name in DEFAULTS:
+            found[name] = DEFAULTS[name]
+            continue
         without = len(part.__struct_fields__) - len(part.__struct_defaults__)
         position = part.__struct_fields__.index(field) - without
         if position >= 0:
@@ -171,7 +177,7 @@ def check_known(name: str, where: str) -> None:
 
 def merged(*sources: Mapping[str, Any]) -> Config:
     """The settings of all sources, later ones winning. Raises :class:`InvalidSetting`."""
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(DEFAULTS)
     for source in sources:
         values.update({name: _plain(name, value) for name, value in source.items()})
     if "data" not in values:
@@ -220,8 +226,13 @@ def _plain(name: str, value: Any) -> Any:
     place = KNOWN[name]
     if name == "listen" and isinstance(value, str):
         return (value,)
-    if not isinstance(value, str) or "int" not in str(get_type_hints(place.part)[place.field]):
+    kind = get_type_hints(place.part)[place.field]
+    if kind is bool and value in ("on", "off"):
+        return value == "on"
+    if not isinstance(value, str) or "int" not in str(kind):
         return value
+    if value == "off" and type(None) in get_args(kind):
+        return None
     found = _QUANTITY.fullmatch(value)
     if not found or (found[2] and found[2] not in UNITS):
         raise InvalidSetting(
