@@ -24,7 +24,11 @@ from journal.tail import Tail
 
 
 class StoreState(msgspec.Struct, array_like=True, frozen=True):
-    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced."""
+    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced.
+
+    ``end_offset`` is where the log ended at the checkpoint's LSN. Below their ends all logs together show each
+    transaction whole or not at all; what lies between an end and ``flushed_offset`` came later.
+    """
 
     number: int
     topic: str
@@ -34,6 +38,7 @@ class StoreState(msgspec.Struct, array_like=True, frozen=True):
     last_time: int
     segments: list[SegmentState]
     settings: TopicSettings
+    end_offset: int
 
 
 @implementer(IMessageStore)
@@ -85,8 +90,8 @@ class MessageStore:
         store._segments = SegmentList(state.number, store.directory, state.segments)
         return store
 
-    def state(self) -> StoreState:
-        """What a checkpoint keeps: all that is flushed, nothing of the tail."""
+    def state(self, end_offset: int | None = None) -> StoreState:
+        """What a checkpoint keeps: all that is flushed, nothing of the tail. ``end_offset`` None: it ended there."""
         return StoreState(
             self.number,
             self.topic,
@@ -96,6 +101,7 @@ class MessageStore:
             self._segments.active.last_time if self._segments.active else 0,
             self._segments.states(),
             self.settings,
+            self.flushed_offset if end_offset is None else end_offset,
         )
 
     def cut(self) -> None:

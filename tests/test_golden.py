@@ -119,7 +119,19 @@ FILE_HEADER = journal_file.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 
 CHECKPOINT = (
     CheckpointHeader(LSN, LSN - 1, 2, 1018, SALT),
     {"catalog": [[1, 2], ["row"]], "transactions": [0]},
-    [StoreState(1, "orders", 0, 3, 1 << 40, 1010, [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)], SETTINGS)],
+    [
+        StoreState(
+            1,
+            "orders",
+            0,
+            3,
+            1 << 40,
+            1010,
+            [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)],
+            SETTINGS,
+            (1 << 40) - 2,
+        )
+    ],
 )
 
 
