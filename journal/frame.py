@@ -280,6 +280,14 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
         position += length
 
 
+def decode_attribute(attribute: bytes | memoryview) -> Attribute:
+    """Key and headers as they lie in a stored frame. Raises :class:`InvalidFrame`."""
+    try:
+        return _decode_attribute(attribute)
+    except _UNDECODABLE as error:
+        raise InvalidFrame(f"key and headers cannot be decoded: {error}") from error
+
+
 def is_sound(frame: bytes | memoryview) -> bool:
     """Whether one whole frame fulfils its own checksum."""
     return len(frame) >= HEADER_BYTES and crc32c(memoryview(frame)[CRC_START:]) == _unpack_header(frame)[1]
