@@ -72,9 +72,12 @@ class Transaction(TransactionFacts):
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         partitions: Sequence[int | None] | None = None,
         timestamps: Sequence[int | None] | None = None,
+        *,
+        by_key: bool = True,
     ) -> None:
-        """Add messages, given in columns of equal length, in their order: a tenth of the time of :meth:`send` each."""
-        self._run(bulk.send_many(self._core, topic, values, keys, headers, partitions, timestamps))
+        """Add messages in columns of equal length, in their order: see :func:`txbroker.client.bulk.send_many`."""
+        columns = (topic, values, keys, headers, partitions, timestamps)
+        self._run(bulk.send_many(self._core, *columns, by_key=by_key))
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

@@ -24,9 +24,12 @@ async def send_many(
     headers: Sequence[Mapping[str, bytes] | None] | None = None,
     partitions: Sequence[int | None] | None = None,
     timestamps: Sequence[int | None] | None = None,
+    *,
+    by_key: bool = True,
 ) -> None:
     """Add messages in their order. Each column is as long as ``values``, or None for none of it.
 
+    Where ``partitions`` says nothing the key chooses, or, without ``by_key``, whole batches go to one after the other.
     Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
     """
     columns = (keys, headers, partitions, timestamps)
@@ -41,7 +44,13 @@ async def send_many(
         values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
     )
     for value, key, header, partition, timestamp in rows:
-        append(choose(key, partition), value, now if timestamp is None else timestamp, key, header)
+        append(
+            choose(key if by_key else None, partition),
+            value,
+            now if timestamp is None else timestamp,
+            key,
+            header,
+        )
         if core.output_bytes > EAGER:
             await core.drained()
             await transaction.ready(topic)
