@@ -370,6 +370,7 @@ class Engine:
         self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
         wall = self.clock.wall()
         self.wall_offset = wall - self.now()
+        self._archive.settle()
         self.accept(Started(start_number, self.now(), wall))
 
     def mark(self) -> bool:

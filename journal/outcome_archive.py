@@ -37,42 +37,32 @@ class Waiting(NamedTuple):
     checksum: int
     parts: Sequence[tuple[MessageStore, int, int, int]]
 
-    def packed(self) -> bytes:
-        """The frame."""
+    def entry(self) -> ArchivedOutcome:
+        """The entry."""
         outcome = self.outcome
         bases = {placement.partition: placement.base_offset for placement in outcome.placements}
-        return pack(
-            ArchivedOutcome(
-                *outcome.number,
-                outcome.state,
-                outcome.cause,
-                self.lsn,
-                outcome.at,
-                outcome.wall,
-                outcome.began,
-                outcome.prepared,
-                outcome.xid,
-                outcome.by,
-                outcome.why,
-                outcome.owner,
-                outcome.heuristic,
-                outcome.messages,
-                outcome.bytes,
-                self.requests,
-                self.checksum,
-                [
-                    Part(
-                        log.topic,
-                        log.index,
-                        log.number,
-                        bases.get(log.number, NEVER_PLACED),
-                        count,
-                        size,
-                        crc,
-                    )
-                    for log, count, size, crc in self.parts
-                ],
-            )
+        return ArchivedOutcome(
+            *outcome.number,
+            outcome.state,
+            outcome.cause,
+            self.lsn,
+            outcome.at,
+            outcome.wall,
+            outcome.began,
+            outcome.prepared,
+            outcome.xid,
+            outcome.by,
+            outcome.why,
+            outcome.owner,
+            outcome.heuristic,
+            outcome.messages,
+            outcome.bytes,
+            self.requests,
+            self.checksum,
+            [
+                Part(log.topic, log.index, log.number, bases.get(log.number, NEVER_PLACED), count, size, crc)
+                for log, count, size, crc in self.parts
+            ],
         )
 
 
@@ -81,6 +71,13 @@ class HeadRow(msgspec.Struct, array_like=True, frozen=True):
 
     on: bool
     next_offset: int
+
+
+def head_of(rows: Sequence[Any]) -> tuple[HeadRow, list[bytes]]:
+    """What a checkpoint's rows say, and the frames of the entries that waited; without rows there is no archive."""
+    if not rows:
+        return HeadRow(False, 0), []
+    return msgspec.convert(rows[0], HeadRow), list(rows[1:])
 
 
 @implementer(IFold)
@@ -139,11 +136,10 @@ class OutcomeArchive:
 
     def _pack(self) -> list[bytes]:
         """The frames of all that waits; they are made once."""
-        self._settle()
         waiting = self.waiting
         for number, each in enumerate(waiting):
             if isinstance(each, Waiting):
-                waiting[number] = each.packed()
+                waiting[number] = pack(each.entry())
         return cast(list[bytes], list(waiting))
 
     # -- the fold ----------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ class OutcomeArchive:
         if offset >= self.store.end_offset:
             self.waiting.append(Waiting(lsn, outcome, requests, checksum, parts))
             if len(self.waiting) > BATCH:
-                self._settle()
+                self.settle()
 
     def note_transaction(self, lsn: int, outcome: Outcome, transaction: Transaction) -> None:
         """As :meth:`note`, for a transaction from the table."""
@@ -173,9 +169,11 @@ class OutcomeArchive:
         ]
         self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
 
-    def _settle(self) -> None:
-        """Let go of what the log has by now."""
+    def settle(self) -> None:
+        """Let go of what the log has by now: in replay, entries come after they were made to wait."""
         waiting = self.waiting
+        if not waiting:
+            return
         for _ in range(min(len(waiting), self.store.end_offset - (self.next_offset - len(waiting)))):
             waiting.popleft()
 
@@ -186,8 +184,7 @@ class OutcomeArchive:
         topic.settings = record.settings
         for store in topic.partitions:
             store.settings = record.settings
-        if self.waiting:
-            self._settle()
+        self.settle()
         self.on = record.on
         self.next_offset = self.store.end_offset + len(self.waiting)
 
@@ -200,8 +197,7 @@ class OutcomeArchive:
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
-        head, *frames = rows
-        restored = msgspec.convert(head, HeadRow)
-        self.on, self.next_offset = restored.on, restored.next_offset
+        head, frames = head_of(list(rows))
+        self.on, self.next_offset = head.on, head.next_offset
         self.waiting = deque(frames)
         self._store = None

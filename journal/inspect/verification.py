@@ -166,17 +166,8 @@ class _Verification:
             yield from refusal(self._filesystem, sound[-1] if sound else None)
 
     def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
-        if not sound:
-            return CrossCheck(self._filesystem, [], [], 0, 0, self._tally)
-        oldest, newest = sound[0], sound[-1]
-        return CrossCheck(
-            self._filesystem,
-            newest.stores,
-            live_rows(oldest),
-            oldest.header.lsn,
-            newest.header.lsn,
-            self._tally,
-        )
+        oldest, newest = (sound[0], sound[-1]) if sound else (None, None)
+        return CrossCheck(self._filesystem, oldest, newest, self._tally)
 
     def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
