@@ -288,6 +288,21 @@ def decode_attribute(attribute: bytes | memoryview) -> Attribute:
         raise InvalidFrame(f"key and headers cannot be decoded: {error}") from error
 
 
+def times_and_sizes(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
+    """Yield the timestamp of each message of a run known to be whole, and the bytes of its key, headers and value.
+
+    These bytes are all that its frame has beside the header: attribute and payload.
+    """
+    position, end = 0, len(data)
+    while position < end:
+        length, _, _, timestamp, _, flag, _ = _unpack_header(data, position)
+        if flag & WRAPPER:
+            position += HEADER_BYTES  # the frames inside follow one another, as those outside do
+        else:
+            yield timestamp, length - HEADER_BYTES
+            position += length
+
+
 def is_sound(frame: bytes | memoryview) -> bool:
     """Whether one whole frame fulfils its own checksum."""
     return len(frame) >= HEADER_BYTES and crc32c(memoryview(frame)[CRC_START:]) == _unpack_header(frame)[1]

@@ -20,7 +20,7 @@ class Rig:
     def __init__(self, broker, **options: Any) -> None:
         self.now = 1000.0
         self.broker = broker
-        self.core = Core(Options(**options), lambda: self.now, lambda: 0.5)
+        self.core = Core(Options(**options), lambda: self.now, lambda: 0.5, lambda: round(self.now * 1e6))
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
         self.operations = Operations(self.core)

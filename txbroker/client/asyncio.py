@@ -31,7 +31,7 @@ async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
     options = Options(**choices)
     connection = Connection(urls.parse(url), options, asyncio.get_running_loop())
     try:
-        await connection._run(connection.core.opened(time.monotonic() + options.timeout))
+        await connection._run(connection._producer.begin(time.monotonic() + options.timeout))
     except BaseException:
         await connection.close(0.0)
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Final, TypeVar
@@ -37,7 +36,7 @@ async def send_many(
         lengths = [len(column) if column is not None else None for column in (values, *columns)]
         raise errors.Misuse(f"columns of different lengths, {lengths}; nothing was added")
     core = transaction.core
-    now = time.time_ns() // 1000
+    now = core.wall()
     route = await transaction.ready(topic)
     choose, append = route.choose, transaction.append
     rows = zip(

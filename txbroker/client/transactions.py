@@ -18,6 +18,7 @@ from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer, Route
 from txbroker.client.receiving import Received, Receiver
+from txbroker.client.reporting import Counts, Reports
 from txbroker.client.results import Durability, Message, Receipt, Run
 from txbroker.client.retry import Lost
 from txbroker.client.serials import Serials
@@ -53,6 +54,7 @@ class Transaction:
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._lanes: dict[int, Lane] = {}
         self._messages = self._requests = self._checksum = 0
+        self._counts: Counts = {}
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
         self._correlation = 0
@@ -123,6 +125,8 @@ class Transaction:
         if not self._requests:
             self._serials.flush_before(serial)
         frames = batch.seal()
+        if self._producer.reports is not None:
+            self._producer.reports.tally(self._counts, lane.topic, frames)
         self._messages += batch.count
         self._requests += 1
         self._checksum = crc32c(frames, self._checksum)
@@ -177,6 +181,8 @@ class Transaction:
             await self._find_out()
             return
         totals = await self._flush_all()
+        if self._producer.reports is not None and self._counts:
+            totals = await self._report(self._producer.reports)
         if self.number is None or self.xid is None:
             raise errors.Misuse(
                 "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
@@ -186,6 +192,15 @@ class Transaction:
             core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
         )
         await self._decide(core.request(request, Done), Stage.PREPARED)
+
+    async def _report(self, reports: Reports) -> Totals:
+        """Add what this transaction has sent, as its last message: whoever commits it reports it with that."""
+        counts, self._counts = self._counts, {}
+        value = reports.of_transaction(counts, str(self.xid))
+        await self.send(reports.topic, value, None, None, None, self.core.wall())
+        totals = self._flush()
+        self._counts = {}
+        return totals
 
     async def commit(self) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`."""
@@ -292,6 +307,9 @@ class Transaction:
     def _end(self, stage: Stage) -> None:
         self.stage = stage
         self._batches.clear()
+        if stage is Stage.COMMITTED and self._producer.reports is not None:
+            counts, self._counts = self._counts, {}
+            self._producer.reports.committed(counts)
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
         if self._correlation:

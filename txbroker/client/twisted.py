@@ -40,7 +40,7 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
 
     async def opened() -> Connection:
         try:
-            await connection.core.opened(time.monotonic() + options.timeout)
+            await connection._producer.begin(time.monotonic() + options.timeout)
         except errors.TxBrokerError:
             await connection._end(0.0)
             raise
