@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,8 +26,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from journal.errors import InvalidSetting
 from journal.frame import HEADER_BYTES, decode_attribute
 from spark.heads import Heads, Mask, Numbers
+from spark.options import NOTHING_READ, ReadOptions, refused
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), True)]), False
@@ -46,10 +49,33 @@ _ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x80
 """How msgpack begins key and headers, and how it says that there are none."""
 
 
+def message_schema(options: ReadOptions) -> StructType:
+    """The columns that the options ask for."""
+    shown = [name for name in TYPES if name != "headers" or options.include_headers]
+    if unknown := [name for name in options.columns if name not in TYPES]:
+        raise refused(
+            "columns", ",".join(options.columns), f"{unknown[0]!r} is none; there are {', '.join(TYPES)}"
+        )
+    return StructType([StructField(name, TYPES[name]) for name in options.columns or shown])
+
+
+def names_in(schema: StructType) -> tuple[str, ...]:
+    """The columns of a schema that a user may have given; raises if one is not there or of another type."""
+    for field in schema.fields:
+        if field.name not in TYPES:
+            raise InvalidSetting(
+                f"there is no column {field.name!r}; there are {', '.join(TYPES)}; {NOTHING_READ}"
+            )
+        if field.dataType.simpleString() != TYPES[field.name].simpleString():
+            raise InvalidSetting(
+                f"column {field.name} is {TYPES[field.name].simpleString()}, not {field.dataType.simpleString()}; "
+                f"{NOTHING_READ}. Leave the schema out, or cast the column"
+            )
+    return tuple(schema.names)
+
+
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
     """The types in which Spark takes these columns."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     return to_arrow_schema(StructType([StructField(name, TYPES[name]) for name in names]), timezone="UTC")
 
 

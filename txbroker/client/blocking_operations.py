@@ -12,7 +12,7 @@ from txbroker.client.companion import Companion
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
 from txbroker.client.promise import Promise
-from txbroker.client.results import GroupPosition, Message, TransactionDetails
+from txbroker.client.results import Frames, GroupPosition, Message, TransactionDetails
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class OperationCalls(ABC):
     ) -> list[Message]:
         """Read once from ``offset`` on, waiting up to ``max_wait`` seconds for a first message."""
         return self.run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
+
+    def read_frames(self, number: int, offset: int, max_bytes: int = 1 << 20) -> Frames:
+        """Read once, undecoded, from the partition with that number (:class:`PartitionInfo` has it)."""
+        return self.run(self._operations.read_frames(number, offset, max_bytes, 0.0))
 
     # -- topics and groups -------------------------------------------------------------------------
 

@@ -13,7 +13,15 @@ from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
-from txbroker.client.results import GroupMove, GroupPosition, Message, PartContent, Run, TransactionDetails
+from txbroker.client.results import (
+    Frames,
+    GroupMove,
+    GroupPosition,
+    Message,
+    PartContent,
+    Run,
+    TransactionDetails,
+)
 from txbroker.commands import (
     Answer,
     Committed,
@@ -96,6 +104,11 @@ class Operations:
     ) -> list[Message]:
         """Read once from an offset on; raises OffsetOutOfRange, UnknownTopic, UnknownPartition."""
         number = _number(await self.topic(topic), partition)
+        found = await self.read_frames(number, offset, max_bytes, max_wait)
+        return _messages(topic, partition, found.data, offset)
+
+    async def read_frames(self, number: int, offset: int, max_bytes: int, max_wait: float) -> Frames:
+        """Read once from the partition with that number; raises OffsetOutOfRange, UnknownPartition."""
         core = self._core
         request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
         call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
@@ -104,7 +117,7 @@ class Operations:
             raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
         if part.error:
             raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
-        return _messages(topic, partition, memoryview(call.data)[: part.length], offset)
+        return Frames(memoryview(call.data)[: part.length], part.start_offset, part.high_watermark)
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
         """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
