@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from spark import deciding, outgoing
 from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told, WriteRefused
+from spark.leftovers import nameless
 from spark.register import Register
 from spark.sink_options import SinkOptions
 from txbroker import errors
@@ -27,9 +29,6 @@ log = logging.getLogger("txbroker.spark")
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Under these names Spark tells a stream's tasks which query and which batch they work for."""
-
-NAMELESS: Final = "batch-"
-"""How the names of batch writes begin to which the program has given none: nobody will ever use them again."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         self.is_nameless = options.write is None
-        self.write_name = options.write or Write(NAMELESS + secrets.token_hex(8), 0)
+        self.write_name = options.write or Write(nameless(time.time(), secrets.token_hex(4)), 0)
         self.epoch = self._open()
 
     def _open(self) -> int:
