@@ -219,7 +219,7 @@ def _offsets(name: str, value: str, places: tuple[Place, ...]) -> Offsets:
     except ValueError:
         raise refused(name, value, f"{' or '.join(places)} or {_SHAPE}") from None
     if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
-        raise refused(name, value, _SHAPE)
+        raise refused(name, value, f"{' or '.join(places)} or {_SHAPE}")
     found: dict[str, dict[int, int]] = {}
     for topic, partitions in given.items():
         found[topic] = {}

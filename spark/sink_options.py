@@ -27,7 +27,7 @@ class SinkOptions(NamedTuple):
     topic: str = ""
     by_key: bool = True
     batch_bytes: int = 256 << 10
-    branch_bytes: int = 256 << 20
+    branch_bytes: int = 15 << 20
     branch_seconds: float = 20.0
     timeout: float = 30.0
     audit_topic: str = ""
