@@ -50,11 +50,15 @@ class _Sink:
         outgoing.check_schema(schema, options.topic)
         self.options = options
 
-    def connect(self, who: str) -> Connection:
+    def connect(self, who: str, reports: str = "") -> Connection:
         """A connection of its own, of a task or the driver."""
         options = self.options
         return connect(
-            options.broker, client=f"spark {who}", timeout=options.timeout, batch_bytes=options.batch_bytes
+            options.broker,
+            client=f"spark {who}",
+            timeout=options.timeout,
+            batch_bytes=options.batch_bytes,
+            reports=reports,
         )
 
     def write_rows(
@@ -63,7 +67,7 @@ class _Sink:
         """T1 to T4. ``expected``: the epoch in which the driver has begun the write, None if it has not said."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        with self.connect(f"{write} task {partition}") as broker:
+        with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
             standing = Register(broker, write.name).read()
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
