@@ -44,7 +44,7 @@ class CrossCheck:
     """Follows records in order. The logs are looked at as far as the ``newest`` checkpoint knows them.
 
     Transactions that were undecided at the ``oldest`` one are known; what ended before may have adds that the journal
-    no longer holds.
+    no longer holds. Without ``logs`` records are compared with each other alone.
     """
 
     def __init__(
@@ -53,12 +53,13 @@ class CrossCheck:
         oldest: Checkpoint | None,
         newest: Checkpoint | None,
         tally: Tally,
+        logs: bool = True,
     ) -> None:
         stores = newest.stores if newest is not None else []
         rows = live_rows(oldest) if oldest is not None else []
         self._filesystem = filesystem
         self._files = OpenLogs(filesystem)
-        self._logs = {store.number: LogReader(self._files, store) for store in stores}
+        self._logs = {store.number: LogReader(self._files, store) for store in stores if logs}
         self._names = {store.number: (store.topic, store.index) for store in stores}
         self._topics: dict[str, range] = {}
         self._next: dict[int, int] = {}

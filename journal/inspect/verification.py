@@ -62,12 +62,14 @@ def verify(
     level: Level = Level.FULL,
     tally: Tally | None = None,
     progress: Progress | None = None,
+    records: bool = False,
 ) -> Iterator[Finding]:
     """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
 
-    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes.
+    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. With
+    ``records`` those of the journal are compared with each other also where the logs are not: for who has read the logs.
     """
-    return _Verification(filesystem, level, tally or Tally(), progress or _nobody).run()
+    return _Verification(filesystem, level, tally or Tally(), progress or _nobody, records).run()
 
 
 def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
@@ -90,11 +92,14 @@ def _nobody(what: str, count: int) -> None:
 class _Verification:
     """One run."""
 
-    def __init__(self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress) -> None:
+    def __init__(
+        self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress, records: bool
+    ) -> None:
         self._filesystem = filesystem
         self._level = level
         self._tally = tally
         self._progress = progress
+        self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
 
@@ -140,7 +145,7 @@ class _Verification:
             damaged = damaged or not finding.harmless
             yield finding
         yield from header_findings(self._filesystem, files)
-        cross = self._cross_check(sound) if self._level is Level.DEEP else None
+        cross = self._cross_check(sound) if self._records or self._level is Level.DEEP else None
         for number, file in enumerate(files):
             self._read(file.path)
             if file.header is None:
@@ -167,7 +172,7 @@ class _Verification:
 
     def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
         oldest, newest = (sound[0], sound[-1]) if sound else (None, None)
-        return CrossCheck(self._filesystem, oldest, newest, self._tally)
+        return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
 
     def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
