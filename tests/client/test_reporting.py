@@ -119,6 +119,7 @@ def test_a_transaction_counts_when_it_is_committed_and_not_when_it_is_rolled_bac
     for value, commit in ((b"1", False), (b"22", True)):
         transaction = rig.transaction()
         rig.run(transaction.send("t", value, None, None, None, 1))
+        transaction.flush_first()
         rig.run(transaction.commit() if commit else transaction.rollback())
     rig.wait(11)
     assert [report.sent for report in reports(broker)] == [[("t", 0, 1, 2)]]
