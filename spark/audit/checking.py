@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from journal.filesystem import OSFilesystem
-from spark.audit.checksums import second_crc32c
+from spark.audit.checksums import join, second_crc32c
 from spark.audit.entries import RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
@@ -291,6 +291,27 @@ def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> 
             bytes=0,
             checksum=0,
         )
+
+
+def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
+    """Claims that went across slices, put together; there are a few of them for each slice at most."""
+    by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
+    for row in rows:
+        by_claim.setdefault((row.number, row.first, row.last, row.session, row.serial), []).append(row)
+    for mine in by_claim.values():
+        mine.sort(key=lambda each: each.slice)
+        if any(each.checksum < 0 for each in mine):
+            continue  # told where the damage is
+        messages = size = checksum = 0
+        for each in mine:
+            messages, size = messages + each.messages, size + each.bytes
+            checksum = join(checksum, each.checksum, each.bytes)
+        said = mine[0].text.split(" ", 4)
+        whole = mine[0]._replace(
+            what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
+            text=said[4],
+        )  # fmt: skip
+        yield from judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
 
 
 def _who(fact: Fact) -> str:

@@ -44,11 +44,11 @@ class Directory(NamedTuple):
     @property
     def ground(self) -> Ground:
         """What claims are laid upon."""
-        starts = {store.number: store.start_offset for store in self.checkpoint.stores}
+        names = {store.number: (store.topic, store.index) for store in self.checkpoint.stores}
         number, end = (
             (self.archive.number, self.archive.flushed_offset) if self.archive is not None else (0, 0)
         )
-        return Ground(self.slices, starts, number, end, self.checkpoint.header.lsn)
+        return Ground(self.slices, names, number, end, self.checkpoint.header.lsn)
 
 
 def look(root: str, slice_bytes: int = SLICE_BYTES) -> Directory:
@@ -72,9 +72,13 @@ def look(root: str, slice_bytes: int = SLICE_BYTES) -> Directory:
 
 
 def verified(root: str, deep: bool) -> Iterator[Fact]:
-    """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too."""
+    """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too.
+
+    Damaged frames are told by who checks their slices; what lies there and belongs elsewhere is told here.
+    """
     for found in verify(OSFilesystem(root), Level.DEEP if deep else Level.QUICK, records=True):
-        yield of_finding(found)
+        if found.foreign or not found.path.endswith(".log"):
+            yield of_finding(found)
 
 
 def of_finding(found: Finding) -> Fact:

@@ -30,13 +30,14 @@ MERGED_BYTES = 256 * 1024
 
 
 class Ground:
-    """What claims are laid upon: the logs' slices, where logs start, and the checkpoint's LSN."""
+    """What claims are laid upon: the logs, their slices, and the checkpoint's LSN."""
 
     def __init__(
-        self, slices: list[Slice], starts: dict[int, int], archive: int, archived: int, lsn: int
+        self, slices: list[Slice], names: dict[int, tuple[str, int]], archive: int, archived: int, lsn: int
     ) -> None:
         self.slices = SliceMap(slices)
-        self.starts = starts
+        self.names = names
+        """Topic and index, by a log's number."""
         self.archive = archive
         """The number of the archive's partition, 0 without one."""
         self.archived = archived
@@ -46,8 +47,10 @@ class Ground:
     def lay(self, claim: Fact) -> Iterator[Fact]:
         """The claim for each slice that it touches; what is wrong with it if it touches none."""
         start, end = self.slices.span(claim.number)
-        if claim.number not in self.starts:
+        if claim.number not in self.names:
             return  # of a topic that was deleted
+        topic, index = self.names[claim.number]
+        claim = claim._replace(topic=topic, partition=index)
         if claim.last >= end and claim.lsn <= self.lsn:
             what = (
                 f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
@@ -163,7 +166,7 @@ class _Sends:
 
     def take(self, entry: JournalEntry, sent: Messages) -> Iterator[Fact]:
         """Another send."""
-        if sent.partition not in self._ground.starts:
+        if sent.partition not in self._ground.names:
             return
         known = self._open.get(sent.partition)
         if known is not None and (known.last + 1 != sent.base_offset or known.bytes >= MERGED_BYTES):

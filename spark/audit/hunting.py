@@ -6,7 +6,7 @@ compared with that: checksums are kept from the first message on, and that of an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -33,10 +33,14 @@ class Shapes(NamedTuple):
 
 def shapes(said: DataFrame) -> dict[int, Shapes]:
     """What is to be looked for, by log."""
-    rows = said.where("messages > 0").orderBy("lsn", ascending=False).limit(MOST + 1).collect()
+    rows = said.where("messages > 0").orderBy("lsn", ascending=False).limit(MOST).collect()
+    return arranged(map(Fact._make, rows))
+
+
+def arranged(rows: Iterable[Fact]) -> dict[int, Shapes]:
+    """These, by log."""
     found: dict[int, dict[tuple[int, int], dict[int, Fact]]] = {}
-    for row in rows[:MOST]:
-        fact = Fact._make(row)
+    for fact in rows:
         of_log = found.setdefault(fact.number, {})
         of_log.setdefault((fact.messages, fact.bytes), {})[fact.checksum] = fact
     made = {}

@@ -13,11 +13,9 @@ from pyspark.sql import functions as F
 from journal.archived_outcome import OUTCOMES_TOPIC
 from spark.audit import checking, hunting
 from spark.audit.checking import Limits
-from spark.audit.checksums import join
 from spark.audit.directory import Directory, undecided, verified
 from spark.audit.entries import SHAPE, archive_facts, journal_facts
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
-from spark.audit.slices import Slice
 
 DAY: Final = 86_400_000_000
 Work = Callable[[Iterator[Fact]], Iterator[Fact]]
@@ -40,7 +38,8 @@ class Audit:
         kept = said.where(~F.col("what").isin(claims)).unionByName(
             found.where(F.col("what") != What.PIECE.value)
         )
-        joined = self._of(_joined(found.where(F.col("what") == What.PIECE.value)))
+        pieces = found.where(F.col("what") == What.PIECE.value).toLocalIterator()
+        joined = self._of(checking.joined(map(Fact._make, pieces)))
         return self._keep(kept.unionByName(joined).unionByName(self._twice(said)))
 
     def close(self) -> None:
@@ -170,28 +169,3 @@ def _by_slice(incoming: Iterator[Fact]) -> Iterator[tuple[int, Iterator[Fact]]]:
         yield number, claims
         for _ in claims:
             pass
-
-
-def _joined(pieces: DataFrame) -> Iterator[Fact]:
-    """Claims that went across slices, put together; there are a few of them for each slice at most."""
-    rows = (Fact._make(row) for row in pieces.toLocalIterator())
-    by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
-    for row in rows:
-        by_claim.setdefault((row.number, row.first, row.last, row.session, row.serial), []).append(row)
-    for mine in by_claim.values():
-        mine.sort(key=lambda each: each.slice)
-        if any(each.checksum < 0 for each in mine):
-            continue  # told where the damage is
-        messages = size = checksum = 0
-        for each in mine:
-            messages, size = messages + each.messages, size + each.bytes
-            checksum = join(checksum, each.checksum, each.bytes)
-        said = mine[0].text.split(" ", 4)
-        whole = mine[0]._replace(
-            what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
-            text=said[4],
-        )  # fmt: skip
-        yield from checking.judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
-
-
-__all__ = ["Audit", "Slice"]
