@@ -161,6 +161,8 @@ def session(job: Job) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": f"{job.folder}/local",
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.executorEnv.LIFE": os.environ.get("LIFE", ""),

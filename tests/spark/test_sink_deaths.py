@@ -15,12 +15,17 @@ from spark import branches, deciding
 from tests.broker_process import BrokerProcess
 from tests.spark import sink_program, writes
 from tests.spark.sink_program import MOMENTS, Job
+from tests.spark.standalone import Standalone
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CLUSTER = "local-cluster[2,1,512]"
-"""Two executors, each a process of its own, with one core."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -43,7 +48,6 @@ def start(job, life=""):
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "LIFE": life,
     }
     return subprocess.Popen(
@@ -155,8 +159,10 @@ def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_
 
 
 @pytest.mark.parametrize("moment", ["executor", "task fails"])
-def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_behind(broker, job, moment):
-    job.moment, job.master, job.partitions = moment, CLUSTER, 6
+def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_behind(
+    broker, job, cluster, moment
+):
+    job.moment, job.master, job.partitions = moment, cluster.master, 6
     finish(start(job))
     assert (
         Path(job.folder) / f"{moment.replace('fails', 'failed')}{' died' * (moment == 'executor')}"
@@ -165,8 +171,8 @@ def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_beh
     assert_nothing_in_doubt(broker)
 
 
-def test_speculative_copies_write_nothing_twice_and_leave_nothing_behind(broker, job):
-    job.moment, job.master, job.partitions = "slow", CLUSTER, 4
+def test_speculative_copies_write_nothing_twice_and_leave_nothing_behind(broker, job, cluster):
+    job.moment, job.master, job.partitions = "slow", cluster.master, 4
     job.conf = {
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
