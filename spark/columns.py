@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +42,13 @@ TYPES: dict[str, DataType] = {
     "key": BinaryType(),
     "value": BinaryType(),
     "headers": HEADERS,
+    "transaction": StringType(),
+    "xid": StringType(),
 }
 """Every column there is, in the order in which they are shown."""
+
+ORIGIN = frozenset({"transaction", "xid"})
+"""The columns that the outcome archive is needed for."""
 
 _ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x80
 """How msgpack begins key and headers, and how it says that there are none."""
@@ -51,7 +56,10 @@ _ARRAY_OF_TWO, _BIN_8, _BIN_16, _NIL, _NO_HEADERS = 0x92, 0xC4, 0xC5, 0xC0, 0x80
 
 def message_schema(options: ReadOptions) -> StructType:
     """The columns that the options ask for."""
-    shown = [name for name in TYPES if name != "headers" or options.include_headers]
+    hidden = (frozenset() if options.include_headers else {"headers"}) | (
+        frozenset() if options.include_transactions else ORIGIN
+    )
+    shown = [name for name in TYPES if name not in hidden]
     if unknown := [name for name in options.columns if name not in TYPES]:
         raise refused(
             "columns", ",".join(options.columns), f"{unknown[0]!r} is none; there are {', '.join(TYPES)}"
@@ -79,10 +87,27 @@ def arrow_schema(names: Sequence[str]) -> pa.Schema:
     return to_arrow_schema(StructType([StructField(name, TYPES[name]) for name in names]), timezone="UTC")
 
 
+class IOrigins(Protocol):
+    """What transactions messages came in; see :class:`spark.archive.Origins`."""
+
+    @property
+    def numbers(self) -> pa.Array:
+        """The transactions' numbers."""
+
+    @property
+    def xids(self) -> pa.Array:
+        """Their xids, as text."""
+
+    def of(self, heads: Heads) -> pa.Array:
+        """The place in these arrays for each message, null for one that came in none."""
+
+
 class Columns:
     """Makes record batches of these columns, for messages of one partition."""
 
-    def __init__(self, names: Sequence[str], topic: str, partition: int) -> None:
+    def __init__(
+        self, names: Sequence[str], topic: str, partition: int, origins: IOrigins | None = None
+    ) -> None:
         self._schema = arrow_schema(names)
         self._topic = topic
         self._partition = partition
@@ -95,6 +120,9 @@ class Columns:
             "value": values,
             "headers": headers,
         }
+        if origins is not None:
+            makers["transaction"] = lambda heads: origins.numbers.take(origins.of(heads))
+            makers["xid"] = lambda heads: origins.xids.take(origins.of(heads))
         self._makers = [makers[name] for name in names]
 
     def batch(self, heads: Heads) -> pa.RecordBatch:

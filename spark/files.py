@@ -11,9 +11,13 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from journal.archived_outcome import ArchivedOutcome, unpack
 from journal.catalog import HeadRow
 from journal.checkpoint import Checkpoint
+from journal.frame import HEADER_BYTES
 from journal.indexes import OFFSET_ENTRY, DamagedIndex, around_time, salt_of
+from journal.inspect.outcome_walk import archive_from
+from journal.outcome_archive import head_of
 from journal.segment import Segment
 from spark.checkpoints import log_of, newest_checkpoint
 from spark.logs import Log, Points, Slice
@@ -113,6 +117,20 @@ class Directory:
                 last = (offset, position)
                 found.append(last)
         return found
+
+    def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:
+        """See :class:`spark.logs.Logs`."""
+        segments = part.log.segments
+        if not segments:
+            return archive.end, -1
+        state = next(store for store in self.checkpoint.stores if store.number == archive.number)
+        first = archive_from(self._files.filesystem, state, segments[0].first_time)
+        return min(max(first, archive.start), archive.end), segments[-1].last_time
+
+    def archive_waiting(self) -> list[ArchivedOutcome]:
+        """See :class:`spark.logs.Logs`."""
+        _, frames = head_of(self.checkpoint.folds.get("archive", []))
+        return [unpack(frame[HEADER_BYTES:]) for frame in frames]
 
     def cursor(self, part: Slice) -> SegmentCursor:
         """See :class:`spark.logs.Logs`."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 import txbroker
+from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
 from journal.frame import HEADER_BYTES, walk
 from journal.indexes import MAX_GAP
 from spark.heads import UnsoundBlock
@@ -62,6 +63,14 @@ class Broker:
         below = [log.bytes * (offset - log.start) // messages for offset in (first, end)]
         return Points(np.array([first, end], np.int64), np.array(below, np.int64))
 
+    def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:  # noqa: ARG002
+        """See :class:`spark.logs.Logs`. Of a live broker's logs the times are not known: all of the archive is read."""
+        return archive.start, (1 << 63) - 1
+
+    def archive_waiting(self) -> list[ArchivedOutcome]:
+        """See :class:`spark.logs.Logs`. A broker shows outcomes and entries at once."""
+        return []
+
     def cursor(self, part: Slice) -> FetchCursor:
         """See :class:`spark.logs.Logs`."""
         return FetchCursor(self._connection, self._address, part.log)
@@ -71,7 +80,9 @@ class Broker:
         self._connection.close()
 
     def _topics(self) -> list[TopicInfo]:
-        return self._connection.topics()
+        """All of them. The broker's own are told only to those who ask for them by name."""
+        found = [*self._connection.topics(), *self._connection.topics([OUTCOMES_TOPIC])]
+        return sorted({topic.name: topic for topic in found}.values(), key=lambda topic: topic.name)
 
 
 class FetchCursor:

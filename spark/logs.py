@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from journal.archived_outcome import ArchivedOutcome
 from journal.errors import TxBrokerError
 from journal.segment import SegmentState
 from spark.heads import UnsoundBlock
@@ -95,6 +96,15 @@ class Logs(Protocol):
 
     def points(self, log: Log, first: int, end: int) -> Points:
         """What is known of where the bytes between two offsets lie."""
+
+    def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:
+        """Where in the outcome archive to look for the transactions of a part.
+
+        From an offset of the archive on, as long as their journal time is not above the second number.
+        """
+
+    def archive_waiting(self) -> list[ArchivedOutcome]:
+        """Entries of the outcome archive that its log does not have yet."""
 
     def cursor(self, part: Slice) -> Cursor:
         """Read a part."""

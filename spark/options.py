@@ -58,6 +58,7 @@ class ReadOptions:
     columns: tuple[str, ...] = ()
     max_offsets: int | None = None
     clock_skew: int | None = None
+    where: str = ""
 
     def wants(self, topic: str) -> bool:
         """Whether the topic is subscribed to. A pattern never means the broker's own topics."""
@@ -252,4 +253,5 @@ _READERS: Final[dict[str, tuple[str, Any]]] = {
     "columns": ("columns", _names),
     "maxOffsetsPerTrigger": ("max_offsets", _count),
     "clockSkew": ("clock_skew", _interval),
+    "where": ("where", _text),
 }

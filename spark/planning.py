@@ -119,7 +119,7 @@ def inside(log: Log, first: int, end: int, losses: Losses) -> tuple[int, int]:
     return min(max(first, log.start), log.end), min(max(end, log.start), log.end)
 
 
-def tasks(logs: Logs, parts: Iterable[Range], least_tasks: int | None) -> list[Task]:
+def cut_into_tasks(logs: Logs, parts: Iterable[Range], least_tasks: int | None) -> list[Task]:
     """Parts of about the same number of bytes; small ones of several logs go together."""
     slices = [_sized(logs, each) for each in parts]
     total = sum(each.bytes for each in slices)

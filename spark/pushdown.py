@@ -104,7 +104,8 @@ class Wanted:
         self.topics = kept if self.topics is None else self.topics & kept
         return True
 
-    def _take_number(self, each: Any, bounds: Bounds) -> bool:
+    @staticmethod
+    def _take_number(each: Any, bounds: Bounds) -> bool:
         given = _values(each)
         wanted = given if given is not None else [getattr(each, "value", None)]
         numbers = [number for value in wanted if (number := _number(value)) is not None]

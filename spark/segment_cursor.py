@@ -22,11 +22,11 @@ class DirectoryFiles:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._filesystem = OSFilesystem(path)
+        self.filesystem = OSFilesystem(path)
 
     def open(self, path: str) -> OSFile:
         """A file, read-only; raises ``OSError``."""
-        return self._filesystem.open(path, writable=False)
+        return self.filesystem.open(path, writable=False)
 
     def read_all(self, path: str) -> bytes:
         """All that a file holds; raises ``OSError``."""

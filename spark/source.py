@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -11,19 +11,19 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from journal.errors import InvalidSetting
 from spark.columns import message_schema, names_in
+from spark.conditions import conditions
 from spark.options import NOTHING_READ, ReadOptions, View, read_options
-from spark.planning import Task, ranges, subscribed, tasks
-from spark.pushdown import Wanted
+from spark.planning import Task, cut_into_tasks, ranges, subscribed
 from spark.reading import open_logs, read_parts
 from spark.sink_options import parse
 from spark.streaming import MessageStream
+from spark.views import ViewReader, view_schema
 from spark.writing import BatchSink, StreamSink
 
 
@@ -37,11 +37,13 @@ class TxBrokerDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
-        return message_schema(self._read_options())
+        options = self._read_options()
+        return message_schema(options) if options.view is View.MESSAGES else view_schema(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``. A schema given by the user chooses columns."""
-        return MessageReader(self._read_options(), schema)
+        options = self._read_options()
+        return (MessageReader if options.view is View.MESSAGES else ViewReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
@@ -62,31 +64,13 @@ class TxBrokerDataSource(DataSource):
         return read_options(self.options)
 
 
-class _PushFilters:
-    """``pushFilters`` of a reader that can also do without.
-
-    Spark refuses a reader with the method of that name if ``spark.sql.python.filterPushdown.enabled`` is false, which
-    it is unless set. To Spark this looks like the method that every reader inherits; it is called all the same if
-    filters are pushed down.
-    """
-
-    __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        return list(self._wanted.take(filters))
-
-
 class MessageReader(DataSourceReader):
     """Reads messages as they are when the query is planned. Pickled by Spark, so it holds nothing open."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._names = names_in(schema)
-        self._wanted = Wanted()
-        self.__dict__["pushFilters"] = _PushFilters(self._wanted)
+        self._wanted = conditions(options.where)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task."""
@@ -95,7 +79,7 @@ class MessageReader(DataSourceReader):
             found = subscribed(logs, self._options)
             parts = ranges(logs, self._options, self._wanted, found)
             # Without any Spark would make one of its own, which says nothing.
-            return list(tasks(logs, parts, self._options.min_partitions)) or [Task(())]
+            return list(cut_into_tasks(logs, parts, self._options.min_partitions)) or [Task(())]
         finally:
             logs.close()
 

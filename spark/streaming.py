@@ -27,7 +27,7 @@ from journal.errors import InvalidSetting
 from spark.columns import names_in
 from spark.logs import Log, Logs, Losses, lost
 from spark.options import NOTHING_READ, ReadOptions
-from spark.planning import Range, Task, inside, starting, subscribed, tasks
+from spark.planning import Range, Task, cut_into_tasks, inside, starting, subscribed
 from spark.pushdown import Wanted
 from spark.reading import open_logs, read_parts
 
@@ -50,6 +50,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidSetting(
                 f"endingOffsets and endingTimestamp are for batches: a stream has no end; {NOTHING_READ}. "
                 "Trigger.AvailableNow reads what is there and stops"
+            )
+        if options.where:
+            raise InvalidSetting(
+                f"the option where is for batches; {NOTHING_READ}. Filter the stream's rows with .where()"
             )
         self._options = options
         self._names = names_in(schema)
@@ -77,7 +81,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next batch goes: to the ends of the logs, or a part of the way to each."""
         begun, ends = self._read(start), self._ends()
         reached = {
-            place: self._begin(ends.get(place), begun.get(place)) for place in begun.keys() | ends.keys()
+            place: self._begin(ends.get(place), begun.get(place))
+            for place in sorted(begun.keys() | ends.keys())
         }
         behind = {
             place: max(0, ends[place].end - position.next)
@@ -115,7 +120,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first, last = inside(log, position.next, upto.next, self._losses)
             if first < last:
                 parts.append(Range(log, first, last))
-        return list(tasks(logs, parts, self._options.min_partitions))
+        return list(cut_into_tasks(logs, parts, self._options.min_partitions))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the broker keeps no position for a stream, Spark's checkpoint does."""

@@ -11,7 +11,7 @@ from spark import planning
 from spark.files import Directory
 from spark.logs import MessagesLost
 from spark.options import read_options
-from spark.planning import ranges, subscribed, tasks
+from spark.planning import cut_into_tasks, ranges, subscribed
 from spark.pushdown import Wanted
 from spark.reading import read_parts
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
@@ -33,7 +33,9 @@ def options_of(path, **options):
 def planned(options, wanted=None):
     logs = Directory(options.path)
     wanted = wanted or Wanted()
-    return tasks(logs, ranges(logs, options, wanted, subscribed(logs, options)), options.min_partitions)
+    return cut_into_tasks(
+        logs, ranges(logs, options, wanted, subscribed(logs, options)), options.min_partitions
+    )
 
 
 def read(options, wanted=None, plan=None):
