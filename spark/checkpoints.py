@@ -27,6 +27,11 @@ def newest_checkpoint(path: str) -> Checkpoint:
     filesystem = OSFilesystem(path)
     for _ in range(5):  # a broker at work may replace them between the look and the read
         try:
+            if filesystem.exists(filenames.REPAIR_PLAN):
+                raise StorageUnavailable(
+                    f"a repair of {path} has been begun and not ended, so its files are half the old ones and half the "
+                    "new; nothing was read. 'txbroker repair DIR' ends it"
+                )
             lsns = checkpoint_lsns(filesystem)
             damage: CorruptData | None = None
             for lsn in reversed(lsns):

@@ -272,6 +272,12 @@ class TestWhereLogsEnd:
         with pytest.raises(StorageUnavailable, match="has no checkpoint yet"):
             read(options_of(tmp_path / "d"))
 
+    def test_a_directory_amid_a_repair_is_not_read(self, tmp_path):
+        fill(tmp_path / "d", 10)
+        (tmp_path / "d" / "repair.plan").write_bytes(b"{}")
+        with pytest.raises(StorageUnavailable, match=r"a repair of .*/d has been begun and not ended"):
+            read(options_of(tmp_path / "d"))
+
     def test_a_log_without_messages_gives_none(self, tmp_path):
         fill(tmp_path / "d", 0, partitions=4)
         assert read(options_of(tmp_path / "d")) == []
