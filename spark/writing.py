@@ -41,6 +41,9 @@ class TaskWritten(WriterCommitMessage):
 class _Sink:
     """What batch and stream have in common. Pickled by Spark, so it holds no connection."""
 
+    in_order = False
+    """Whether versions come one after the other, and only the last one is ever repeated."""
+
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise errors.InvalidSetting(
@@ -69,6 +72,8 @@ class _Sink:
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
             standing = Register(broker, write.name).read()
+            if self.in_order and standing.decided > write.version:
+                raise _rolled_back(write, standing.decided)
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
                 return TaskWritten(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
@@ -113,6 +118,14 @@ def _passed(write: Write, begun: int, now: int) -> WriteRefused:
     return WriteRefused(
         f"{write} was begun in epoch {begun} and now it is {now}: it has been decided, or given up, without this "
         "attempt of a task. Nothing of this attempt will be seen"
+    )
+
+
+def _rolled_back(write: Write, decided: int) -> WriteRefused:
+    return WriteRefused(
+        f"{write}: batch {decided} of this query is written already. Spark repeats no batch but the last one, so "
+        "this checkpoint is older than what was written, restored from a copy perhaps, and its batches may hold "
+        "other rows. Nothing was written. Begin with a new checkpoint, at the offsets after what is written"
     )
 
 
@@ -169,6 +182,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
+
+    in_order = True
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """In a task: prepare its rows."""

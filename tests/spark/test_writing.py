@@ -167,6 +167,18 @@ def test_a_stream_ends_what_a_failed_batch_has_left(broker, process, options):
     assert writes.seen(process.address) == [b"b"]
 
 
+def test_a_stream_from_an_older_checkpoint_is_refused_for_its_batches_may_be_others(broker, process, options):
+    sink, name = StreamSink(options, SCHEMA, overwrite=False), writes.name()
+    for number in (3, 4):
+        sink.commit([sink.write_rows(Write(name, number), None, iter([batch(b"%d" % number)]))], number)
+    assert sink.write_rows(Write(name, 4), None, iter([batch(b"again")])).told.skipped
+    with pytest.raises(
+        WriteRefused, match=r"batch 4 of this query is written already.*older than what was written"
+    ):
+        sink.write_rows(Write(name, 3), None, iter([batch(b"again")]))
+    assert writes.seen(process.address) == [b"3", b"4"]
+
+
 def test_an_abort_after_a_decision_carries_it_out(broker, process, options, monkeypatch):
     """Spark calls abort when commit has raised, and commit may have raised because the broker was away."""
     sink, write = StreamSink(options, SCHEMA, overwrite=False), Write(writes.name(), 3)
