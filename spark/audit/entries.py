@@ -14,7 +14,7 @@ from journal.frame import HEADER, HEADER_BYTES
 from journal.frame import walk as walk_run
 from journal.inspect.findings import Finding
 from journal.inspect.journal_walk import JournalEntry, surveyed, walk_file
-from journal.record import Messages
+from journal.record import ArchiveSet, Messages
 from journal.transaction import State
 from spark.audit.checksums import second_crc32c
 from spark.audit.facts import Fact, What
@@ -68,13 +68,20 @@ class Ground:
 
 def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
     """All that a slice of the archive says. Its damage is told where it is checked as a log."""
+    before = 0
     for each in walk(OSFilesystem(root), part):
         if isinstance(each, Damage):
             continue
         starts, lengths = each.start.tolist(), each.length.tolist()
         for offset, start, length in zip(each.offset.tolist(), starts, lengths, strict=True):
             frame = each.data[start : start + length]
-            yield from entry_facts(frame, offset, part.path, each.at + start, ground)
+            for fact in entry_facts(frame, offset, part.path, each.at + start, ground):
+                if fact.what == What.ENTRY:
+                    if fact.lsn < before:
+                        what = f"it is of LSN {fact.lsn}, the one before it of LSN {before}"
+                        yield fact._replace(what=What.VIOLATION, kind="archive", text=what)
+                    before = fact.lsn
+                yield fact
 
 
 def entry_facts(
@@ -139,7 +146,11 @@ def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
     following = files[number + 1].header if number + 1 < len(files) else None
     sends = _Sends(ground)
     for each in walk_file(filesystem, path, header, following):
-        if isinstance(each, Finding) or not isinstance(each.record, Messages):
+        if isinstance(each, Finding):
+            continue
+        if isinstance(each.record, ArchiveSet):
+            yield Fact(What.TURNED, path=path, position=each.position, lsn=each.lsn)
+        if not isinstance(each.record, Messages):
             continue
         if each.record.partition == ground.archive:
             yield from _entries(each, each.record, ground)

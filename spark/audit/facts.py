@@ -29,8 +29,8 @@ class What(StrEnum):
     """What a slice of a log held."""
     ENTRY = "entry"
     """An outcome of the archive, or of the journal."""
-    DECIDED = "decided"
-    """The first offset of a log that a record in the journal still decides."""
+    TURNED = "turned"
+    """The archive was turned on or off at ``lsn``, or is kept otherwise since."""
 
 
 class Fact(NamedTuple):

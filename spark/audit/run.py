@@ -33,8 +33,8 @@ class Audit:
     def run(self) -> DataFrame:
         """Everything that was found, claims left out."""
         said = self._keep(self._said())
-        found = self._keep(self._checked(said).unionByName(self._verified()))
-        claims = [What.CLAIM.value, SHAPE]
+        found = self._keep(self._verified().unionByName(self._checked(said)))
+        claims = [What.CLAIM.value, What.TURNED.value, SHAPE]
         kept = said.where(~F.col("what").isin(claims)).unionByName(
             found.where(F.col("what") != What.PIECE.value)
         )
@@ -109,7 +109,7 @@ class Audit:
         marks = self._of(Fact("slice", slice=number) for number in slices)
         count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
         brought = claims.unionByName(marks).repartition(count, "slice")
-        root, limits, decided = directory.root, self._limits, self._decided(claims)
+        root, limits, decided = directory.root, self._limits, self._decided(said)
         shapes = hunting.shapes(said.where(F.col("what") == SHAPE))
 
         def work(incoming: Iterator[Fact]) -> Iterator[Fact]:
@@ -120,17 +120,21 @@ class Audit:
 
         return self._mapped(brought.sortWithinPartitions("slice", "first", "what"), work)
 
-    def _decided(self, claims: DataFrame) -> dict[int, int] | None:
-        """From where on the journal decides every message of a log; None if it does not hold all that it should."""
+    def _decided(self, said: DataFrame) -> dict[int, int] | None:
+        """From where on the journal decides every message of a log; None without an archive, where nobody says that.
+
+        What ended before the archive was turned on has no entry.
+        """
         directory = self._directory
         if not directory.archives or not directory.journal:
             return None
-        rows = (
-            claims.where(F.col("lsn") >= directory.first_lsn)
-            .groupBy("number")
-            .agg(F.min("first").alias("first"))
+        turned = (
+            said.where(F.col("what") == What.TURNED.value).agg(F.max("lsn").alias("lsn")).collect()[0]["lsn"]
         )
-        found = {row["number"]: row["first"] for row in rows.collect()}
+        since = max(directory.first_lsn, turned or 0)
+        claims = said.where((F.col("what") == What.CLAIM.value) & (F.col("lsn") >= since))
+        rows = claims.groupBy("number").agg(F.min("first").alias("first")).collect()
+        found = {row["number"]: row["first"] for row in rows}
         return {part.number: found.get(part.number, 1 << 62) for part in directory.slices}
 
     # -- Spark -------------------------------------------------------------------------------------------

@@ -38,6 +38,16 @@ class Making:
         self.time = START
         self._serial = 0
 
+    @classmethod
+    def again(cls, path: Path, settings: JournalSettings = SETTINGS) -> Making:
+        """Another start of a directory that there is."""
+        self = cls.__new__(cls)
+        self.path, self.log = path, journal.open(path, settings)
+        self.engine = self.log.engine
+        self.numbers = [store.number for store in self.engine.catalog.topic("a").partitions]
+        self.time, self._serial = START + 10**9, 0
+        return self
+
     def frames(self, *values: bytes, key: bytes | None = None) -> bytes:
         made = b""
         for value in values:
@@ -125,8 +135,9 @@ def audited(path: Path, slice_bytes: int = 20_000):
     claims = [fact for fact in said if fact.what == What.CLAIM]
     shapes = arranged(fact for fact in said if fact.what == SHAPE and fact.messages)
     decided = dict.fromkeys(ground.names, 1 << 62)
+    turned = max([directory.first_lsn, *(fact.lsn for fact in said if fact.what == What.TURNED)])
     for claim in claims:
-        if claim.lsn >= directory.first_lsn:
+        if claim.lsn >= turned:
             decided[claim.number] = min(decided[claim.number], claim.first)
     found = list(verified(root, deep=not directory.archives))
     for part in directory.slices:
@@ -134,7 +145,7 @@ def audited(path: Path, slice_bytes: int = 20_000):
         since = decided[part.number] if directory.archives else -1
         found += check_slice(root, part, mine, since, limits, shapes.get(part.number))
     found += joined(fact for fact in found if fact.what == What.PIECE)
-    return [fact for fact in (*said, *found) if fact.what not in (What.CLAIM, What.PIECE, SHAPE)]
+    return [fact for fact in (*said, *found) if fact.what not in (What.CLAIM, What.PIECE, What.TURNED, SHAPE)]
 
 
 def violations(path: Path, slice_bytes: int = 20_000):

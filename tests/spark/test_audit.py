@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from journal import frame
 from journal.filesystem import OSFilesystem
 from journal.inspect.outcome_walk import archive_state, walk_archive
+from spark.audit import entries
 from spark.audit.facts import What
 from tests.spark.audited import (
     SETTINGS,
@@ -106,9 +107,9 @@ class TestFrames:
         assert (damage.path, damage.first, "missing" in damage.text) == (segment, 0, True)
 
     def test_two_frames_that_changed_places_are_found(self, data):
-        entries = [(s, e) for s, e in log_of(data) if e.length < 60]
+        frames = [(s, e) for s, e in log_of(data) if e.length < 60]
         (segment, one), (_, two) = next(
-            (a, b) for a in entries for b in entries if a[1].offset < b[1].offset and a[1].length == b[1].length
+            (a, b) for a in frames for b in frames if a[1].offset < b[1].offset and a[1].length == b[1].length
             and a[0] == b[0] and bytes(a[1].frame) != bytes(b[1].frame)
         )  # fmt: skip
         first = bytearray(two.frame)
@@ -231,6 +232,32 @@ class TestSends:
         found = only(violations(data), topic="a", partition=0, kind="send", path=segment)
         assert found.first <= entry.offset <= found.last
         assert found.lsn > 0
+
+
+class TestUndecided:
+    def test_messages_that_no_record_decides_are_found_where_the_journal_would_have_it(
+        self, data, monkeypatch
+    ):
+        real = entries._Sends.take
+        last = max(e.offset for _, e in log_of(data) if bytes(e.frame[36:44]) == b"plain 10")
+
+        def take(self, entry, sent):
+            return iter(()) if sent.base_offset == last else real(self, entry, sent)
+
+        monkeypatch.setattr(entries._Sends, "take", take)
+        found = [fact for fact in violations(data) if fact.kind == "undecided"]
+        assert any(fact.topic == "a" and fact.first <= last <= fact.last for fact in found)
+
+    def test_what_ended_before_the_archive_was_turned_on_needs_no_entry(self, tmp_path):
+        made = Making(tmp_path / "data", replace(SETTINGS, outcome_archive=False))
+        made.transaction((0, b"before"), (1, b"before"))
+        made.send(0, b"plain")
+        made.transaction((0, b"before, in doubt"), end="prepare")
+        made.log.close()
+        again = Making.again(tmp_path / "data")
+        again.transaction((0, b"after"))
+        again.send(1, b"plain")
+        assert violations(again.close()) == []
 
 
 class TestElsewhere:
