@@ -15,8 +15,6 @@ from spark.logs import Log, MessagesLost, Points, Slice, lost
 from txbroker import errors
 from txbroker.commands import TopicInfo
 
-FETCH_BYTES = 8 << 20
-
 
 class Broker:
     """The logs of a broker as it describes them when it is asked. One connection, opened at once."""
@@ -93,11 +91,11 @@ class FetchCursor:
         self._address = address
         self._log = log
 
-    def read(self, offset: int) -> tuple[bytes, int]:
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
         """See :class:`spark.logs.Cursor`."""
         log = self._log
         try:
-            found = self._connection.read_frames(log.number, offset, FETCH_BYTES)
+            found = self._connection.read_frames(log.number, offset, most)
         except errors.OffsetOutOfRange as error:
             if error.start > offset:
                 why = f"retention has taken all below offset {error.start}"

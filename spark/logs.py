@@ -59,10 +59,11 @@ class Points(NamedTuple):
 class Cursor(Protocol):
     """Reads a part of one log forward."""
 
-    def read(self, offset: int) -> tuple[bytes, int]:
-        """Bytes from the frame that holds ``offset`` on, and that frame's offset; at least one whole frame.
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
+        """Bytes from the frame that holds ``offset`` on, and that frame's offset.
 
-        What follows the last whole frame is the beginning of another. Raises :class:`MessagesLost`.
+        Not more than ``most`` bytes, but at least one whole frame; what follows the last whole one is the beginning of
+        another. Raises :class:`MessagesLost`.
         """
 
     def advance(self, taken: int, offset: int) -> None:

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from journal.constants import KIB, MIB
 from spark.heads import Heads, UnsoundBlock, read_heads
 from spark.logs import Logs, Losses, MessagesLost, Slice
+
+BLOCK_BYTES = 8 * MIB
+"""Read and turned into rows at a time."""
+SLACK_BYTES = 64 * KIB
+"""More than the bytes that a part seems to have left: its last batch of messages is mostly read along with it."""
 
 
 def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
@@ -17,7 +23,7 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
     try:
         while offset < part.end:
             try:
-                data, first = cursor.read(offset)
+                data, first = cursor.read(offset, _most(part, offset))
             except MessagesLost as error:
                 losses.take(error)
                 offset = error.last + 1
@@ -26,9 +32,10 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
             try:
                 heads, taken, after = read_heads(data, first)
             except UnsoundBlock as fault:
-                damage = cursor.damaged(fault)
-                losses.take(damage)
                 heads, taken, after = read_heads(data[: fault.position], first)
+                if fault.offset < part.end:
+                    damage = cursor.damaged(fault)
+                    losses.take(damage)
             if damage is None and not taken:
                 damage = cursor.damaged(
                     UnsoundBlock(f"no frame of offset {first} is there", 0, max(first, offset))
@@ -43,6 +50,14 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
                 offset = max(after, damage.last + 1)
     finally:
         cursor.close()
+
+
+def _most(part: Slice, offset: int) -> int:
+    """How many bytes to read: hardly any that are another task's."""
+    if not part.bytes:
+        return BLOCK_BYTES
+    left = part.bytes * (part.end - offset) // (part.end - part.first)
+    return min(BLOCK_BYTES, left + SLACK_BYTES)
 
 
 def _between(heads: Heads, first: int, end: int) -> Heads:

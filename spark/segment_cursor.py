@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from journal.constants import MIB
 from journal.errors import StorageUnavailable, TxBrokerError
 from journal.filenames import partition_directory
 from journal.filesystem import OSFile, OSFilesystem
@@ -12,9 +11,6 @@ from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
 from spark.checkpoints import VERIFY, newest_checkpoint
 from spark.heads import UnsoundBlock
 from spark.logs import Log, MessagesLost, lost
-
-BLOCK_BYTES = 8 * MIB
-"""Read and turned into rows at a time."""
 
 
 class DirectoryFiles:
@@ -58,7 +54,7 @@ class SegmentCursor:
         self._next = (-1, 0)
         """The offset and the position of the frame behind what was taken last."""
 
-    def read(self, offset: int) -> tuple[bytes, int]:
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
         """See :class:`spark.logs.Cursor`."""
         segment = self._enter(offset)
         try:
@@ -66,7 +62,7 @@ class SegmentCursor:
                 self._next = self._locate(segment, offset)
             first, position = self._next
             room = segment.size - position
-            data = self._bytes(position, min(BLOCK_BYTES, room))
+            data = self._bytes(position, min(most, room))
             length = int.from_bytes(data[:4], "big")
             if len(data) < length <= room:
                 data = self._bytes(position, length)

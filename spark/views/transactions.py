@@ -64,7 +64,7 @@ SCHEMA = StructType(
         StructField("partitions", ArrayType(PARTITION)),
     ]
 )
-"""``first_offset`` is null for what is not in a log. ``heuristic``: a person or policy ended it once it was prepared."""
+"""``first_offset`` is null for what is in no log. ``heuristic``: a person or policy ended it once it was prepared."""
 
 Row = tuple[Any, ...]
 ENDED = (State.COMMITTED, State.ROLLED_BACK)

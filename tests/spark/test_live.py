@@ -6,7 +6,7 @@ import pytest
 
 import txbroker
 from journal.errors import UnknownTopic
-from spark import live
+from spark import messages
 from spark.live import Broker
 from spark.logs import MessagesLost
 from spark.options import read_options
@@ -110,7 +110,7 @@ def test_what_is_not_there_is_named(broker):
 
 
 def test_a_broker_that_dies_in_mid_read_is_waited_for_and_nothing_is_read_twice(broker, monkeypatch):
-    monkeypatch.setattr(live, "FETCH_BYTES", 4096)
+    monkeypatch.setattr(messages, "BLOCK_BYTES", 4096)
     options = options_of(broker)
     (task,) = planned(options)
     rows = []
@@ -124,7 +124,7 @@ def test_a_broker_that_dies_in_mid_read_is_waited_for_and_nothing_is_read_twice(
 
 
 def test_a_broker_that_does_not_come_back_is_named_with_the_place_that_was_read(broker, monkeypatch):
-    monkeypatch.setattr(live, "FETCH_BYTES", 4096)
+    monkeypatch.setattr(messages, "BLOCK_BYTES", 4096)
     options = options_of(broker, timeout="500ms")
     batches = read_parts(options, COLUMNS, Wanted(), planned(options)[0].parts)
     first = next(batches)

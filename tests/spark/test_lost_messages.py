@@ -44,6 +44,14 @@ def test_a_damaged_message_is_named_with_its_place_and_what_to_do(path):
     assert "with failOnDataLoss=false what is lost is skipped" in told
 
 
+def test_damage_behind_what_was_asked_for_does_not_matter(path):
+    second = segments(path)[1]
+    flip(second, 9000)
+    first = first_of(second) + 100
+    assert offsets(path, endingOffsets=f'{{"t": {{"0": {first}}}}}') == list(range(first))
+    assert offsets(path, startingOffsets=f'{{"t": {{"0": {first + 100}}}}}') == list(range(first + 100, 5000))
+
+
 def test_what_is_damaged_can_be_skipped_with_a_warning_and_all_else_is_read(path, caplog):
     second = segments(path)[1]
     first = first_of(second)
