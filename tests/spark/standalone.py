@@ -28,6 +28,7 @@ class Standalone:
         self.master = ""
         self.log: list[str] = []
         self._processes: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         try:
@@ -64,7 +65,8 @@ class Standalone:
                     told.set()
             told.set()
 
-        threading.Thread(target=read, daemon=True).start()
+        self._readers.append(threading.Thread(target=read, daemon=True))
+        self._readers[-1].start()
         assert told.wait(120), "".join(self.log)
         assert found, "".join(self.log)
         return found[0]
@@ -76,3 +78,7 @@ class Standalone:
         for process in reversed(self._processes):
             process.terminate()
             process.wait(60)
+        for process, reader in zip(self._processes, self._readers, strict=True):
+            reader.join(60)
+            if process.stdout is not None:
+                process.stdout.close()
