@@ -381,6 +381,21 @@ class TestTheCycle:
         room.engine.sync()
         assert ended(room) == [(begun.number, State.ROLLED_BACK, Cause.CLIENT)]
 
+    def test_a_checkpoint_while_memory_is_short_keeps_what_waits(self):
+        room = room_with_topic()
+        room.checkpoint()
+        begun = room.begin((FIRST, b"a")).sync()
+        allocator = room.engine.allocator
+        taken = allocator.available()
+        allocator.reserve(taken)
+        begun.rollback()
+        room.engine.sync()
+        room.checkpoint()
+        assert len(room.engine.transactions.archive.waiting) == 1
+        assert entries(room) == []
+        for after in (room.crashed(), room.crashed().crashed()):
+            assert ended(after) == [(begun.number, State.ROLLED_BACK, Cause.CLIENT)]
+
 
 class TestSettings:
     def test_without_it_nothing_is_kept_and_no_topic_is_made(self):

@@ -48,7 +48,7 @@ def outcomes(rows: Sequence[dict[str, Any]]) -> str:
         name = row["state"].replace("_", " ") + (
             f" ({row['cause'].replace('_', ' ')})" if row["cause"] else ""
         )
-        width = max(2.0, (WIDTH - 430) * row["transactions"] / most)
+        width = max(2.0, (WIDTH - 520) * row["transactions"] / most)
         y = 30 * number + 6
         parts.append(f'<text x="250" y="{y + 15}" text-anchor="end" class="title">{escape(name)}</text>')
         parts.append(f'<rect class="{row["state"]}" x="260" y="{y}" width="{width:.1f}" height="20" rx="2"/>')
