@@ -23,7 +23,8 @@ demo: .venv/.ready  ## run the main job on real data, with kills on the way
 	$(RUN) demo.flights $(ARGS)
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
-DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc
+DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
+	java=openjdk-17-jre-headless
 
 .PHONY: debian
 debian:
@@ -92,7 +93,7 @@ venv: .venv/.ready  ## set up .venv with the pinned packages
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
-	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra test \
+	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra spark --extra test \
 		--output-file requirements/test.txt pyproject.toml
 
 .PHONY: clean

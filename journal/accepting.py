@@ -1,9 +1,9 @@
-"""What those who take decisions need of the engine, so that they need not know it."""
+"""What those who take decisions need of the engine, and it of its housekeeping, so that neither need know it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from journal.message_store import MessageStore
 from journal.record import AnyRecord
@@ -28,3 +28,26 @@ class Accepting(Protocol):
 
     def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
         """Memory is short; these stores have something to flush."""
+
+
+class Housekeeps(Protocol):
+    """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`."""
+
+    @property
+    def checkpoint_lsn(self) -> int:
+        """The LSN of the newest checkpoint, 0 without one."""
+
+    def jobs(self, now: int) -> list[Any]:
+        """What is due."""
+
+    def finish(self, job: Any) -> None:
+        """A job has run."""
+
+    def want_flush(self) -> None:
+        """Flush all that may be."""
+
+    def run_inline(self) -> None:
+        """Run what is due on this thread."""
+
+    def checkpoint_inline(self) -> None:
+        """Write a checkpoint on this thread."""

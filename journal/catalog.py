@@ -19,8 +19,9 @@ from journal.errors import (
     TopicExists,
     UnknownPartition,
     UnknownTopic,
+    reserved,
 )
-from journal.filenames import JOURNAL_DIRECTORY, check_topic_name
+from journal.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun
 from journal.message_store import MessageStore, StoreState
@@ -107,6 +108,8 @@ class Catalog:
     def judge_creation(self, name: str, partitions: int, settings: TopicSettings, at: int) -> TopicCreated:
         """The record that makes a topic; raises what forbids it."""
         check_topic_name(name)
+        if is_internal(name):
+            raise reserved(name)
         settings.check()
         if name in self.topics:
             raise TopicExists(f"topic {name!r} exists already; nothing was changed")

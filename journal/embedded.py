@@ -18,6 +18,7 @@ from journal import frame
 from journal.clock import SystemClock
 from journal.engine import Engine
 from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
+from journal.filenames import is_internal
 from journal.filesystem import OSFilesystem
 from journal.frame import Message
 from journal.interfaces import IClock, IFilesystem
@@ -81,7 +82,8 @@ class Log:
     @property
     def topics(self) -> dict[str, int]:
         """Topics and how many partitions each has."""
-        return {name: len(topic.partitions) for name, topic in self.engine.catalog.topics.items()}
+        topics = self.engine.catalog.topics
+        return {name: len(topic.partitions) for name, topic in topics.items() if not is_internal(name)}
 
     def _store(self, topic: str, partition: int) -> MessageStore:
         partitions = self.engine.catalog.topic(topic).partitions

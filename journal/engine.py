@@ -14,18 +14,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 from journal import record
+from journal.accepting import Housekeeps
 from journal.buffers.budget import BudgetAllocator
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
-from journal.errors import JournalPoisoned
+from journal.errors import JournalPoisoned, MemoryExhausted, reserved
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal import Journal, JournalGroup
 from journal.journal_file import GROUP_HEADER_BYTES, blocks
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
+from journal.outcome_archive import BATCH
 from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
 from journal.transaction_store import JournalTransactionStore
 
@@ -38,29 +40,6 @@ class Group(JournalGroup):
 
     ends: dict[MessageStore, int] = field(default_factory=dict)
     waiters: list[tuple[Deliver, Any]] = field(default_factory=list)
-
-
-class Housekeeps(Protocol):
-    """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`."""
-
-    @property
-    def checkpoint_lsn(self) -> int:
-        """The LSN of the newest checkpoint, 0 without one."""
-
-    def jobs(self, now: int) -> list[Any]:
-        """What is due."""
-
-    def finish(self, job: Any) -> None:
-        """A job has run."""
-
-    def want_flush(self) -> None:
-        """Flush all that may be."""
-
-    def run_inline(self) -> None:
-        """Run what is due on this thread."""
-
-    def checkpoint_inline(self) -> None:
-        """Write a checkpoint on this thread."""
 
 
 def _nothing(*_: object) -> None:
@@ -96,7 +75,8 @@ class Engine:
         self.housekeeping: Housekeeps
         self.report: object = ""
         self.allocator: BudgetAllocator
-        self.folds: tuple[IFold, ...] = (catalog, transactions, *folds)
+        self._archive = transactions.archive
+        self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, *folds)
         self.routes = _routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
@@ -156,6 +136,8 @@ class Engine:
         Raises ``MemoryExhausted`` before anything has changed.
         """
         assert self.transactions.applying is None, "offsets are promised to the commit that is being applied"
+        if store.internal:
+            raise reserved(store.topic)
         at = self.now()
         base = store.end_offset
         view = store.append(frames, count, at)
@@ -191,15 +173,37 @@ class Engine:
         size = len(packed) + len(data)
         group = self._filling
         if group is None or group.length + size > GROUP_BYTES or group.count >= GROUP_RECORDS:
+            if group is not None and self._archive.waiting and self._archive_outcomes(group):
+                return self._queue(decision, data)
             group = self._open_group(lsn)
+        elif len(self._archive.waiting) >= BATCH and self._archive_outcomes(group):
+            return self._queue(decision, data)
+        self._put(group, packed, data, size)
+        return lsn
+
+    def _archive_outcomes(self, group: Group) -> bool:
+        """Put what waits for the archive into the group that decided it, full or not, to be shown together with it.
+
+        False, with nothing changed, if memory is short: then it goes with a later group.
+        """
+        archive = self._archive
+        try:
+            sent, view = archive.send(self.now())
+        except MemoryExhausted:
+            return False
+        packed = record.pack(sent, view, record.seed(self.journal.salt, self.next_lsn))
+        self._put(group, packed, view, len(packed) + len(view))
+        group.ends[archive.store] = sent.base_offset + sent.count
+        return True
+
+    def _put(self, group: Group, packed: bytes, data: bytes | memoryview, size: int) -> None:
         group.pieces.append(packed)
         if data:
             group.pieces.append(data)
         group.length += size
         group.count += 1
-        self.next_lsn = lsn + 1
+        self.next_lsn += 1
         self.pending_bytes += size
-        return lsn
 
     def _open_group(self, lsn: int) -> Group:
         idle = self._newest is None
@@ -309,6 +313,8 @@ class Engine:
             return None
         group = self._ready.popleft()
         if group is self._filling:
+            if self._archive.waiting:
+                self._archive_outcomes(group)
             self._filling = None
         group.forced_lsn = self.forced_lsn
         self._in_flight = group
@@ -366,6 +372,7 @@ class Engine:
         self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
         wall = self.clock.wall()
         self.wall_offset = wall - self.now()
+        self._archive.settle()
         self.accept(Started(start_number, self.now(), wall))
 
     def mark(self) -> bool:

@@ -41,6 +41,14 @@ class InvalidName(RequestRefused):
     """A topic, group or producer name has characters or a length that are not allowed."""
 
 
+def reserved(topic: str) -> InvalidName:
+    """The error for changing a topic that the engine keeps for itself."""
+    return InvalidName(
+        f"topic {topic!r} is the broker's own: names that begin with 'txbroker.' are, and nobody else makes, fills or "
+        "deletes such a topic; reading it is fine. Nothing was changed. Use another name"
+    )
+
+
 class InvalidSetting(RequestRefused):
     """A setting is unknown, of the wrong type or out of its range."""
 

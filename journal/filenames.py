@@ -50,6 +50,9 @@ EVIDENCE = "evidence"
 REPAIR_FILES = (REPAIR_PLAN, REPAIR_PLAN + ".tmp", REPAIRS + ".tmp", REPAIR_DIRECTORY)
 """What a repair leaves only while it is at work."""
 
+RESERVED_PREFIX = "txbroker."
+"""Topics whose names begin so are the engine's own."""
+
 IN_ROOT = frozenset((LOCK, BALLAST, WITNESS, REPAIRS, *REPAIR_FILES, *DIRECTORIES))
 """All fixed names in the data directory itself."""
 
@@ -114,6 +117,11 @@ def check_topic_name(name: str) -> None:
             f"{shown} ({len(name)} characters) cannot be a topic's name; nothing was made or changed. Use 1 "
             f"to {MAX_TOPIC_NAME} of the characters A-Z a-z 0-9 . _ - (and neither '.' nor '..')"
         )
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic is the engine's own: nobody else makes it, fills it or deletes it."""
+    return topic.startswith(RESERVED_PREFIX)
 
 
 def journal_file(first_lsn: int) -> str:

@@ -12,8 +12,8 @@ zero (the wrapper's covers them) and their position in it as id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from struct import Struct, pack
+from collections.abc import Iterator, Mapping
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -264,43 +264,6 @@ def stamp(view: memoryview, base_offset: int) -> int:
     return base_offset
 
 
-def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) -> list[bytes]:
-    """Copies of runs of checked frames, each stamped from its base on.
-
-    For runs of one frame of one length 0.1 µs each, else as :func:`stamp`. Raises :class:`InvalidFrame` if a run does
-    not hold as many messages as its count.
-    """
-    size, number = len(runs[0]), len(runs)
-    whole = bytearray(b"".join(runs))
-    if len(whole) == size * number and set(map(len, runs)) == {size} and _single(whole, size, number, counts):
-        offsets = pack(f">{number}Q", *bases)
-        for byte in range(8):
-            whole[8 + byte :: size] = offsets[byte::8]
-        data = bytes(whole)
-        return [data[start : start + size] for start in range(0, len(data), size)]
-    view, start, found = memoryview(whole), 0, []
-    for run, base, count in zip(runs, bases, counts, strict=True):
-        piece = view[start : start + len(run)]
-        if stamp(piece, base) != base + count:
-            raise InvalidFrame(
-                f"a run of {len(run)} bytes does not hold {count} messages; nothing was stored"
-            )
-        found.append(bytes(piece))
-        start += len(run)
-    return found
-
-
-def _single(whole: bytearray, size: int, number: int, counts: Sequence[int]) -> bool:
-    """Whether each run of that size is one frame with one message."""
-    if size < HEADER_BYTES or counts.count(1) != number:
-        return False
-    for place, values in ((0, size.to_bytes(4)), (20 + 4, (1).to_bytes(4))):
-        for byte, value in enumerate(values):
-            if whole[place + byte :: size].count(value) != number:
-                return False
-    return True
-
-
 def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     """Yield (position, length, offset, count) of the frames of a run that is known to be whole.
 
@@ -315,6 +278,14 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
             raise _wrong_length(position, length, end)
         yield position, length, offset, count
         position += length
+
+
+def decode_attribute(attribute: bytes | memoryview) -> Attribute:
+    """Key and headers as they lie in a stored frame. Raises :class:`InvalidFrame`."""
+    try:
+        return _decode_attribute(attribute)
+    except _UNDECODABLE as error:
+        raise InvalidFrame(f"key and headers cannot be decoded: {error}") from error
 
 
 def is_sound(frame: bytes | memoryview) -> bool:

@@ -242,7 +242,7 @@ class Housekeeping:
 
     def _write(self) -> Job:
         self.phase = Phase.WRITING
-        states = [store.state() for store in self._stores]
+        states = [store.state(end) for store, end in self._stores.items()]
         self._stores = {}
         return WriteCheckpoint(self._engine.open_files, self._next, self._folds, states)
 

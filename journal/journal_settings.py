@@ -13,7 +13,11 @@ from journal.constants import (
     MIB,
 )
 from journal.errors import InvalidSetting
+from journal.settings import MAX_AGE, TopicSettings
 from journal.transaction_limits import TransactionLimits
+
+ARCHIVE_SEGMENT_BYTES = 64 * MIB
+"""Retention takes whole segments."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +26,9 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``pool_bytes`` is the memory for tails and staged frames, at most half of it for the latter. ``checkpoint_bytes``
     of journal or ``checkpoint_interval`` bring a checkpoint. ``low_water_bytes`` of disk beyond what finishing needs
     must be free, else new work is refused. ``open_files`` bounds the segments held open.
+
+    With ``outcome_archive`` every transaction's outcome is kept in a log of its own, which then has at least the newest
+    ``outcome_archive_bytes`` and what is younger than ``outcome_archive_age`` (None: everything).
     """
 
     pool_bytes: int = 256 * MIB
@@ -31,6 +38,9 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     low_water_bytes: int = 256 * MIB
     open_files: int = 512
     max_partitions: int = 100_000
+    outcome_archive: bool = False
+    outcome_archive_bytes: int | None = 1024 * MIB
+    outcome_archive_age: int | None = None
     limits: TransactionLimits = TransactionLimits()
 
     def check(self) -> JournalSettings:
@@ -43,11 +53,26 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
             ("low_water_bytes", 0, 1 << 50),
             ("open_files", 8, 1 << 20),
             ("max_partitions", 1, 1 << 24),
+            ("outcome_archive_bytes", MIB, 1 << 62),
+            ("outcome_archive_age", 0, MAX_AGE),
         ):
             value = getattr(self, name)
+            if value is None and name.startswith("outcome_archive"):
+                continue
             if not low <= value <= high:
                 raise InvalidSetting(f"{name} is {value}, it must be {low} to {high}; nothing was started")
         return self
+
+    @property
+    def archive(self) -> TopicSettings | None:
+        """How the archive's log is kept; None without one."""
+        if not self.outcome_archive:
+            return None
+        return TopicSettings(
+            segment_bytes=ARCHIVE_SEGMENT_BYTES,
+            retention_bytes=self.outcome_archive_bytes,
+            retention_age=self.outcome_archive_age,
+        )
 
 
 assert MAX_REQUEST_DATA < JOURNAL_FILE_BYTES

@@ -9,7 +9,7 @@ import msgspec
 from zope.interface import implementer
 
 from journal.errors import NEXT_STEP, CorruptJournal, OffsetOutOfRange
-from journal.filenames import partition_directory
+from journal.filenames import is_internal, partition_directory
 from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
 from journal.message_run import MessageRun
@@ -24,7 +24,11 @@ from journal.tail import Tail
 
 
 class StoreState(msgspec.Struct, array_like=True, frozen=True):
-    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced."""
+    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced.
+
+    ``end_offset`` is where the log ended at the checkpoint's LSN. Below their ends all logs together show each
+    transaction whole or not at all; what lies between an end and ``flushed_offset`` came later.
+    """
 
     number: int
     topic: str
@@ -34,6 +38,7 @@ class StoreState(msgspec.Struct, array_like=True, frozen=True):
     last_time: int
     segments: list[SegmentState]
     settings: TopicSettings
+    end_offset: int
 
 
 @implementer(IMessageStore)
@@ -57,6 +62,8 @@ class MessageStore:
         self.number = number
         self.topic = topic
         self.index = index
+        self.internal = is_internal(topic)
+        """Whether only the engine itself puts messages there."""
         self.settings = settings
         self.directory = partition_directory(topic, index, number)
         self.start_offset = 0
@@ -83,8 +90,8 @@ class MessageStore:
         store._segments = SegmentList(state.number, store.directory, state.segments)
         return store
 
-    def state(self) -> StoreState:
-        """What a checkpoint keeps: all that is flushed, nothing of the tail."""
+    def state(self, end_offset: int | None = None) -> StoreState:
+        """What a checkpoint keeps: all that is flushed, nothing of the tail. ``end_offset`` None: it ended there."""
         return StoreState(
             self.number,
             self.topic,
@@ -94,6 +101,7 @@ class MessageStore:
             self._segments.active.last_time if self._segments.active else 0,
             self._segments.states(),
             self.settings,
+            self.flushed_offset if end_offset is None else end_offset,
         )
 
     def cut(self) -> None:

@@ -242,6 +242,14 @@ class Identified(Record, frozen=True, tag=19):
     at: int
 
 
+class ArchiveSet(Record, frozen=True, tag=20):
+    """From here on every outcome is put into the outcome archive, kept by these settings; or none is any more."""
+
+    on: bool
+    settings: TopicSettings
+    at: int
+
+
 AnyRecord = (
     Started
     | Mark
@@ -262,6 +270,7 @@ AnyRecord = (
     | PartitionsClaimed
     | GroupDeleted
     | Identified
+    | ArchiveSet
 )
 
 _encode_head = msgspec.msgpack.Encoder().encode

@@ -9,9 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from journal.filenames import staged_file
-from journal.record import PartitionOffset
+from journal.outcomes import Outcome
+from journal.record import PartitionOffset, Placement
 from journal.staging import Entry, Staged
-from journal.transaction import State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 
 MOST_NAMED: Final = 10
 """So many are named in a line of the log."""
@@ -37,11 +38,23 @@ class Transaction(msgspec.Struct, eq=False):
     partitions: set[int] = set()
     wall_offset: int = 0
     """What makes times of the wall clock of its journal times, for people."""
+    checksums: dict[int, int] = {}
+    """CRC-32C of what was added for each partition, once there is more than one; of one it is ``checksum``."""
 
     @property
     def bytes(self) -> int:
         """Bytes of frames added so far."""
         return self.staged.bytes
+
+    def parts(self) -> list[tuple[int, int, int, int]]:
+        """(partition, messages, bytes, checksum) of what was added, in the order in which these were first added to."""
+        if len(self.partitions) == 1:
+            return [(self.staged.entries[0].partition, self.messages, self.staged.bytes, self.checksum)]
+        sizes: dict[int, int] = {}
+        for entry in self.staged.entries:
+            sizes[entry.partition] = sizes.get(entry.partition, 0) + entry.size
+        counts = self.staged.counts()
+        return [(number, counts[number], size, self.checksums[number]) for number, size in sizes.items()]
 
     @property
     def totals(self) -> Totals:
@@ -80,6 +93,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     file_entries: int
     offsets: list[tuple[str, PartitionOffset]]
     wall_offset: int
+    checksums: dict[int, int] = {}
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
@@ -96,6 +110,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.staged.file_entries,
             list(transaction.offsets),
             transaction.wall_offset,
+            dict(transaction.checksums),
         )
 
     @classmethod
@@ -118,7 +133,43 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.offsets,
             {entry.partition for entry in self.entries},
             self.wall_offset,
+            self.checksums,
         )
+
+
+_FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
+_NOWHERE: list[Placement] = []
+
+
+def outcome_of(
+    transaction: Transaction,
+    state: State,
+    cause: Cause,
+    at: int,
+    wall: int,
+    by: str = "",
+    why: str = "",
+    placements: list[Placement] = _NOWHERE,
+) -> Outcome:
+    """How a transaction ended that ended now, at journal time ``at``, ``wall`` for people."""
+    prepared = transaction.state is State.PREPARED
+    return Outcome(
+        number=transaction.number,
+        state=state,
+        cause=cause,
+        at=at,
+        xid=transaction.xid,
+        by=by,
+        why=why,
+        placements=placements,
+        heuristic=prepared and cause in _FORCED_BY_HAND,
+        owner=transaction.owner,
+        messages=transaction.messages,
+        bytes=transaction.staged.bytes,
+        wall=wall,
+        began=transaction.began + transaction.wall_offset,
+        prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
+    )
 
 
 def row_of(each: Transaction | TransactionRow) -> TransactionRow:

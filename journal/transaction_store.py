@@ -21,6 +21,7 @@ from journal.errors import (
     TransactionConflict,
     TransactionRolledBack,
     UnknownTransaction,
+    reserved,
 )
 from journal.interfaces import ITransactionStore
 from journal.outcomes import Outcome
@@ -183,7 +184,9 @@ class JournalTransactionStore(TransactionTable):
                 )
 
     def _judge_partition(self, transaction: Transaction | None, partition: int) -> None:
-        self._catalog.store(partition)
+        store = self._catalog.store(partition)
+        if store.internal:
+            raise reserved(store.topic)
         used: set[int] = transaction.partitions if transaction else set()
         if partition not in used and len(used) >= self.limits.partitions:
             raise LimitExceeded(

@@ -18,6 +18,7 @@ from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.interfaces import IFold
+from journal.outcome_archive import OutcomeArchive
 from journal.outcomes import Outcome, OutcomeTable, Told
 from journal.record import (
     AnyRecord,
@@ -33,10 +34,9 @@ from journal.record import (
 )
 from journal.staging import Staging, StagingPlan
 from journal.transaction import Cause, State, TransactionNumber, Xid
-from journal.transaction_state import Amounts, Transaction, TransactionRow, row_of
+from journal.transaction_state import Amounts, Transaction, TransactionRow, outcome_of, row_of
 
 _Begins = TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
-_FORCED_BY_HAND = (Cause.OPERATOR, Cause.ORPHAN_POLICY)
 
 
 @implementer(IFold)
@@ -65,6 +65,7 @@ class TransactionTable:
         """The live ones that are, oldest first."""
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
+        self.archive = OutcomeArchive(catalog)
         self.applying: SlicedApply | None = None
         self.slice_bytes = GROUP_BYTES
         self.small_bytes = SLICED_COMMIT_BYTES
@@ -144,9 +145,9 @@ class TransactionTable:
         elif type(record) is TransactionPrepared:
             self._prepared(record)
         else:
-            self._apply_rare(record)
+            self._apply_rare(lsn, record)
 
-    def _apply_rare(self, record: AnyRecord) -> None:
+    def _apply_rare(self, lsn: int, record: AnyRecord) -> None:
         match record:
             case TransactionOffsetsAdded():
                 number = TransactionNumber(record.session, record.serial)
@@ -157,10 +158,9 @@ class TransactionTable:
                 self._totals.offsets += len(record.offsets)
                 self._totals.requests += 1
             case TransactionRolledBack():
-                self._rolled_back(record)
+                self._rolled_back(lsn, record)
             case Started():
-                for number in [number for owned in self.active.values() for number in owned]:
-                    self._end(number)
+                self._presume_abort(lsn, record)
             case TransactionsForgotten():
                 self.outcomes.forget(record)
             case CoordinatorTold():
@@ -194,11 +194,17 @@ class TransactionTable:
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         partition, count = record.partition, record.count
-        transaction.checksum = checksum = crc32c(frames, transaction.checksum)
+        before = transaction.checksum
+        transaction.checksum = checksum = crc32c(frames, before)
         self.staging.hold(transaction.staged, partition, count, frames, lsn, checksum)
         if partition not in transaction.partitions:
+            if len(transaction.partitions) == 1:  # of the only one there was, it is what it was before
+                transaction.checksums = {next(iter(transaction.partitions)): before}
             transaction.partitions.add(partition)
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        if len(transaction.partitions) > 1:
+            checksums = transaction.checksums
+            checksums[partition] = crc32c(frames, checksums.get(partition, 0))
         transaction.requests += 1
         transaction.messages += count
         totals = self._totals
@@ -226,7 +232,7 @@ class TransactionTable:
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
-        self._remember(State.COMMITTED, record, transaction, record.placements)
+        self._remember(lsn, State.COMMITTED, record, transaction, record.placements)
         if self._apply_one(record, transaction):
             return
         self.applying = SlicedApply(
@@ -286,38 +292,32 @@ class TransactionTable:
             if applying.short_of_memory:
                 flush()
 
-    def _rolled_back(self, record: TransactionRolledBack) -> None:
+    def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> None:
         number = TransactionNumber(record.session, record.serial)
         transaction = self._end(number) or Transaction(number, record.at)
-        self._remember(State.ROLLED_BACK, record, transaction, [])
+        self._remember(lsn, State.ROLLED_BACK, record, transaction, [])
+
+    def _presume_abort(self, lsn: int, record: Started) -> None:
+        """What was active is rolled back; nobody is to ask for it, but it is archived, in an order of its own."""
+        for number in sorted(number for owned in self.active.values() for number in owned):
+            transaction = self._end(number)
+            if self.archive.on and transaction is not None:
+                outcome = outcome_of(transaction, State.ROLLED_BACK, Cause.RESTART, record.at, record.wall)
+                self.archive.note_transaction(lsn, outcome, transaction)
 
     def _remember(
         self,
+        lsn: int,
         state: State,
         record: TransactionCommitted | TransactionRolledBack,
         transaction: Transaction,
         placements: list[Placement],
     ) -> None:
-        prepared = transaction.state is State.PREPARED
-        self.outcomes.remember(
-            Outcome(
-                number=transaction.number,
-                state=state,
-                cause=record.cause,
-                at=record.at,
-                xid=transaction.xid,
-                by=record.by,
-                why=record.why,
-                placements=placements,
-                heuristic=prepared and record.cause in _FORCED_BY_HAND,
-                owner=transaction.owner,
-                messages=transaction.messages,
-                bytes=transaction.staged.bytes,
-                wall=record.at + self._catalog.wall_offset,
-                began=transaction.began + transaction.wall_offset,
-                prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
-            )
-        )
+        at, wall = record.at, record.at + self._catalog.wall_offset
+        outcome = outcome_of(transaction, state, record.cause, at, wall, record.by, record.why, placements)
+        self.outcomes.remember(outcome)
+        if self.archive.on:
+            self.archive.note_transaction(lsn, outcome, transaction)
 
     def _end(self, number: TransactionNumber, keep_frames: bool = False) -> Transaction | None:
         """Take a transaction out of the live ones, with all that it held."""

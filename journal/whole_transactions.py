@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, cast
 from journal.catalog import Catalog
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
-from journal.frame import stamped
 from journal.interfaces import ICommitFold, IFold
 from journal.message_run import SHORT_RUN, MessageRun
 from journal.outcomes import Outcome
@@ -55,6 +54,7 @@ class WholeTransactions:
 
     def __init__(self, table: TransactionTable, catalog: Catalog, after_commit: Sequence[IFold]) -> None:
         self._table = table
+        self._archive = table.archive
         self._catalog = catalog
         self._after_commit = after_commit
         """The folds that look at a commit after the table."""
@@ -111,8 +111,8 @@ class WholeTransactions:
     ) -> bool:
         """Keep both for :meth:`fold`; False, with nothing changed, if something about them is unusual or large."""
         placements = commit.placements
-        if len(placements) != 1 or len(frames) > self._table.small_bytes:
-            return False
+        if len(placements) != 1 or len(frames) > self._table.small_bytes or self._archive.on:
+            return False  # of each outcome the archive wants an entry, as the table makes it
         placement, outcomes = placements[0], self._table.outcomes
         if placement.partition != add.partition or placement.count != add.count:
             return False
@@ -245,7 +245,11 @@ class WholeTransactions:
     def _take(self, run: TransactionRun) -> bool:
         sessions, serials = run.sessions, run.serials
         numbers = set(zip(sessions, serials, strict=True))
-        if len(numbers) < len(serials) or max(map(len, run.frames)) > self._table.small_bytes:
+        if (
+            len(numbers) < len(serials)
+            or max(map(len, run.frames)) > self._table.small_bytes
+            or self._archive.on
+        ):
             return False
         known = (self._decided, self._table.live, self._table.outcomes.by_number)
         if not all(each.keys().isdisjoint(numbers) for each in known if each):

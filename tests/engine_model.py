@@ -30,6 +30,8 @@ class State:
     live: dict[Number, Live] = field(default_factory=dict)
     outcomes: dict[Number, str] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
+    ended: list[tuple[Number, str, list[tuple[int, bytes]]]] = field(default_factory=list)
+    """Every transaction that ended: how, and what it had. An archive has them all, in this order."""
 
     def create(self, name: str, partitions: int) -> None:
         numbers = list(range(self.next_partition, self.next_partition + partitions))
@@ -57,7 +59,9 @@ class State:
         self.live.setdefault(number, Live()).xid = xid
 
     def commit(self, number: Number, seen: int) -> None:
-        for partition, value in self.live.pop(number).adds:
+        adds = self.live.pop(number).adds
+        self.ended.append((number, "committed", adds))
+        for partition, value in adds:
             self.logs[partition].append(value)
         session = number[0]
         if seen > self.seen.get(session, 0):
@@ -67,7 +71,7 @@ class State:
         self.outcomes[number] = "committed"
 
     def rollback(self, number: Number) -> None:
-        del self.live[number]
+        self.ended.append((number, "rolled back", self.live.pop(number).adds))
         self.outcomes[number] = "rolled back"
 
     def forget(self, number: Number) -> None:
@@ -75,8 +79,8 @@ class State:
         self.seen[number[0]] = max(number[1], self.seen.get(number[0], 0))
 
     def restart(self) -> None:
-        for number in [n for n, t in self.live.items() if not t.prepared]:
-            del self.live[number]
+        for number in sorted(n for n, t in self.live.items() if not t.prepared):
+            self.ended.append((number, "rolled back", self.live.pop(number).adds))
             self.outcomes[number] = "presumed"
 
     def mark(self) -> None:

@@ -15,6 +15,7 @@ from journal.message_store import StoreState
 from journal.segment import SegmentState
 from journal.settings import TopicSettings
 from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, PowerCut, cut_power_at
+from tests.builders import Place, frames
 
 LSN = (1 << 36) + 5
 HEADER = CheckpointHeader(LSN, LSN - 3, 2, 12345, 0xCAFE)
@@ -22,7 +23,7 @@ FOLDS = {"catalog": [[2, 0], {"a": b"b"}], "transactions": [0]}
 
 
 def store(number):
-    return StoreState(number, "t", 0, 1, 2, 3, [SegmentState(1, 2, 3, 4, 5)], TopicSettings())
+    return StoreState(number, "t", 0, 1, 2, 3, [SegmentState(1, 2, 3, 4, 5)], TopicSettings(), 2)
 
 
 @pytest.fixture
@@ -181,3 +182,23 @@ def test_what_an_earlier_attempt_left_under_the_temporary_name_does_not_show(fil
     write(filesystem)
     assert read_checkpoint(filesystem, LSN).folds == FOLDS
     assert filesystem.list_directory(CHECKPOINT_DIRECTORY) == [checkpoint_file(LSN).split("/")[1]]
+
+
+def test_a_checkpoint_says_where_all_logs_ended_at_its_lsn_though_some_were_flushed_further_meanwhile():
+    place = Place()
+    engine, housekeeping = place.engine, place.engine.housekeeping
+    first, second = engine.catalog.stores[1], engine.catalog.stores[2]
+    for log in (first, second):
+        engine.append(log, frames(b"before"), 1)
+    housekeeping.request_checkpoint()
+    jobs = housekeeping.jobs(engine.now())  # from here on it has its LSN, and waits for the force of that
+    engine.append(first, frames(b"later", b"later"), 2)
+    engine.sync()
+    jobs += housekeeping.jobs(engine.now())
+    while jobs:
+        for job in jobs:
+            job.run()
+            housekeeping.finish(job)
+        jobs = housekeeping.jobs(engine.now())
+    stores = read_checkpoint(place.filesystem, housekeeping.checkpoint_lsn).stores
+    assert [(store.end_offset, store.flushed_offset) for store in stores] == [(1, 3), (1, 1)]

@@ -8,12 +8,14 @@ import typing
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
-from journal import frame, journal_file, record
+from journal import archived_outcome, frame, journal_file, record
+from journal.archived_outcome import ArchivedOutcome, Part
 from journal.record import AnyRecord, Messages
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction import Totals, Xid
+from journal.transaction import Cause, State, Totals, Xid
 from txbroker import codec, commands, config, tap
 from txbroker.broker import Broker, folds
 from txbroker.settings import BrokerSettings
@@ -22,6 +24,16 @@ ROOT = Path(__file__).parent.parent
 TIME = 1_357_034_400_000_000
 SALT = 0xC0FFEE
 LSN = (1 << 36) + 2
+
+
+def outcome_of(message: bytes) -> ArchivedOutcome:
+    checksum = crc32c(message)
+    return ArchivedOutcome(
+        session=(1 << 32) + 1, serial=7, state=State.COMMITTED, cause=Cause.CLIENT, lsn=LSN, at=1000, wall=TIME,
+        began=TIME - 3, prepared=TIME - 1, xid=Xid(1, b"day-2013-01-01", b"flights"), by="", why="", owner="loader",
+        heuristic=False, messages=1, bytes=len(message), requests=1, checksum=checksum,
+        parts=[Part("flights", 0, 1, 7, 1, len(message), checksum)],
+    )  # fmt: skip
 
 
 def worked_bytes() -> dict[str, bytes]:
@@ -33,6 +45,8 @@ def worked_bytes() -> dict[str, bytes]:
     whole = packed + bytes(stamped)
     header = journal_file.pack_file_header(journal_file.FileHeader(1 << 36, 1, SALT, 0, 1, 64 << 20))
     body_crc = journal_file.body_checksum([whole])
+    entry = bytearray(archived_outcome.pack(outcome_of(message)))
+    frame.stamp(memoryview(entry), 5)
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
         1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216, "0123456789abcdef" * 2
@@ -41,6 +55,7 @@ def worked_bytes() -> dict[str, bytes]:
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
         "record": whole,
+        "outcome": bytes(entry),
         "file-header": header[:56],
         "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
         "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),

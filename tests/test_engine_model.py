@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 
+import msgspec
 import pytest
 from crc32c import crc32c
 from hypothesis import HealthCheck, settings
@@ -18,8 +19,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from journal import archived_outcome
+from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC
 from journal.constants import KIB
 from journal.errors import JournalPoisoned, MemoryExhausted, OutcomeForgotten
+from journal.frame import HEADER_BYTES
 from journal.record import LogStartMoved, TopicDeleted
 from journal.testing import Fault, MemoryFilesystem, Operation, PowerCut, cut_power_at
 from journal.transaction import Cause, Totals, TransactionNumber
@@ -33,6 +37,8 @@ WORDS = {Ended.COMMITTED: "committed", Ended.ROLLED_BACK: "rolled back"}
 
 class EngineMachine(RuleBasedStateMachine):
     """Reactor, writer and flusher take their steps one by one; ``history`` is what was decided."""
+
+    settings = SMALL
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +55,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.adopt(Room())
+        self.adopt(Room(settings=self.settings))
         self.create_topic(partitions=2)
         self.settle()
 
@@ -88,7 +94,7 @@ class EngineMachine(RuleBasedStateMachine):
     @free
     @rule(partitions=st.integers(1, 3), keep=st.sampled_from((None, 0, 100 * KIB)))
     def create_topic(self, partitions, keep=None) -> None:
-        if len(self.engine.catalog.topics) < 3:
+        if len(self.state.topics) < 3:
             self.names += 1
             named = {} if keep is None else {"retention_bytes": keep}
             self.room.topic_unforced(f"t{self.names}", partitions, segment_bytes=64 * KIB, **named)
@@ -102,6 +108,7 @@ class EngineMachine(RuleBasedStateMachine):
             name
             for name, topic in catalog.topics.items()
             if not any(transactions.holds_partition(store.number) for store in topic.partitions)
+            and name != OUTCOMES_TOPIC
         ]
         if len(free) > 1:
             name = data.draw(st.sampled_from(free))
@@ -109,7 +116,10 @@ class EngineMachine(RuleBasedStateMachine):
             self.note("delete", name)
 
     def partition(self, data) -> int:
-        return data.draw(st.sampled_from(sorted(self.engine.catalog.stores)))
+        return data.draw(st.sampled_from(sorted(s.number for s in self.stores())))
+
+    def stores(self):
+        return [store for store in self.engine.catalog.stores.values() if not store.internal]
 
     @free
     @rule(data=st.data(), sizes=st.lists(SIZES, min_size=1, max_size=3))
@@ -213,7 +223,7 @@ class EngineMachine(RuleBasedStateMachine):
     @free
     @rule()
     def retain(self) -> None:
-        stores = list(self.engine.catalog.stores.values())
+        stores = self.stores()
         before = {store: store.start_offset for store in stores}
         lsn = self.engine.last_lsn
         self.engine.retain(self.engine.now())
@@ -372,7 +382,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.room.plan.faults.clear()
 
     def recover(self, inner: MemoryFilesystem, cuts) -> None:
-        visible = {s.number: s.high_watermark for s in self.engine.catalog.stores.values()}
+        visible = {s.number: s.high_watermark for s in self.stores()}
         known = self.history.upto(self.acknowledged)
         for nth, seed in cuts:
             try:
@@ -387,7 +397,7 @@ class EngineMachine(RuleBasedStateMachine):
                 assert self.engine.catalog.stores[number].high_watermark >= seen, "a reader saw what is gone"
 
     def again(self, inner: MemoryFilesystem, cut_at: int) -> None:
-        room = Room(inner, SMALL, cut_at=cut_at)
+        room = Room(inner, self.settings, cut_at=cut_at)
         headers = [written.header for written in room.engine.journal._files]
         end = next(h.previous_end for h in headers if h.first_lsn > self.history.decisions[-1][0])
         lost = self.history.cut(end)
@@ -401,9 +411,12 @@ class EngineMachine(RuleBasedStateMachine):
         """Everything, after a start: the state is that of a prefix of the history, no more and no less."""
         state = self.state
         catalog, transactions = self.engine.catalog, self.engine.transactions
-        assert {name: [s.number for s in t.partitions] for name, t in catalog.topics.items()} == state.topics
+        topics = {name: [s.number for s in t.partitions] for name, t in catalog.topics.items()}
+        assert self.without_archive(topics) == state.topics
         assert catalog.next_partition == state.next_partition
         for number, log in state.logs.items():
+            if self.room.store(number).internal:
+                continue
             assert self.room.store(number).start_offset == state.starts[number]
             assert self.room.values(number) == log[state.starts[number] :]
         assert {tuple(n) for n in transactions.live} == set(state.live)
@@ -428,7 +441,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def readers_see_one_moment(self) -> None:
         """In all partitions at once, and only of what is forced."""
-        ends = {s.number: s.high_watermark for s in self.engine.catalog.stores.values()}
+        ends = {s.number: s.high_watermark for s in self.stores()}
         moments = [self.engine.forced_lsn]
         if self.engine.busy or self.engine._deferred:
             moments.append(self.applying_from)
@@ -436,9 +449,84 @@ class EngineMachine(RuleBasedStateMachine):
         logs = [{n: len(state.logs.get(n, ())) for n in ends} for state in states]
         assert ends in logs
 
+    def without_archive(self, topics):
+        assert OUTCOMES_TOPIC not in topics
+        return topics
+
     def teardown(self) -> None:
         if hasattr(self, "room"):
             self.recover(self.room.inner.crash_clone(1), [])
+
+
+class ArchivingMachine(EngineMachine):
+    """The same with an archive: one entry for each transaction that ended, in the order of the decisions."""
+
+    settings = msgspec.structs.replace(SMALL, outcome_archive=True)
+
+    def adopt(self, room: Room) -> None:
+        self.short = False
+        if not self.history.decisions:
+            self.history.note(room.engine.last_lsn - 1, "create", OUTCOMES_TOPIC, 1)
+        super().adopt(room)
+
+    def without_archive(self, topics):
+        assert topics.keys() >= {OUTCOMES_TOPIC}
+        return topics
+
+    @property
+    def archive(self):
+        return self.room.store(1)
+
+    def compare(self) -> None:
+        state = self.state
+        entries = [archived_outcome.unpack(each) for each in self.room.values(1)]
+        found = [(e.number, WORDS[e.state], e.xid) for e in entries]
+        assert found == [
+            (number, how, xid_of(str(TransactionNumber(*number))) if self.was_prepared(number) else None)
+            for number, how, _ in state.ended
+        ]
+        for entry, (_, how, adds) in zip(entries, state.ended, strict=True):
+            self.compare_parts(entry, adds, how == "committed")
+        assert not self.engine.transactions.archive.waiting
+        super().compare()
+
+    def lsn_of(self, waiting) -> int:
+        if isinstance(waiting, bytes):
+            return archived_outcome.unpack(waiting[HEADER_BYTES:]).lsn
+        return waiting.lsn
+
+    def was_prepared(self, number) -> bool:
+        return any(what == "prepare" and numbers[0] == number for _, what, numbers in self.history.decisions)
+
+    def compare_parts(self, entry, adds, committed) -> None:
+        runs: dict[int, list[bytes]] = {}
+        for partition, value in adds:
+            runs.setdefault(partition, []).append(value)
+        assert entry.checksum == crc32c(run_of(*(value for _, value in adds)))
+        assert (entry.messages, entry.requests) == (len(adds), len(adds))
+        assert [part.number for part in entry.parts] == list(runs)
+        for part, values in zip(entry.parts, runs.values(), strict=True):
+            frames = run_of(*values)
+            assert (part.count, part.bytes, part.checksum) == (len(values), len(frames), crc32c(frames))
+            if not committed:
+                assert part.base_offset == NEVER_PLACED
+            elif part.number in self.engine.catalog.stores:
+                start = self.room.store(part.number).start_offset
+                log = self.room.values(part.number)
+                for place, value in enumerate(values, part.base_offset - start):
+                    assert place < 0 or log[place] == value
+
+    @invariant()
+    def what_readers_see_is_in_the_archive(self) -> None:
+        """At once or before, unless memory was short; and nothing is that is not forced."""
+        forced = len(self.history.upto(self.engine.forced_lsn).ended)
+        shown = self.archive.high_watermark
+        waiting = self.engine.transactions.archive.waiting
+        if waiting and self.lsn_of(waiting[0]) <= self.engine.forced_lsn:
+            self.short = True
+        elif shown == forced:
+            self.short = False
+        assert shown == forced or (self.short and shown < forced)
 
 
 QUICK = settings(max_examples=100, stateful_step_count=40, suppress_health_check=list(HealthCheck))
@@ -451,6 +539,15 @@ LONG = settings(
 
 def test_the_engine_holds_what_was_decided_through_crashes_at_any_moment():
     run_state_machine_as_test(EngineMachine, settings=QUICK)
+
+
+def test_the_archive_holds_every_outcome_once_through_crashes_at_any_moment():
+    run_state_machine_as_test(ArchivingMachine, settings=QUICK)
+
+
+@pytest.mark.slow
+def test_the_archive_holds_every_outcome_once_through_many_more_crashes():
+    run_state_machine_as_test(ArchivingMachine, settings=LONG)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from journal import frame
+from journal import frame, stamping
 from journal.constants import MAX_ATTRIBUTE
 from journal.errors import InvalidFrame, MessageTooLarge
 from journal.frame import HEADER, HEADER_BYTES, TOMBSTONE, VERSION, WRAPPER
@@ -78,7 +78,7 @@ def test_many_runs_are_stamped_as_each_alone(stretches, base):
             bases.append(base)
             counts.append(sum(map(len, batches)))
             base += counts[-1] + 7
-    assert frame.stamped(runs, bases, counts) == [stamped(*each) for each in zip(runs, bases, strict=True)]
+    assert stamping.stamped(runs, bases, counts) == [stamped(*each) for each in zip(runs, bases, strict=True)]
 
 
 @pytest.mark.parametrize("wrong", ["a count", "two frames", "a wrapper", "nothing", "half a frame"])
@@ -103,7 +103,7 @@ def test_of_many_runs_that_look_alike_one_that_holds_other_messages_is_refused(w
     if wrong == "a wrapper":
         assert len(runs[5]) == len(one)
     with pytest.raises(InvalidFrame, match="does not hold"):
-        frame.stamped(runs, range(100, 109), counts)
+        stamping.stamped(runs, range(100, 109), counts)
 
 
 @given(BATCHES, st.integers(0, 20))

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from journal import checkpoint, filenames, frame, journal_file, record
+from journal import archived_outcome, checkpoint, filenames, frame, journal_file, record
 from journal import record as r
+from journal.archived_outcome import NEVER_PLACED, ArchivedOutcome, Part
 from journal.checkpoint import CheckpointHeader
 from journal.constants import BLOCK
 from journal.message_store import StoreState
@@ -57,6 +58,7 @@ RECORDS = [
     r.PartitionsClaimed("group", "member", [(1, 2)], 1016),
     r.GroupDeleted("group", 1017),
     r.Identified("0123456789abcdef" * 2, 1018),
+    r.ArchiveSet(True, SETTINGS, 1019),
 ]
 REQUESTS = [
     c.Hello(1, c.MAGIC, [1], "example"),
@@ -105,11 +107,31 @@ ANSWERS = [
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
 INNER = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME + 1, b"k", {"h": b""})
+OUTCOME = ArchivedOutcome(
+    SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, "ann", "why", "me", True,
+    3, 300, 2, 0xFFFFFFFF, [Part("orders", 0, 1, 1 << 40, 2, 200, 1), Part("orders", 3, 4, 0, 1, 100, 2)],
+)  # fmt: skip
+ROLLED_BACK = ArchivedOutcome(
+    SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, "", "", "", False, 1, 57, 1, 3,
+    [Part("orders", 0, 1, NEVER_PLACED, 1, 57, 3)],
+)  # fmt: skip
 FILE_HEADER = journal_file.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 20)
 CHECKPOINT = (
     CheckpointHeader(LSN, LSN - 1, 2, 1018, SALT),
     {"catalog": [[1, 2], ["row"]], "transactions": [0]},
-    [StoreState(1, "orders", 0, 3, 1 << 40, 1010, [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)], SETTINGS)],
+    [
+        StoreState(
+            1,
+            "orders",
+            0,
+            3,
+            1 << 40,
+            1010,
+            [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)],
+            SETTINGS,
+            (1 << 40) - 2,
+        )
+    ],
 )
 
 
@@ -150,6 +172,7 @@ def written():
             "wrapper": frame.encode_wrapper(INNER, 2, TIME),
         },
         "records": named(RECORDS, packed_record),
+        "outcomes": named([OUTCOME, ROLLED_BACK], archived_outcome.pack),
         "journal_file": {
             "header": journal_file.pack_file_header(FILE_HEADER)[:BLOCK].rstrip(b"\0"),
             "group": packed_group(),
@@ -225,6 +248,11 @@ def test_pinned_frames_are_read():
         frame.Message(0, TIME, None, b"a", {}),
         frame.Message(1, TIME + 1, b"k", None, {"h": b""}),
     ]
+
+
+def test_pinned_outcomes_are_read():
+    payloads = [frame.decode_run(data)[0].value for data in golden("outcomes").values()]
+    assert [archived_outcome.unpack(each) for each in payloads] == [OUTCOME, ROLLED_BACK]
 
 
 def test_a_pinned_journal_file_is_read():

@@ -7,6 +7,7 @@ from journal.constants import BLOCK, MIB
 from journal.errors import InvalidSetting
 from journal.journal_settings import JournalSettings
 from journal.recovery import recover
+from journal.settings import MAX_AGE
 from journal.testing import ManualClock, MemoryFilesystem
 
 BOUNDS = {
@@ -17,6 +18,8 @@ BOUNDS = {
     "low_water_bytes": (0, 1 << 50),
     "open_files": (8, 1 << 20),
     "max_partitions": (1, 1 << 24),
+    "outcome_archive_bytes": (MIB, 1 << 62),
+    "outcome_archive_age": (0, MAX_AGE),
 }
 
 
@@ -26,7 +29,7 @@ def test_the_defaults_are_allowed():
 
 
 def test_every_setting_has_bounds():
-    assert set(BOUNDS) == set(JournalSettings.__struct_fields__) - {"limits"}
+    assert set(BOUNDS) == set(JournalSettings.__struct_fields__) - {"limits", "outcome_archive"}
 
 
 @pytest.mark.parametrize("name", BOUNDS)

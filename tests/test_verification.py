@@ -216,7 +216,7 @@ class Records:
         self._file = self.filesystem.open("journal/x", create=True)
         self._lsn = self._end = 0
         self.tally = Tally()
-        self.check = CrossCheck(self.filesystem, [], [], 0, 0, self.tally)
+        self.check = CrossCheck(self.filesystem, None, None, self.tally)
 
     def follow(self, record, data=b""):
         self._lsn += 1

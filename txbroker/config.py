@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -220,8 +220,13 @@ def _plain(name: str, value: Any) -> Any:
     place = KNOWN[name]
     if name == "listen" and isinstance(value, str):
         return (value,)
-    if not isinstance(value, str) or "int" not in str(get_type_hints(place.part)[place.field]):
+    kind = get_type_hints(place.part)[place.field]
+    if kind is bool and value in ("on", "off"):
+        return value == "on"
+    if not isinstance(value, str) or "int" not in str(kind):
         return value
+    if value == "off" and type(None) in get_args(kind):
+        return None
     found = _QUANTITY.fullmatch(value)
     if not found or (found[2] and found[2] not in UNITS):
         raise InvalidSetting(

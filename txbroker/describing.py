@@ -9,6 +9,8 @@ import msgspec
 
 from journal import transaction_listing
 from journal.catalog import Topic
+from journal.errors import reserved
+from journal.filenames import is_internal
 from journal.outcomes import Outcome
 from journal.record import TopicDeleted
 from journal.transaction import State, TransactionNumber
@@ -92,7 +94,7 @@ class Describing:
         return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
 
     def _check_room(self, command: CreateTopic) -> None:
-        topics, limit = len(self._catalog.topics), self._settings.max_topics
+        topics, limit = sum(not is_internal(name) for name in self._catalog.topics), self._settings.max_topics
         if topics >= limit:
             raise LimitExceeded(
                 f"there are {topics} topics, the limit is {limit} (max_topics); {command.name!r} was not "
@@ -102,6 +104,8 @@ class Describing:
     def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a topic that no undecided transaction has messages for."""
         topic = self._catalog.topic(command.name)
+        if is_internal(topic.name):
+            raise reserved(topic.name)
         numbers = [store.number for store in topic.partitions]
         for number in numbers:
             holder = self._engine.transactions.holds_partition(number)
@@ -115,9 +119,12 @@ class Describing:
         return Done(command.correlation)
 
     def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> Topics:  # noqa: ARG002
-        """All topics or some."""
+        """All topics or some; the broker's own only if they are named."""
         topics = self._catalog.topics
-        names = topics.keys() if command.names is None else topics.keys() & set(command.names)
+        if command.names is None:
+            names = {name for name in topics if not is_internal(name)}
+        else:
+            names = topics.keys() & set(command.names)
         return Topics(command.correlation, [_topic_info(topics[name]) for name in sorted(names)])
 
     def offsets_for_time(self, session: Session, command: OffsetsForTime, data: memoryview) -> Offsets:  # noqa: ARG002
@@ -229,7 +236,7 @@ class Describing:
         live = engine.transactions.live.values()
         return {
             "start": engine.start_number,
-            "topics": len(self._catalog.topics),
+            "topics": sum(not is_internal(name) for name in self._catalog.topics),
             "partitions": len(self._stores),
             "last_lsn": engine.last_lsn,
             "forced_lsn": engine.forced_lsn,

@@ -112,8 +112,8 @@ def _settings() -> str:
 
 
 def _readable(name: str, value: Any) -> str:
-    if value is None:
-        return "off"
+    if value is None or isinstance(value, bool):
+        return "on" if value else "off"
     if name.endswith(("_timeout", "_age", "_interval", "_idle", "_wait")):
         unit = next(unit for unit in ("d", "h", "min", "s", "ms", "us") if value % config.UNITS[unit] == 0)
         return f"{value // config.UNITS[unit]}{unit}"

@@ -9,12 +9,21 @@ from journal.inspect.checkpoint_check import checkpoints
 from journal.inspect.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
 from journal.inspect.findings import Affected, Finding, second_crc32c
 from journal.inspect.journal_walk import JournalEntry, journal_files, walk_journal
+from journal.inspect.outcome_walk import (
+    Archived,
+    archive_from,
+    archive_state,
+    archived,
+    journaled_archive,
+    walk_archive,
+)
 from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.inspect.tally import Tally
 from journal.inspect.verification import Level, planned_bytes, verify
 
 __all__ = [
     "Affected",
+    "Archived",
     "FileKind",
     "Finding",
     "FrameEntry",
@@ -24,8 +33,12 @@ __all__ = [
     "Level",
     "SectionItem",
     "Tally",
+    "archive_from",
+    "archive_state",
+    "archived",
     "checkpoints",
     "journal_files",
+    "journaled_archive",
     "kind_of",
     "partitions",
     "planned_bytes",
@@ -33,6 +46,7 @@ __all__ = [
     "segments",
     "verify",
     "walk_any",
+    "walk_archive",
     "walk_journal",
     "walk_segment",
 ]

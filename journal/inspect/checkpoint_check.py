@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from journal import filenames
+from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow, TopicRow
 from journal.checkpoint import Checkpoint, read_checkpoint
 from journal.errors import CorruptData, InvalidFrame
@@ -15,6 +16,7 @@ from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.run_check import messages_of
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
+from journal.outcome_archive import head_of
 from journal.transaction_state import TransactionRow
 from journal.words import count_text
 
@@ -93,6 +95,8 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
         yield Finding(
             path, 0, f"partition {max(beyond)} is there, the next one would get number {next_partition}"
         )
+    if problem := check_head(checkpoint):
+        yield Finding(path, 0, problem, affects=Affected(OUTCOMES_TOPIC, 0))
     held = {name.number: (name.topic, name.index) for name, _ in partitions(filesystem)}
     for number in sorted(number for number in held.keys() & stored.keys() if held[number] != stored[number]):
         problem = f"partition number {number} is {stored[number]} by the checkpoint and {held[number]} by its directory"
@@ -132,6 +136,20 @@ def _check_frames(
         problem = f"what is staged is not what was sent ({row.totals}): {CANNOT_COMMIT}"
         return size, Finding(path, 0, problem, affects=affects)
     return size, None
+
+
+def check_head(checkpoint: Checkpoint) -> str:
+    """What is wrong with what a checkpoint says of the outcome archive; empty if nothing."""
+    head, frames = head_of(checkpoint.folds.get("archive", []))
+    logs = [store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC]
+    end = logs[0].end_offset if logs else 0
+    if not logs and (head.on or frames):
+        return "outcomes are archived, and there is no log for them"
+    if head.on and head.next_offset != end + len(frames):
+        return (
+            f"{head.next_offset} outcomes have places in the archive, its log has {end}, {len(frames)} wait"
+        )
+    return ""
 
 
 CANNOT_COMMIT = "the transaction cannot be committed as it was prepared, only rolled back"

@@ -9,18 +9,20 @@ rolled back, or is undecided, fits in between.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from journal import filenames
+from journal.checkpoint import Checkpoint
 from journal.errors import InvalidFrame
 from journal.frame import HEADER, HEADER_BYTES, LOST, stamp
-from journal.inspect.findings import Affected, Finding, second_crc32c
+from journal.inspect.archive_check import ArchiveCheck, Ended, by_record
+from journal.inspect.checkpoint_check import live_rows
+from journal.inspect.findings import Affected, Finding
+from journal.inspect.followed import Add, Followed
 from journal.inspect.journal_walk import JournalEntry, read_some
 from journal.inspect.log_reader import LogReader, OpenLogs, difference
 from journal.inspect.run_check import messages_of
 from journal.inspect.tally import Tally
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
 from journal.record import (
     Messages,
     Started,
@@ -32,74 +34,38 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.transaction import State, Totals, TransactionNumber, Xid
-from journal.transaction_state import TransactionRow
+from journal.transaction import Cause, State, Totals, TransactionNumber
 
 MOST_DAMAGED = 64
 """Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Where the frames of one add lie."""
-
-    partition: int
-    count: int
-    path: str
-    position: int
-    size: int
-
-
-@dataclass(slots=True)
-class Followed:
-    """A transaction as the records tell of it. ``whole`` says that all its adds have been seen."""
-
-    adds: list[Add] = field(default_factory=list)
-    messages: int = 0
-    requests: int = 0
-    checksum: int = 0
-    whole: bool = True
-    prepared: bool = False
-    xid: Xid | None = None
-
-    @property
-    def totals(self) -> Totals:
-        """What has arrived."""
-        return Totals(self.messages, self.requests, self.checksum)
-
-    def counts(self) -> dict[int, int]:
-        """Messages by partition."""
-        found: dict[int, int] = {}
-        for add in self.adds:
-            found[add.partition] = found.get(add.partition, 0) + add.count
-        return found
-
-
 class CrossCheck:
-    """Follows records in order. ``stores`` are those of the newest checkpoint, at ``checkpoint_lsn``.
+    """Follows records in order. The logs are looked at as far as the ``newest`` checkpoint knows them.
 
-    ``rows`` are the transactions undecided at LSN ``known_from``, of an older checkpoint if there is one: what ended
-    before may have adds that the journal no longer holds.
+    Transactions that were undecided at the ``oldest`` one are known; what ended before may have adds that the journal
+    no longer holds. Without ``logs`` records are compared with each other alone.
     """
 
     def __init__(
         self,
         filesystem: IFilesystem,
-        stores: list[StoreState],
-        rows: list[TransactionRow],
-        known_from: int,
-        checkpoint_lsn: int,
+        oldest: Checkpoint | None,
+        newest: Checkpoint | None,
         tally: Tally,
+        logs: bool = True,
     ) -> None:
+        stores = newest.stores if newest is not None else []
+        rows = live_rows(oldest) if oldest is not None else []
         self._filesystem = filesystem
         self._files = OpenLogs(filesystem)
-        self._logs = {store.number: LogReader(self._files, store) for store in stores}
+        self._logs = {store.number: LogReader(self._files, store) for store in stores if logs}
         self._names = {store.number: (store.topic, store.index) for store in stores}
         self._topics: dict[str, range] = {}
         self._next: dict[int, int] = {}
         self._rows = {row.number: row for row in rows}
-        self._known_from = known_from
-        self._checkpoint_lsn = checkpoint_lsn
+        self._known_from = oldest.header.lsn if oldest is not None else 0
+        self._checkpoint_lsn = newest.header.lsn if newest is not None else 0
         self._ended: set[TransactionNumber] = set()
         self._start = 0
         self._known_session = 0
@@ -108,9 +74,11 @@ class CrossCheck:
         self._broken: set[int] = set()
         self._damaged: dict[int, int] = {}
         self.live: dict[TransactionNumber, Followed] = {}
+        self.archive = ArchiveCheck(oldest)
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
+        yield from self.archive.follow(entry, lambda: self._ending(entry))
         match entry.record:
             case Messages() as sent:
                 yield from self._sent(entry, sent)
@@ -143,6 +111,7 @@ class CrossCheck:
         """Records are missing here: what is said of anything from now on begins anew."""
         self._next.clear()
         self._broken.clear()
+        self.archive.interrupted()
         self._known_session = (self._start + 1) << 32
         for each in self.live.values():
             each.whole = False
@@ -161,7 +130,7 @@ class CrossCheck:
                     affects=affects,
                 )
         self._files.close()
-
+        self._tally.archived = self.archive.compared
         undecided = {number for number, each in self.live.items() if each.prepared}
         self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))
 
@@ -210,10 +179,7 @@ class CrossCheck:
         except InvalidFrame as error:
             yield self._wrong(entry, str(error), TransactionNumber(added.session, added.serial), known)
         position = entry.position + entry.length - len(entry.data)
-        known.adds.append(Add(added.partition, added.count, entry.path, position, len(entry.data)))
-        known.messages += added.count
-        known.requests += 1
-        known.checksum = second_crc32c(entry.data, known.checksum)
+        known.take(Add(added.partition, added.count, entry.path, position, len(entry.data)), entry.data)
 
     def _prepared(self, entry: JournalEntry, prepared: TransactionPrepared) -> Iterator[Finding]:
         known = self._of(entry, prepared.session, prepared.serial)
@@ -262,6 +228,22 @@ class CrossCheck:
         return Finding(
             entry.path, entry.position, f"{type(entry.record).__name__}: {problem}", affects=affects
         )
+
+    def _ending(self, entry: JournalEntry) -> Iterator[Ended]:
+        """What the record ends, as an archive must say it. Before it is followed."""
+        match entry.record:
+            case TransactionCommitted() | TransactionRolledBack() as record:
+                number = TransactionNumber(record.session, record.serial)
+                known = self.live.get(number) or self._begun(number, entry.lsn)
+                whole = known.whole and number not in self._rows
+                totals, parts = (known.totals, known.parts()) if whole else (None, None)
+                yield by_record(entry.lsn, record, known.xid, totals, parts)
+            case Started() as started:
+                rows = {n: row for n, row in self._rows.items() if n not in self._ended}
+                active = {n for n, row in rows.items() if row.state is not State.PREPARED}
+                active |= {n for n, each in self.live.items() if not each.prepared}
+                for number in sorted(active - {n for n, each in self.live.items() if each.prepared}):
+                    yield Ended(entry.lsn, number, State.ROLLED_BACK, Cause.RESTART, started.at)
 
     # -- places ------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ class Tally:
     """Counts. ``bytes`` is what was read for checking, ``messages`` those in the frames that were checked.
 
     ``placed`` messages of the logs have been compared with the journal, ``compared`` of the ``committed``
-    transactions were compared whole; the others' adds are older than the journal.
+    transactions were compared whole; the others' adds are older than the journal. ``archived`` entries of the outcome
+    archive were compared with what the journal decided.
     """
 
     files: int = 0
@@ -28,6 +29,7 @@ class Tally:
     rolled_back: int = 0
     undecided: int = 0
     placed: int = 0
+    archived: int = 0
 
     def facts(self) -> dict[str, int]:
         """The counts by name."""

@@ -63,13 +63,16 @@ def verify(
     level: Level = Level.FULL,
     tally: Tally | None = None,
     progress: Progress | None = None,
+    records: bool = False,
 ) -> Iterator[Finding]:
     """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
 
     Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
     that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``.
+    With ``records`` those of the journal are compared with each other also where the logs are not: for who has read the
+    logs.
     """
-    return _Verification(filesystem, level, tally or Tally(), progress or _nobody).run()
+    return _Verification(filesystem, level, tally or Tally(), progress or _nobody, records).run()
 
 
 def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
@@ -92,11 +95,14 @@ def _nobody(what: str, count: int) -> None:
 class _Verification:
     """One run."""
 
-    def __init__(self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress) -> None:
+    def __init__(
+        self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress, records: bool
+    ) -> None:
         self._filesystem = filesystem
         self._level = level
         self._tally = tally
         self._progress = progress
+        self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
 
@@ -148,7 +154,7 @@ class _Verification:
             damaged = damaged or not finding.harmless
             yield finding
         yield from header_findings(self._filesystem, files)
-        cross = self._cross_check(sound) if self._level is Level.DEEP else None
+        cross = self._cross_check(sound) if self._records or self._level is Level.DEEP else None
         for number, file in enumerate(files):
             self._read(file.path)
             if file.header is None:
@@ -175,17 +181,8 @@ class _Verification:
             yield from refusal(self._filesystem, sound[-1] if sound else None, witness)
 
     def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
-        if not sound:
-            return CrossCheck(self._filesystem, [], [], 0, 0, self._tally)
-        oldest, newest = sound[0], sound[-1]
-        return CrossCheck(
-            self._filesystem,
-            newest.stores,
-            live_rows(oldest),
-            oldest.header.lsn,
-            newest.header.lsn,
-            self._tally,
-        )
+        oldest, newest = (sound[0], sound[-1]) if sound else (None, None)
+        return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
 
     def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
         self._tally.records += 1

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", "outcome_archive=on") as broker:
         yield broker.address
         assert broker.stop() == 0
 
@@ -105,6 +105,22 @@ class TestTopics:
         described = run("topics", "describe", topic).stdout
         assert "keep everything" in described
         assert "start offset" in described
+
+    def test_what_the_broker_keeps_for_itself_is_listed_apart_and_nobody_changes_it(
+        self, run, run_json, topic
+    ):
+        ours, own = run("topics", "list").stdout.split("kept by the broker itself")
+        assert topic in ours
+        assert "txbroker.outcomes" not in ours
+        assert "txbroker.outcomes" in own
+        internal = {each["name"]: each["internal"] for each in run_json("topics", "list")}
+        assert (internal[topic], internal["txbroker.outcomes"]) == (False, True)
+        for command in (
+            ("topics", "delete", "txbroker.outcomes", "--yes"),
+            ("topics", "create", "txbroker.mine"),
+        ):
+            assert "the broker's own" in run(*command, code=3).stderr
+        assert "the broker's own" in run("send", "txbroker.outcomes", "forged", code=3).stderr
 
     def test_a_topic_that_exists_is_refused(self, run, topic):
         assert "TopicExists" in run("topics", "create", topic, code=3).stderr

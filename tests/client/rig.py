@@ -10,7 +10,8 @@ from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Serials, Transaction
+from txbroker.client.serials import Serials
+from txbroker.client.transactions import Transaction
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ class Rig:
     def __init__(self, broker, **options: Any) -> None:
         self.now = 1000.0
         self.broker = broker
-        self.core = Core(Options(**options), lambda: self.now, lambda: 0.5)
+        self.core = Core(Options(**options), lambda: self.now, lambda: 0.5, lambda: round(self.now * 1e6))
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
         self.operations = Operations(self.core)

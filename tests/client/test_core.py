@@ -39,7 +39,7 @@ def test_a_new_connection_names_the_session_before(rig, broker):
 
 
 def test_nothing_is_sent_before_the_welcome(broker):
-    core = Core(Options(), lambda: 0.0, lambda: 0.5)
+    core = Core(Options(), lambda: 0.0, lambda: 0.5, lambda: 0)
     core.connecting()
     core.connected()
     core.take_output()

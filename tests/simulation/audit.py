@@ -56,7 +56,12 @@ def audit(world: World, random: Random) -> None:
     prepared = _transactions(auditor, random)
     for group in "gh":
         auditor.offsets_fetched(group, *auditor.wait(commands.FetchOffsets, group, None))
+    if world.settings.config.journal.outcome_archive:
+        world.archive.read(auditor)
     model.settle(alive, prepared)
+    if world.settings.config.journal.outcome_archive:
+        world.archive.settle()
+        world.counts["archived outcomes"] = len(world.archive.entries)
     auditor.lost(0)
     auditor.world.connections[-1].deliver(1)
     world.reactor.turn()

@@ -10,6 +10,8 @@ from types import ModuleType
 
 import journal.engine
 import journal.indexes
+import journal.journal_settings
+import journal.outcome_archive
 import journal.record_blocks
 import journal.segment_index
 import journal.settings
@@ -28,6 +30,8 @@ NEVER = 1 << 50
 
 _TINY = (
     (journal.engine, "GROUP_RECORDS", (2, 5)), (journal.engine, "GROUP_BYTES", (2000,)),
+    (journal.engine, "BATCH", (1, 2)), (journal.outcome_archive, "BATCH", (1, 2)),
+    (journal.journal_settings, "ARCHIVE_SEGMENT_BYTES", (200, 1000)),
     (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (4,)),
     (journal.whole_transactions, "SHORT_RUN", (1,)), (journal.whole_transactions, "NO_STRETCH", (1,)),
     (txbroker.parking, "SLICE", (1, 2)), (txbroker.outbox, "CONGESTED", (300,)),
@@ -78,7 +82,8 @@ def draw(random: Random, steps: dict[str, int], deeds: dict[str, int]) -> Settin
     journal = TinyJournal(
         pool_bytes=pool, file_bytes=pick((16, 16, 16, 32, 64, 256)) * KIB,
         checkpoint_bytes=pick((4, 16, 64, 1 << 20)) * KIB, checkpoint_interval=pick((SECOND, 30 * SECOND, NEVER)),
-        low_water_bytes=0, open_files=8, limits=limits,
+        low_water_bytes=0, open_files=8, limits=limits, outcome_archive=pick((True, True, False)),
+        outcome_archive_bytes=None,
     )  # fmt: skip
     broker = BrokerSettings(
         max_sessions=pick((100, 100, 4)), transaction_timeout=pick((SECOND, 60 * SECOND, 60 * SECOND)),

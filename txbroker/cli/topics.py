@@ -8,6 +8,8 @@ from typing import Any
 import click
 from rich.console import Group as Stack
 
+from journal.archived_outcome import OUTCOMES_TOPIC
+from journal.filenames import is_internal
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
 from txbroker.cli.exits import Exit, Failure
@@ -70,20 +72,25 @@ def differences(topic: TopicInfo, partitions: int | None, settings: dict[str, in
             yield f"its {name} is {has}, not {asked}"
 
 
-@topics.command("list")
+@topics.command("list", short_help="List all topics.")
 @pass_invocation
 def list_topics(invocation: Invocation) -> None:
-    """List all topics."""
+    """List all topics; those that the broker keeps for itself apart."""
     with invocation.connect() as broker:
         found = broker.topics()
-    rows = [
-        (topic.name, len(topic.partitions), messages_of(topic), size_text(bytes_of(topic))) for topic in found
-    ]
-    emit(
-        invocation.as_json,
-        [topic_json(topic) for topic in found],
-        lambda: table(("topic", "partitions", "messages", "bytes"), rows, "There are no topics."),
-    )
+        own = broker.topics([OUTCOMES_TOPIC])
+
+    def shown() -> Stack:
+        columns = ("topic", "partitions", "messages", "bytes")
+        listed = table(columns, map(_row, found), "There are no topics.")
+        kept = table(("kept by the broker itself", *columns[1:]), map(_row, own), "")
+        return Stack(listed, "", kept) if own else Stack(listed)
+
+    emit(invocation.as_json, [topic_json(each) for each in (*found, *own)], shown)
+
+
+def _row(topic: TopicInfo) -> tuple[object, ...]:
+    return (topic.name, len(topic.partitions), messages_of(topic), size_text(bytes_of(topic)))
 
 
 @topics.command(short_help="Show settings and partitions of the topic NAME.")
@@ -160,6 +167,7 @@ def topic_json(topic: TopicInfo) -> dict[str, object]:
     """A topic in JSON: sizes in bytes, times in µs, ``end_offset`` exclusive."""
     return {
         "name": topic.name,
+        "internal": is_internal(topic.name),
         "settings": {name: getattr(topic.settings, name) for name in TopicSettings.__struct_fields__},
         "partitions": [
             {

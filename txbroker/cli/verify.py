@@ -117,6 +117,8 @@ def _checked(tally: Tally, level: Level, seconds: float) -> list[tuple[str, obje
     lines.append(("logs", f"{frames}, {tally.partitions:,} partitions"))
     if level is Level.DEEP:
         lines.append(("compared", f"{tally.placed:,} messages of the journal with the logs"))
+        if tally.archived:
+            lines.append(("archive", f"{tally.archived:,} entries of the outcome archive with the journal"))
         lines.append(
             (
                 "transactions",

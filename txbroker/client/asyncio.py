@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from journal.transaction import State, Xid
+from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
@@ -30,7 +31,7 @@ async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
     options = Options(**choices)
     connection = Connection(urls.parse(url), options, asyncio.get_running_loop())
     try:
-        await connection._run(connection.core.opened(time.monotonic() + options.timeout))
+        await connection._run(connection._producer.begin(time.monotonic() + options.timeout))
     except BaseException:
         await connection.close(0.0)
         raise
@@ -313,6 +314,10 @@ class Transaction(LoopTransaction, TransactionFacts):
         """Add a message; the receipt has no offset yet."""
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
         return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+
+    def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
+        """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
+        return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
 
     def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
         """Add the positions after what ``consumer`` has handed out so far."""

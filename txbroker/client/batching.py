@@ -29,7 +29,17 @@ class Batch(Call[Sent]):
     for it but a flush.
     """
 
-    __slots__ = ("_first", "_pieces", "count", "frames", "on_settled", "refusal", "size", "watched")
+    __slots__ = (
+        "_first",
+        "_pieces",
+        "acknowledged",
+        "count",
+        "frames",
+        "on_settled",
+        "refusal",
+        "size",
+        "watched",
+    )
 
     def __init__(self, deadline: float, on_settled: Callable[[Batch], None] | None = None) -> None:
         super().__init__(_PLACEHOLDER, Sent, b"", deadline)
@@ -38,6 +48,7 @@ class Batch(Call[Sent]):
         self.frames = b""
         self.refusal: errors.TxBrokerError | None = None
         self.watched = False
+        self.acknowledged = False
         self.on_settled = on_settled
         self._first: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None] | None = None
         self._pieces: list[bytes] = []
@@ -96,6 +107,7 @@ class Batch(Call[Sent]):
     def answered(self, head: Answer, data: memoryview) -> None:  # noqa: ARG002
         """It is stored."""
         self.refusal = None
+        self.acknowledged = True
         self.resolve(cast(Sent, head))
         self._settle()
 

@@ -19,6 +19,7 @@ from txbroker import errors
 from txbroker.client import url as urls
 from txbroker.client.blocking_operations import OperationCalls
 from txbroker.client.blocking_reading import Consumer
+from txbroker.client.blocking_reporting import Reporter
 from txbroker.client.blocking_transaction import Transaction
 from txbroker.client.consuming import ConsumerCore, Start, consumer_options
 from txbroker.client.core import Core
@@ -31,7 +32,7 @@ from txbroker.client.receiving import Receivers
 from txbroker.client.results import Receipt
 from txbroker.client.retry import Options
 from txbroker.client.sending import SendFuture
-from txbroker.client.transactions import Serials
+from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 
@@ -49,6 +50,9 @@ def connect(
     when_full: str = "wait",
     linger: float = 0.0,
     batch_bytes: int = 64 << 10,
+    reports: str = "",
+    report_interval: float = 10.0,
+    report_window: float = 60.0,
 ) -> Connection:
     """Connect to a broker; see :class:`txbroker.client.retry.Options` for what the arguments mean.
 
@@ -57,12 +61,12 @@ def connect(
     """
     if when_full not in ("wait", "raise"):
         raise errors.Misuse(f"when_full is {when_full!r}; 'wait' and 'raise' are known; nothing was opened")
-    options = Options(
-        client or process_name(), producer, timeout, reconnect, max_buffered, when_full, linger, batch_bytes
-    )
+    name = client or process_name()
+    sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
+    options = Options(name, producer, *sending, reports, report_interval, report_window)
     connection = Connection(urls.parse(url), options)
     try:
-        connection.run(connection.core.opened(time.monotonic() + timeout))
+        connection.begin(timeout)
     except BaseException:
         connection.close()
         raise
@@ -78,7 +82,7 @@ class Connection(Exceptions, OperationCalls):
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
-        self.core = Core(options, time.monotonic, random.random)
+        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self._producer = Producer(self.core)
         self._driver = Driver(self.core, address, lambda: self._producer.unattended)
         self._serials = Serials(self.core)
@@ -87,7 +91,14 @@ class Connection(Exceptions, OperationCalls):
         self._two_phase_thread = 0
         self._consumers: list[Consumer] = []
         self._receivers = Receivers(self.core)
+        self._reporter: Reporter | None = None
         self.address = address
+
+    def begin(self, timeout: float) -> None:
+        """Wait for the broker; :func:`connect` does it."""
+        self.run(self._producer.begin(time.monotonic() + timeout))
+        if self._producer.reports is not None:
+            self._reporter = Reporter(self, self._producer.reports)
 
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
         """Run one operation of the core and wait for its end."""
@@ -339,6 +350,8 @@ class Connection(Exceptions, OperationCalls):
         except TimeoutError:
             pass
         finally:
+            if self._reporter is not None:
+                self._reporter.stop(self.core.options.timeout if timeout is None else timeout)
             for consumer in self._consumers:
                 consumer.close()
             with self._driver.lock:

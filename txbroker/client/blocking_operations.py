@@ -12,7 +12,7 @@ from txbroker.client.companion import Companion
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
 from txbroker.client.promise import Promise
-from txbroker.client.results import GroupPosition, Message, TransactionDetails
+from txbroker.client.results import Frames, GroupPosition, Message, TransactionDetails
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -43,6 +43,10 @@ class OperationCalls(ABC):
         Waits up to ``max_wait`` seconds for a first message; nothing by then is an empty list.
         """
         return self.run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
+
+    def read_frames(self, number: int, offset: int, max_bytes: int = 1 << 20) -> Frames:
+        """Read once, undecoded, from the partition with that number (:class:`PartitionInfo` has it)."""
+        return self.run(self._operations.read_frames(number, offset, max_bytes, 0.0))
 
     # -- topics and groups -------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from journal.record import PartitionOffset
 from txbroker import errors
+from txbroker.client import bulk
 from txbroker.client.promise import Promise
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
@@ -62,6 +63,21 @@ class Transaction(TransactionFacts):
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
         found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
         return found
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | None] | None = None,
+        *,
+        by_key: bool = True,
+    ) -> None:
+        """Add messages in columns of equal length, in their order: see :func:`txbroker.client.bulk.send_many`."""
+        columns = (topic, values, keys, headers, partitions, timestamps)
+        self._run(bulk.send_many(self._core, *columns, by_key=by_key))
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

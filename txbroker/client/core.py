@@ -41,11 +41,21 @@ class Phase(enum.Enum):
 
 
 class Core:
-    """Connection, session, unanswered requests. ``clock`` gives seconds that only grow, ``random`` 0 to 1."""
+    """Connection, session, unanswered requests.
 
-    def __init__(self, options: Options, clock: Callable[[], float], random: Callable[[], float]) -> None:
+    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        wall: Callable[[], int],
+    ) -> None:
         self.options = options
         self.clock = clock
+        self.wall = wall
         self.random = random
         self.phase = Phase.DOWN
         self.session = 0

@@ -120,6 +120,8 @@ class Lane:
         """The broker has answered a batch: go on, or sort out what was refused."""
         self._flying.pop(batch, None)
         if batch.refusal is None:
+            if batch.acknowledged and (reports := self._producer.reports) is not None:
+                reports.acknowledged(self.topic, batch.frames)
             self._producer.freed(batch)
         else:
             self._paused = True
@@ -186,6 +188,11 @@ class Lane:
         return True
 
     def _end(self, batch: Batch, error: errors.TxBrokerError) -> None:
+        reports = self._producer.reports
+        if reports is not None and is_stored(batch):
+            reports.acknowledged(self.topic, batch.frames)
+        elif reports is not None and isinstance(error, errors.OutcomeUnknown):
+            reports.doubtful(self.topic, batch.frames)
         batch.fail(error)
         self._producer.freed(batch)
 

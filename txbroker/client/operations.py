@@ -13,7 +13,15 @@ from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
-from txbroker.client.results import GroupMove, GroupPosition, Message, PartContent, Run, TransactionDetails
+from txbroker.client.results import (
+    Frames,
+    GroupMove,
+    GroupPosition,
+    Message,
+    PartContent,
+    Run,
+    TransactionDetails,
+)
 from txbroker.commands import (
     Answer,
     Committed,
@@ -111,10 +119,7 @@ class Operations:
         """
         number = _number(await self.topic(topic), partition)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
-        if part.error == "OffsetOutOfRange":
-            raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
-        if part.error:
-            raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
+        _raise_error_of(part)
         messages = found = _messages(topic, partition, data, offset)
         # Of what is wrong farther on there is nothing in an answer: the read that begins there raises it.
         while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > part.length:
@@ -124,6 +129,12 @@ class Operations:
             found = _messages(topic, partition, data, offset)
             messages = messages + found
         return messages
+
+    async def read_frames(self, number: int, offset: int, max_bytes: int, max_wait: float) -> Frames:
+        """Read once from the partition with that number; raises OffsetOutOfRange, UnknownPartition, CorruptSegment."""
+        part, data = await self._fetch(number, offset, max_bytes, max_wait)
+        _raise_error_of(part)
+        return Frames(data, part.start_offset, part.high_watermark)
 
     async def _fetch(
         self, number: int, offset: int, max_bytes: int, max_wait: float
@@ -314,6 +325,13 @@ def _number(info: TopicInfo, index: int) -> int:
         if part.index == index:
             return part.number
     raise errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
+
+
+def _raise_error_of(part: FetchedPartition) -> None:
+    if part.error == "OffsetOutOfRange":
+        raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
+    if part.error:
+        raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
 
 
 def _messages(topic: str, index: int, data: memoryview, offset: int) -> list[Message]:

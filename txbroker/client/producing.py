@@ -12,6 +12,7 @@ from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import by_key
 from txbroker.client.promise import Promise, start
+from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
 from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, Sent, TopicInfo, Topics
 
@@ -64,6 +65,7 @@ class Producer:
         self._routes: dict[str, Route] = {}
         self._opening = False
         self._room: Promise[None] | None = None
+        self.reports = Reports(self) if core.options.reports else None
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
         core.on_tick.append(self._expire)
@@ -221,8 +223,16 @@ class Producer:
 
     # -- for the core ------------------------------------------------------------------------------
 
+    async def begin(self, deadline: float) -> None:
+        """Wait for a session, and look for the topic of reports; raises ConnectionUnavailable, UnknownTopic."""
+        await self.core.opened(deadline)
+        if self.reports is not None:
+            await self.route(self.reports.topic)
+
     def _opened(self) -> None:
         self._flush_lanes()
+        if self.reports is not None:
+            self.reports.opened()
 
     def _flush_lanes(self) -> None:
         for lane in list(self._lanes.values()):

@@ -47,6 +47,17 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: dict[str, bytes]
 
 
+class Frames(NamedTuple):
+    """Frames of one partition as they were read, and from where to where its log goes.
+
+    The first may begin below the offset asked for (a wrapper that holds it).
+    """
+
+    data: memoryview
+    start_offset: int
+    high_watermark: int
+
+
 class GroupPosition(NamedTuple):
     """A group's position in a partition: the next ``offset`` to read, None if it has none yet.
 

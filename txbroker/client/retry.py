@@ -72,7 +72,8 @@ class Options(NamedTuple):
     ``timeout`` bounds every operation. ``producer`` is a stable name that fences earlier holders of it.
     ``max_buffered`` bounds unanswered messages; over it senders wait, or get BufferFull if ``when_full`` is
     "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
-    ``linger``, or when it has ``batch_bytes``; 0 sends every message alone.
+    ``linger``, or when it has ``batch_bytes``; 0 sends every message alone. With ``reports``, a topic, the client
+    reports there every ``report_interval`` what it has sent, counted in windows of ``report_window``.
     """
 
     client: str = ""
@@ -83,3 +84,6 @@ class Options(NamedTuple):
     when_full: str = "wait"
     linger: float = 0.0
     batch_bytes: int = 64 << 10
+    reports: str = ""
+    report_interval: float = 10.0
+    report_window: float = 60.0

@@ -16,10 +16,12 @@ from txbroker import commands, errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.lanes import Lane
-from txbroker.client.producing import Producer
+from txbroker.client.producing import Producer, Route
 from txbroker.client.receiving import Received, Receiver
+from txbroker.client.reporting import Counts, Reports
 from txbroker.client.results import Durability, Message, Receipt, Run
 from txbroker.client.retry import Lost
+from txbroker.client.serials import Serials
 from txbroker.commands import Answer, Committed, Done, Outcome
 
 _FENCED = (errors.GenerationFenced, errors.OffsetPending)
@@ -36,41 +38,6 @@ class Stage(enum.Enum):
     DECIDING = "ended, and how is not known yet"
 
 
-class Serials:
-    """Numbers of a session's transactions, and up to which all outcomes have been seen."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._session = 0
-        self._last = 0
-        self._open: dict[int, Transaction] = {}
-
-    def begin(self, transaction: Transaction) -> int:
-        """The next serial of the present session."""
-        if self._session != self._core.session:
-            self._session, self._last, self._open = self._core.session, 0, {}
-        self._last += 1
-        self._open[self._last] = transaction
-        return self._last
-
-    def flush_before(self, serial: int) -> None:
-        """Have those with lower serials begin at the broker: it takes new ones in the order of their serials only."""
-        for number, transaction in self._open.items():
-            if number >= serial:
-                break
-            transaction.flush_first()
-
-    def ended(self, number: TransactionNumber) -> None:
-        """The outcome of this one has been seen."""
-        if number.session == self._session:
-            self._open.pop(number.serial, None)
-
-    @property
-    def seen(self) -> int:
-        """The highest serial such that all outcomes up to it have been seen."""
-        return next(iter(self._open)) - 1 if self._open else self._last
-
-
 class Transaction:
     """Messages and offsets that become visible together, or never. It begins with the first of them."""
 
@@ -81,12 +48,13 @@ class Transaction:
         self.runs: list[Run] = []
         self.heuristic = False
         self.received = Received()
-        self._core = core
+        self.core = core
         self._producer = producer
         self._serials = serials
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._lanes: dict[int, Lane] = {}
         self._messages = self._requests = self._checksum = 0
+        self._counts: Counts = {}
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
         self._correlation = 0
@@ -103,27 +71,32 @@ class Transaction:
         timestamp: int,
     ) -> Receipt:
         """Add a message; returns once it is taken over, before the broker has it."""
+        route = await self.ready(topic)
+        lane = route.choose(key, partition)
+        self.append(lane, value, timestamp, key, headers)
+        return Receipt(topic, lane.index, None, Durability.STAGED)
+
+    async def ready(self, topic: str) -> Route:
+        """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent."""
         self._check_stage()
-        core = self._core
+        core = self.core
         route = self._producer.known_route(topic) or await self._producer.route(topic)
         if core.output_bytes > core.options.max_buffered:
             await core.drained()
         if self.number is None:
             await self._begin()
         self._check_stage()
-        lane = route.choose(key, partition)
-        self._append(lane, value, timestamp, key, headers)
-        return Receipt(topic, lane.index, None, Durability.STAGED)
+        return route
 
     async def _begin(self) -> None:
-        core = self._core
+        core = self.core
         await core.opened(core.clock() + core.options.timeout)
         if self.number is None:
             self.number = TransactionNumber(core.session, self._serials.begin(self))
             self._correlation = core.correlation()
             core.watch(cast("Call[Answer]", _Watch(self, self._correlation)))
 
-    def _append(
+    def append(
         self,
         lane: Lane,
         value: bytes | None,
@@ -131,6 +104,7 @@ class Transaction:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
     ) -> None:
+        """Put a message into the lane's batch."""
         found = self._batches.get(lane.number)
         batch = found[1] if found else Batch(math.inf)
         if batch.add(value, timestamp, key, headers, lane.room) < 0:
@@ -151,11 +125,13 @@ class Transaction:
         if not self._requests:
             self._serials.flush_before(serial)
         frames = batch.seal()
+        if self._producer.reports is not None:
+            self._producer.reports.tally(self._counts, lane.topic, frames)
         self._messages += batch.count
         self._requests += 1
         self._checksum = crc32c(frames, self._checksum)
         seen = self._serials.seen
-        self._core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
+        self.core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
         """Commit a group's positions with the transaction."""
@@ -169,7 +145,7 @@ class Transaction:
         self._requests += 1
         seen = self._serials.seen
         request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
-        self._core.post(request)
+        self.core.post(request)
 
     async def receive(self, receiver: Receiver, timeout: float | None) -> Message | None:
         """The next message of a group, whose position moves with the transaction; None if there is none in time."""
@@ -205,21 +181,32 @@ class Transaction:
             await self._find_out()
             return
         totals = await self._flush_all()
+        if self._producer.reports is not None and self._counts:
+            totals = await self._report(self._producer.reports)
         if self.number is None or self.xid is None:
             raise errors.Misuse(
                 "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
             )
-        core = self._core
+        core = self.core
         request = commands.Prepare(
             core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
         )
         await self._decide(core.request(request, Done), Stage.PREPARED)
 
+    async def _report(self, reports: Reports) -> Totals:
+        """Add what this transaction has sent, as its last message: whoever commits it reports it with that."""
+        counts, self._counts = self._counts, {}
+        value = reports.of_transaction(counts, str(self.xid))
+        await self.send(reports.topic, value, None, None, None, self.core.wall())
+        totals = self._flush()
+        self._counts = {}
+        return totals
+
     async def commit(self) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`."""
         if self.stage is Stage.DECIDING:
             await self._find_out()
-        core = self._core
+        core = self.core
         if self.stage is Stage.PREPARED:
             session, serial = cast(TransactionNumber, self.number)
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
@@ -244,7 +231,7 @@ class Transaction:
         if self.stage is Stage.COMMITTED:
             raise errors.TransactionCommitted(f"transaction {self.number} is committed")
         self._batches.clear()
-        core = self._core
+        core = self.core
         session, serial = cast(TransactionNumber, self.number)
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
         rule = Lost.ASK if self.stage is Stage.OPEN else None
@@ -288,7 +275,7 @@ class Transaction:
     async def _find_out(self) -> None:
         """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
         number = cast(TransactionNumber, self.number)
-        core = self._core
+        core = self.core
         deadline = core.clock() + core.options.timeout
         pause = 0.02
         while True:
@@ -320,10 +307,13 @@ class Transaction:
     def _end(self, stage: Stage) -> None:
         self.stage = stage
         self._batches.clear()
+        if stage is Stage.COMMITTED and self._producer.reports is not None:
+            counts, self._counts = self._counts, {}
+            self._producer.reports.committed(counts)
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
         if self._correlation:
-            self._core.unwatch(self._correlation)
+            self.core.unwatch(self._correlation)
         if self.number is not None and stage is not Stage.PREPARED:
             self._serials.ended(self.number)
 

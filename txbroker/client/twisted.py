@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from journal.transaction import State, Xid
 from txbroker import errors
+from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
@@ -39,7 +40,7 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
 
     async def opened() -> Connection:
         try:
-            await connection.core.opened(time.monotonic() + options.timeout)
+            await connection._producer.begin(time.monotonic() + options.timeout)
         except errors.TxBrokerError:
             await connection._end(0.0)
             raise
@@ -313,6 +314,10 @@ class Transaction(LoopTransaction, TransactionFacts):
         """Add a message; the receipt has no offset yet."""
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
         return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+
+    def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> Deferred[None]:
+        """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
+        return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
 
     def commit_offsets(self, consumer: LoopConsumer) -> Deferred[None]:
         """Add the positions after what ``consumer`` has handed out so far."""

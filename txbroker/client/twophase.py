@@ -10,7 +10,8 @@ from txbroker import errors
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
-from txbroker.client.transactions import Serials, Stage, Transaction
+from txbroker.client.serials import Serials
+from txbroker.client.transactions import Stage, Transaction
 
 
 class Exceptions:

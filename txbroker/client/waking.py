@@ -21,9 +21,11 @@ from txbroker.client.operations import Operations, Which
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receivers
+from txbroker.client.reporting import LAST_REPORT_FAILED, log
 from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Serials, Transaction
+from txbroker.client.serials import Serials
+from txbroker.client.transactions import Transaction
 from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 
 
@@ -36,7 +38,7 @@ class LoopConnection(Exceptions, ABC):
     def __init__(self, address: urls.Address, options: Options) -> None:
         self.address = address
         named = options._replace(client=options.client or fork.process_name())
-        self.core = Core(named, time.monotonic, random.random)
+        self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
         self._operations = Operations(self.core)
@@ -179,19 +181,31 @@ class LoopConnection(Exceptions, ABC):
         try:
             if self.core.fatal is None:
                 self._producer.failed.clear()  # what has failed has been told: on a loop each send has its future
-                await self._flush_within(seconds)
+                await self._within(self._producer.flush(), seconds)
+                await self._report_last(seconds)
         finally:
             self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
             self._drop()
 
-    async def _flush_within(self, seconds: float) -> None:
-        flushed = start(self._producer.flush())
+    async def _report_last(self, seconds: float) -> None:
+        reports = self._producer.reports
+        if reports is not None:
+            try:
+                if not await self._within(reports.report(closing=True), seconds):
+                    log.warning(LAST_REPORT_FAILED, f"no answer within {seconds} s")
+            except errors.TxBrokerError as error:
+                log.warning(LAST_REPORT_FAILED, error)
+
+    async def _within(self, operation: Coroutine[Promise[Any], None, None], seconds: float) -> bool:
+        """Whether an operation has ended in time; raises what it raises."""
+        flushed = start(operation)
         waiting: Promise[None] = Promise()
         flushed.then(lambda: waiting.resolve(None))
         self.core.sleep(seconds).then(lambda: waiting.resolve(None))
         await waiting
         if flushed.done:
             flushed.result()
+        return flushed.done
 
     def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
         self._check_process()

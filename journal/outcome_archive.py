@@ -1,0 +1,203 @@
+"""How transactions ended, for as long as somebody wants to ask: entries on their way to the outcome archive.
+
+The archive is a log like any other, filled by ordinary sends that the engine makes itself. An entry's offset is given
+when the transaction ends: one for each, without a gap. What the log does not have yet waits here, and goes into the
+journal with the group that decided it. After a crash the same outcomes get the same offsets again, and what the log has
+is not made twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from zope.interface import implementer
+
+from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, Part, pack
+from journal.catalog import Catalog, Topic
+from journal.interfaces import IFold
+from journal.message_store import MessageStore
+from journal.outcomes import Outcome
+from journal.record import AnyRecord, ArchiveSet, Messages, TopicCreated
+from journal.settings import TopicSettings
+from journal.transaction_state import Transaction
+
+BATCH = 1_000
+"""So many entries do not wait for the end of their group: it stays of a bounded size."""
+
+
+class Waiting(NamedTuple):
+    """What an entry is made of, once it is due. Of what the transaction had: (log, messages, bytes, checksum)."""
+
+    lsn: int
+    outcome: Outcome
+    requests: int
+    checksum: int
+    parts: Sequence[tuple[MessageStore, int, int, int]]
+
+    def entry(self) -> ArchivedOutcome:
+        """The entry."""
+        outcome = self.outcome
+        bases = {placement.partition: placement.base_offset for placement in outcome.placements}
+        return ArchivedOutcome(
+            *outcome.number,
+            outcome.state,
+            outcome.cause,
+            self.lsn,
+            outcome.at,
+            outcome.wall,
+            outcome.began,
+            outcome.prepared,
+            outcome.xid,
+            outcome.by,
+            outcome.why,
+            outcome.owner,
+            outcome.heuristic,
+            outcome.messages,
+            outcome.bytes,
+            self.requests,
+            self.checksum,
+            [
+                Part(log.topic, log.index, log.number, bases.get(log.number, NEVER_PLACED), count, size, crc)
+                for log, count, size, crc in self.parts
+            ],
+        )
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps beside the entries that wait."""
+
+    on: bool
+    next_offset: int
+
+
+def head_of(rows: Sequence[Any]) -> tuple[HeadRow, list[bytes]]:
+    """What a checkpoint's rows say, and the frames of the entries that waited; without rows there is no archive."""
+    if not rows:
+        return HeadRow(False, 0), []
+    return msgspec.convert(rows[0], HeadRow), list(rows[1:])
+
+
+@implementer(IFold)
+class OutcomeArchive:
+    """The fold that gives outcomes their places in the archive. ``on`` is journaled: replay asks no setting.
+
+    ``next_offset`` less the number of ``waiting`` is always where the log ends, or before it, while that is replayed.
+    """
+
+    name = "archive"
+    handles = (ArchiveSet,)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.on = False
+        self.next_offset = 0
+        self.waiting: deque[Waiting | bytes] = deque()
+        """In the order of their offsets; ``bytes`` of those that a checkpoint kept."""
+        self._store: MessageStore | None = None
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> Topic | None:
+        """The archive's topic, if there is one: it stays when the archive is turned off."""
+        return self._catalog.topics.get(OUTCOMES_TOPIC)
+
+    @property
+    def store(self) -> MessageStore:
+        """The archive's log. There is one while anything waits."""
+        if self._store is None:
+            self._store = self._catalog.topics[OUTCOMES_TOPIC].partitions[0]
+        return self._store
+
+    def judge(self, settings: TopicSettings | None, at: int) -> list[AnyRecord]:
+        """The records that turn the archive on, with these settings, or off (None); none if it is so already."""
+        topic = self.topic
+        if settings is None:
+            return [ArchiveSet(False, topic.settings, at)] if self.on and topic is not None else []
+        if topic is None:
+            made = TopicCreated(OUTCOMES_TOPIC, self._catalog.next_partition, 1, settings, at)
+            return [made, ArchiveSet(True, settings, at)]
+        return [] if self.on and topic.settings == settings else [ArchiveSet(True, settings, at)]
+
+    def send(self, at: int) -> tuple[Messages, memoryview]:
+        """Put all that waits into the log: the record of that, and its data.
+
+        Raises :class:`journal.errors.MemoryExhausted` before anything has changed.
+        """
+        store, base = self.store, self.store.end_offset
+        frames = self._pack()
+        count = len(self.waiting)
+        view = store.append(b"".join(frames), count, at)
+        self.waiting.clear()
+        return Messages(store.number, base, count, at), view
+
+    def _pack(self) -> list[bytes]:
+        """The frames of all that waits; they are made once."""
+        waiting = self.waiting
+        for number, each in enumerate(waiting):
+            if isinstance(each, Waiting):
+                waiting[number] = pack(each.entry())
+        return cast(list[bytes], list(waiting))
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def note(
+        self,
+        lsn: int,
+        outcome: Outcome,
+        requests: int,
+        checksum: int,
+        parts: Sequence[tuple[MessageStore, int, int, int]],
+    ) -> None:
+        """A transaction has ended while the archive is on."""
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        if offset >= self.store.end_offset:
+            self.waiting.append(Waiting(lsn, outcome, requests, checksum, parts))
+            if len(self.waiting) > BATCH:
+                self.settle()
+
+    def note_transaction(self, lsn: int, outcome: Outcome, transaction: Transaction) -> None:
+        """As :meth:`note`, for a transaction from the table."""
+        stores = self._catalog.stores
+        parts = [
+            (stores[partition], count, size, checksum)
+            for partition, count, size, checksum in transaction.parts()
+        ]
+        self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
+
+    def settle(self) -> None:
+        """Let go of what the log has by now: in replay, entries come after they were made to wait."""
+        waiting = self.waiting
+        if not waiting:
+            return
+        for _ in range(min(len(waiting), self.store.end_offset - (self.next_offset - len(waiting)))):
+            waiting.popleft()
+
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Take one record into the state."""
+        assert isinstance(record, ArchiveSet)
+        topic = self._catalog.topics[OUTCOMES_TOPIC]
+        topic.settings = record.settings
+        for store in topic.partitions:
+            store.settings = record.settings
+        self.settle()
+        self.on = record.on
+        self.next_offset = self.store.end_offset + len(self.waiting)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[Any]:
+        """What is known of the archive, then the entries that wait."""
+        frames = self._pack() if self.waiting else []
+        return iter([HeadRow(self.on, self.next_offset), *frames])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        head, frames = head_of(list(rows))
+        self.on, self.next_offset = head.on, head.next_offset
+        self.waiting = deque(frames)
+        self._store = None

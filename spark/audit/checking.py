@@ -1,0 +1,321 @@
+"""One slice of a log against all that is claimed of it: by transactions, and by the sends that the journal still holds.
+
+A claim says that messages from an offset on are its own, how many, how many bytes of frames, and their checksum as they
+were sent. What is found of one that goes on in another slice is handed on, to be joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+
+from journal.filesystem import OSFilesystem
+from spark.audit.checksums import join, second_crc32c
+from spark.audit.entries import RETAINED
+from spark.audit.facts import Fact, What
+from spark.audit.frames import Damage, Frames, walk
+from spark.audit.hunting import Shapes, hunt
+from spark.audit.slices import Slice
+
+MOST_WINDOWS: Final = 20_000
+"""Of one slice; times that are spread wider are told of, and counted together."""
+
+
+class Limits:
+    """What an audit takes for sane: times from 0 to ``latest``, µs since 1970; and the length of a window."""
+
+    def __init__(self, latest: int, window: int) -> None:
+        self.latest = latest
+        self.window = window
+
+
+def check_slice(
+    root: str,
+    part: Slice,
+    claims: Iterable[Fact],
+    decided_from: int,
+    limits: Limits,
+    wanted: Shapes | None = None,
+) -> Iterator[Fact]:
+    """Everything there is to say about a slice. ``claims`` are those that touch it, by their first offsets.
+
+    From offset ``decided_from`` on every message must be claimed by somebody (-1: from nowhere on). What is ``wanted``
+    is looked for in all that nobody claims.
+    """
+    check = _Check(part, iter(claims), decided_from, limits)
+    for each in walk(OSFilesystem(root), part):
+        if isinstance(each, Damage):
+            yield from check.damaged(each)
+        else:
+            yield from check.sound(each)
+    yield from check.finish()
+    if wanted is not None and check.gaps:
+        yield from hunt(root, part, check.gaps, wanted)
+
+
+class _Claim:
+    """A claim while its messages go by."""
+
+    __slots__ = ("bytes", "checksum", "damaged", "end", "fact", "first", "messages")
+
+    def __init__(self, fact: Fact, part: Slice) -> None:
+        self.fact = fact
+        self.first = max(fact.first, part.first)
+        self.end = min(fact.last + 1, part.end)
+        self.messages = self.bytes = self.checksum = 0
+        self.damaged = ""
+
+
+class _Check:
+    """The state of one slice."""
+
+    def __init__(self, part: Slice, claims: Iterator[Fact], decided_from: int, limits: Limits) -> None:
+        self._part = part
+        self._claims = claims
+        self._decided_from = decided_from
+        self._limits = limits
+        self._claim: _Claim | None = None
+        self._claimed_to = part.first
+        self._by: Fact | None = None
+        self._windows: dict[int, list[int]] = {}
+        self._messages = self._bytes = 0
+        self._insane: list[int] = []
+        self._insane_count = 0
+        self._pending: list[Fact] = []
+        self.gaps: list[tuple[int, int]] = []
+        """Offsets, from, to below, that nobody claims."""
+        self._next()
+
+    # -- what goes by ----------------------------------------------------------------------------------
+
+    def damaged(self, damage: Damage) -> Iterator[Fact]:
+        """Messages that are not there as they were written."""
+        yield self._violation("damaged frame", damage.first, damage.last, damage.position, damage.problem)
+        while self._claim is not None and self._claim.first <= damage.last:
+            if self._claim.end > damage.first:
+                self._claim.damaged = damage.problem
+            if self._claim.end - 1 > damage.last:
+                break
+            yield from self._end_claim(damage.position)
+        yield from self._flush()
+
+    def sound(self, frames: Frames) -> Iterator[Fact]:
+        """A run of sound frames."""
+        self._count(frames)
+        first, end = int(frames.offset[0]), int(frames.offset[-1] + frames.held[-1])
+        bare: bytearray | None = None
+        while self._claim is not None and self._claim.first < end:
+            claim = self._claim
+            if claim.end <= first:  # it lies before: its messages are not there
+                yield from self._end_claim(frames.at)
+                continue
+            if bare is None:
+                bare = frames.unstamped()
+            yield from self._take(claim, frames, bare, first, end)
+            if claim.end > end:
+                break
+            yield from self._end_claim(self._position(frames, claim.first))
+        yield from self._flush()
+
+    def _take(self, claim: _Claim, frames: Frames, bare: bytearray, first: int, end: int) -> Iterator[Fact]:
+        offsets = frames.offset
+        low = int(np.searchsorted(offsets, max(claim.first, first)))
+        high = int(np.searchsorted(offsets, min(claim.end, end)))
+        edge = int(offsets[low]) if low < len(offsets) else end
+        if edge != max(claim.first, first):
+            claim.damaged = (
+                claim.damaged or f"a frame goes across offset {max(claim.first, first)}, where it begins"
+            )
+        stop = int(frames.start[high - 1] + frames.length[high - 1]) if high else 0
+        if high <= low:
+            return
+        begin = int(frames.start[low])
+        claim.checksum = second_crc32c(memoryview(bare)[begin:stop], claim.checksum)
+        claim.bytes += stop - begin
+        claim.messages += int(frames.held[low:high].sum())
+        yield from ()
+
+    def finish(self) -> Iterator[Fact]:
+        """The slice is over."""
+        part = self._part
+        while self._claim is not None:
+            yield from self._end_claim(part.end_position)
+        yield from self._unclaimed(part.end)
+        yield from self._flush()
+        if self._insane_count:
+            first, last = self._insane[0], self._insane[-1]
+            what = f"{self._insane_count} messages have times before 1970 or after the audited checkpoint and a day"
+            yield self._violation("time", first, last, part.position, what)
+        for window, (messages, size) in sorted(self._windows.items()):
+            yield Fact(
+                What.WINDOW,
+                "log",
+                part.topic,
+                part.partition,
+                part.number,
+                window,
+                messages=messages,
+                bytes=size,
+            )
+        yield Fact(
+            What.LOG, "", part.topic, part.partition, part.number, part.first, part.end - 1, part.path, part.position,
+            messages=self._messages, bytes=self._bytes, slice=part.id,
+        )  # fmt: skip
+
+    # -- claims ----------------------------------------------------------------------------------------
+
+    def _next(self) -> None:
+        """The next claim; one that takes what another one has is told of, and passed over."""
+        self._claim = None
+        for fact in self._claims:
+            claim = _Claim(fact, self._part)
+            if claim.first < self._claimed_to and self._by is not None:
+                what = f"{_who(fact)} and {_who(self._by)} both have these messages"
+                self._pending.append(
+                    self._violation(
+                        "twice", claim.first, min(claim.end, self._claimed_to) - 1, -1, what, fact
+                    )
+                )
+                continue
+            self._pending.extend(self._unclaimed(claim.first))
+            self._claim, self._claimed_to, self._by = claim, claim.end, fact
+            return
+
+    def _unclaimed(self, end: int) -> Iterator[Fact]:
+        if self._claimed_to < end:
+            self.gaps.append((self._claimed_to, end))
+        first = max(self._claimed_to, self._decided_from, self._part.first)
+        if self._decided_from >= 0 and first < end:
+            what = "no record of the journal, and no transaction, has decided these messages"
+            yield self._violation("undecided", first, end - 1, -1, what)
+
+    def _end_claim(self, position: int) -> Iterator[Fact]:
+        claim = self._claim
+        assert claim is not None
+        fact = claim.fact
+        whole = (claim.first, claim.end) == (fact.first, fact.last + 1)
+        if claim.damaged and not whole:
+            yield fact._replace(what=What.PIECE, checksum=-1, lsn=claim.first, slice=self._part.id)
+        if claim.damaged:
+            kind = "transaction" if fact.session >= 0 else "send"
+            yield self._violation(
+                kind,
+                claim.first,
+                claim.end - 1,
+                position,
+                f"{_who(fact)} is not whole: {claim.damaged}",
+                fact,
+            )
+        elif whole:
+            found = (claim.messages, claim.bytes, claim.checksum)
+            yield from judge(fact, found, self._part.path, position)
+        else:
+            yield fact._replace(
+                what=What.PIECE, path=self._part.path, position=position, messages=claim.messages, bytes=claim.bytes,
+                checksum=claim.checksum, lsn=claim.first, slice=self._part.id,
+                text=f"{fact.messages} {fact.bytes} {fact.checksum} {fact.lsn} {fact.text}",
+            )  # fmt: skip
+        self._next()
+
+    def _position(self, frames: Frames, offset: int) -> int:
+        place = int(np.searchsorted(frames.offset, offset))
+        return frames.at + int(frames.start[min(place, len(frames.start) - 1)])
+
+    # -- counting --------------------------------------------------------------------------------------
+
+    def _count(self, frames: Frames) -> None:
+        times, sizes = frames.times()
+        self._messages += len(times)
+        self._bytes += int(frames.length.sum())
+        insane = (times < 0) | (times > self._limits.latest)
+        if insane.any():
+            at = np.flatnonzero(insane)
+            self._insane_count += len(at)
+            self._insane += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
+            times, sizes = times[~insane], sizes[~insane]
+        begins, place = np.unique(times - times % self._limits.window, return_inverse=True)
+        messages = np.bincount(place, minlength=len(begins))
+        summed = np.bincount(place, weights=sizes, minlength=len(begins))
+        for begin, count, size in zip(begins.tolist(), messages.tolist(), summed.tolist(), strict=True):
+            row = self._windows.get(begin)
+            if row is None:
+                row = self._windows.setdefault(begin if len(self._windows) < MOST_WINDOWS else -1, [0, 0])
+            row[0] += count
+            row[1] += int(size)
+
+    def _violation(
+        self, kind: str, first: int, last: int, position: int, text: str, fact: Fact | None = None
+    ) -> Fact:
+        part = self._part
+        found = Fact(
+            What.VIOLATION,
+            kind,
+            part.topic,
+            part.partition,
+            part.number,
+            first,
+            last,
+            part.path,
+            position,
+            text=text,
+        )
+        if fact is not None:
+            found = found._replace(session=fact.session, serial=fact.serial, xid=fact.xid, lsn=fact.lsn)
+        return found
+
+    def _flush(self) -> Iterator[Fact]:
+        pending, self._pending = self._pending, []
+        yield from pending
+
+
+def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Iterator[Fact]:
+    """Whether what was found is what is claimed: messages, bytes, checksum."""
+    said = (fact.messages, fact.bytes, fact.checksum)
+    if fact.text == RETAINED:
+        said = (fact.last - fact.first + 1, found[1], found[2])
+    if said != found:
+        kind = "transaction" if fact.session >= 0 else "send"
+        what = (
+            f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
+            f"{found[0]} of {found[1]} with {found[2]:08x}"
+        )
+        yield fact._replace(
+            what=What.VIOLATION,
+            kind=kind,
+            path=path,
+            position=position,
+            text=what,
+            messages=0,
+            bytes=0,
+            checksum=0,
+        )
+
+
+def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
+    """Claims that went across slices, put together; there are a few of them for each slice at most."""
+    by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
+    for row in rows:
+        by_claim.setdefault((row.number, row.first, row.last, row.session, row.serial), []).append(row)
+    for mine in by_claim.values():
+        mine.sort(key=lambda each: each.slice)
+        if any(each.checksum < 0 for each in mine):
+            continue  # told where the damage is
+        messages = size = checksum = 0
+        for each in mine:
+            messages, size = messages + each.messages, size + each.bytes
+            checksum = join(checksum, each.checksum, each.bytes)
+        said = mine[0].text.split(" ", 4)
+        whole = mine[0]._replace(
+            what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
+            text=said[4],
+        )  # fmt: skip
+        yield from judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+
+
+def _who(fact: Fact) -> str:
+    if fact.session >= 0:
+        xid = f" (xid {fact.xid})" if fact.xid else ""
+        return f"transaction {fact.session}-{fact.serial}{xid}"
+    return f"the sends of LSN {fact.lsn} and on"

@@ -1,0 +1,163 @@
+"""An audit from its options to its report: tables of Parquet, a JSON summary, a page."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from journal.archived_outcome import OUTCOMES_TOPIC
+from journal.outcomes import wall_text
+from spark import TxBrokerDataSource
+from spark.audit import expecting, summary, windows
+from spark.audit.directory import Directory, look
+from spark.audit.expecting import Expectation
+from spark.audit.facts import SCHEMA, Fact
+from spark.audit.page import page
+from spark.audit.run import Audit
+
+GENERATED: Final = "spark.sql.codegen.wholeStage"
+"""Switched off: the JVM has little to do here, and compiling for it took 80 of the 97 s of a small audit."""
+
+
+class Plan(NamedTuple):
+    """What is asked for. ``window`` is in µs."""
+
+    data: str
+    out: str
+    master: str | None
+    reports: list[str]
+    window: int
+    expectations: list[Expectation]
+
+
+def conduct(plan: Plan) -> dict[str, Any]:
+    """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
+    directory = look(plan.data)
+    spark = session(plan)
+    before = spark.conf.get(GENERATED)
+    spark.conf.set(GENERATED, "false")
+    try:
+        return _conduct(plan, directory, spark)
+    finally:
+        spark.conf.set(GENERATED, before)
+
+
+def _conduct(plan: Plan, directory: Directory, spark: SparkSession) -> dict[str, Any]:
+    began = time.monotonic()
+    spark.dataSource.register(TxBrokerDataSource)
+    reports = windows.Reports(spark, plan.data, plan.reports) if plan.reports else None
+    window = reports.window if reports is not None and reports.window else plan.window
+    audit = Audit(spark, directory, window)
+    try:
+        found = audit.run()
+        of_logs = windows.of_logs(found)
+        more: list[DataFrame] = []
+        if reports is not None:
+            opened = reports.open_producers()
+            of_logs_all = windows.compared(of_logs, reports, opened)
+            more.append(windows.findings(of_logs_all, _retained(directory), opened))
+            more.append(_rows(spark, reports.missing()))
+            of_logs = of_logs.join(
+                of_logs_all.drop("messages", "bytes"), ["topic", "window"], "full_outer"
+            ).fillna(0, ["messages", "bytes"])
+        more += [expecting.compare(spark, plan.data, each) for each in plan.expectations]
+        for each in more:
+            found = found.unionByName(each, allowMissingColumns=True)
+        return _written(plan, directory, found, of_logs, began)
+    finally:
+        audit.close()
+        if reports is not None:
+            reports.close()
+
+
+def session(plan: Plan) -> SparkSession:
+    """Spark, as it was started, or started here."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"txbroker audit of {Path(plan.data).name}")
+    if plan.master:
+        builder = builder.master(plan.master)
+    elif "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.master("local[*]")
+    if "SPARK_ENV_LOADED" not in os.environ:  # not started by spark-submit, which has settings of its own
+        builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 2)))
+    if jar := expecting.needs_driver(plan.expectations):
+        builder = builder.config("spark.jars", jar)
+    return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def _rows(spark: SparkSession, facts: list[Fact]) -> DataFrame:
+    return spark.createDataFrame([tuple(fact) for fact in facts], SCHEMA)
+
+
+def _retained(directory: Directory) -> list[str]:
+    return sorted({store.topic for store in directory.checkpoint.stores if store.start_offset})
+
+
+def _written(
+    plan: Plan, directory: Directory, found: DataFrame, of_logs: DataFrame, began: float
+) -> dict[str, Any]:
+    out = Path(plan.out)
+    out.mkdir(parents=True, exist_ok=True)
+    tables: dict[str, DataFrame] = {
+        "findings": summary.findings(found),
+        "transactions": summary.transactions(found),
+        "windows": of_logs.where(F.col("topic") != OUTCOMES_TOPIC),
+    }
+    spark = found.sparkSession
+    read = {}
+    for name, table in tables.items():
+        path = (out / name).as_uri()
+        table.write.mode("overwrite").parquet(path)
+        read[name] = spark.read.schema(table.schema).parquet(path)
+    made = summary.summed(read["findings"], read["transactions"], read["windows"], found)
+    made |= {
+        "directory": plan.data,
+        "as_of": wall_text(directory.wall),
+        "lsn": directory.checkpoint.header.lsn,
+        "proven": proven(plan, directory),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    (out / "summary.json").write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n")
+    (out / "index.html").write_text(page(made))
+    return made
+
+
+def proven(plan: Plan, directory: Directory) -> list[str]:
+    """What this audit has looked at, and what it could not, in sentences."""
+    lines = [
+        "Every frame of every segment that the checkpoint knows: whole, sound, offsets without a gap, known content.",
+        "Checkpoints, journal, staged files and indexes: sound, and in agreement with each other.",
+    ]
+    if directory.archive is None or not directory.archives:
+        lines.append(
+            "Outcomes are not archived: transactions were compared with the logs only as far as the journal holds them."
+        )
+    else:
+        start = directory.archive.start_offset
+        since = f"; retention has taken the first {start:,} outcomes" if start else ""
+        lines.append(
+            "Every transaction of the outcome archive: in each partition that it named exactly once, with the count, "
+            f"the bytes and the checksum of what was sent; nothing of those that were not committed{since}."
+        )
+        lines.append(
+            "Every send that the journal holds: in its log, once, with the bytes that were acknowledged."
+        )
+    lines.append(
+        f"Windows against the reports in {', '.join(plan.reports)}." if plan.reports
+        else "Nothing was compared with what producers say (--reports)."
+    )  # fmt: skip
+    for each in plan.expectations:
+        lines.append(f"Topic {each.topic} against {each.source.partition('?')[0]} by {', '.join(each.key)}.")
+    if retained := _retained(directory):
+        lines.append(f"Retention has taken some of {', '.join(retained)}: what it took was not looked at.")
+    return lines

@@ -1,0 +1,207 @@
+"""Who says what of the logs: entries of the outcome archive, and the sends and entries that the journal still holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from journal import archived_outcome
+from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.errors import InvalidFrame
+from journal.filesystem import OSFilesystem
+from journal.frame import HEADER, HEADER_BYTES
+from journal.frame import walk as walk_run
+from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import JournalEntry, surveyed, walk_file
+from journal.record import ArchiveSet, Messages
+from journal.transaction import State
+from spark.audit.checksums import second_crc32c
+from spark.audit.facts import Fact, What
+from spark.audit.frames import Damage, walk
+from spark.audit.slices import Slice, SliceMap
+
+SHAPE = "shape"
+"""What a transaction that was not committed had for a log: nothing of it may be there."""
+RETAINED = "retained"
+"""Marks a claim of which retention has taken a part: only that the rest is there can be proven."""
+MERGED_BYTES = 256 * 1024
+"""Sends of one log that follow each other in the journal are claimed together up to so many bytes."""
+
+
+class Ground:
+    """What claims are laid upon: the logs, their slices, and the checkpoint's LSN."""
+
+    def __init__(
+        self, slices: list[Slice], names: dict[int, tuple[str, int]], archive: int, archived: int, lsn: int
+    ) -> None:
+        self.slices = SliceMap(slices)
+        self.names = names
+        """Topic and index, by a log's number."""
+        self.archive = archive
+        """The number of the archive's partition, 0 without one."""
+        self.archived = archived
+        """The archive's entries below this offset are in its segments."""
+        self.lsn = lsn
+
+    def lay(self, claim: Fact) -> Iterator[Fact]:
+        """The claim for each slice that it touches; what is wrong with it if it touches none."""
+        start, end = self.slices.span(claim.number)
+        if claim.number not in self.names:
+            return  # of a topic that was deleted
+        topic, index = self.names[claim.number]
+        claim = claim._replace(topic=topic, partition=index)
+        if claim.last >= end and claim.lsn <= self.lsn:
+            what = (
+                f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
+            )
+            kind = "transaction" if claim.session >= 0 else "send"
+            yield claim._replace(what=What.VIOLATION, kind=kind, text=what, first=max(claim.first, end))
+        if claim.first < start or claim.last >= end:
+            claim = claim._replace(
+                first=max(claim.first, start), last=min(claim.last, end - 1), text=RETAINED
+            )
+        if claim.first <= claim.last:
+            for part in self.slices.holding(claim.number, claim.first, claim.last + 1):
+                yield claim._replace(slice=part.id)
+
+
+def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
+    """All that a slice of the archive says. Its damage is told where it is checked as a log."""
+    before = 0
+    for each in walk(OSFilesystem(root), part):
+        if isinstance(each, Damage):
+            continue
+        starts, lengths = each.start.tolist(), each.length.tolist()
+        for offset, start, length in zip(each.offset.tolist(), starts, lengths, strict=True):
+            frame = each.data[start : start + length]
+            for fact in entry_facts(frame, offset, part.path, each.at + start, ground):
+                if fact.what == What.ENTRY:
+                    if fact.lsn < before:
+                        what = f"it is of LSN {fact.lsn}, the one before it of LSN {before}"
+                        yield fact._replace(what=What.VIOLATION, kind="archive", text=what)
+                    before = fact.lsn
+                yield fact
+
+
+def entry_facts(
+    frame: bytes | memoryview, offset: int, path: str, position: int, ground: Ground
+) -> Iterator[Fact]:
+    """What one entry says."""
+    place = Fact(What.VIOLATION, "archive", OUTCOMES_TOPIC, 0, ground.archive, offset, offset, path, position)
+    try:
+        entry = archived_outcome.unpack(memoryview(frame)[HEADER_BYTES + HEADER.unpack_from(frame)[6] :])
+    except InvalidFrame as error:
+        yield place._replace(text=str(error))
+        return
+    about = place._replace(
+        session=entry.session,
+        serial=entry.serial,
+        xid=str(entry.xid) if entry.xid is not None else "",
+        lsn=entry.lsn,
+    )
+    if problem := _contradiction(entry):
+        yield about._replace(text=f"the entry contradicts itself: {problem}")
+    yield about._replace(
+        what=What.ENTRY, kind=entry.state.name.lower(), messages=entry.messages, bytes=entry.bytes,
+        checksum=entry.checksum, text=json.dumps(_facts(entry)),
+    )  # fmt: skip
+    for part in entry.parts:
+        claim = about._replace(
+            what=What.CLAIM, kind="transaction", topic=part.topic, partition=part.index, number=part.number,
+            first=part.base_offset, last=part.base_offset + part.count - 1, messages=part.count, bytes=part.bytes,
+            checksum=part.checksum, path=path, position=position,
+        )  # fmt: skip
+        if entry.state is State.COMMITTED:
+            yield from ground.lay(claim)
+        else:
+            yield claim._replace(what=SHAPE, kind="rolled back")
+
+
+def _facts(entry: ArchivedOutcome) -> dict[str, Any]:
+    return {
+        "cause": entry.cause.name.lower(), "wall": entry.wall, "began": entry.began, "prepared": entry.prepared,
+        "by": entry.by, "why": entry.why, "owner": entry.owner, "heuristic": entry.heuristic,
+        "partitions": len(entry.parts),
+    }  # fmt: skip
+
+
+def _contradiction(entry: ArchivedOutcome) -> str:
+    messages, size = sum(part.count for part in entry.parts), sum(part.bytes for part in entry.parts)
+    if (messages, size) != (entry.messages, entry.bytes):
+        return f"{entry.messages} messages of {entry.bytes} bytes, in its partitions {messages} of {size}"
+    if len(entry.parts) == 1 and entry.parts[0].checksum != entry.checksum:
+        return f"checksum {entry.checksum:08x}, in its only partition {entry.parts[0].checksum:08x}"
+    return ""
+
+
+def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
+    """What one file of the journal says of the logs: sends, and entries that are not in the archive's segments yet."""
+    filesystem = OSFilesystem(root)
+    files = surveyed(filesystem)
+    number = next(n for n, file in enumerate(files) if file.path == path)
+    header = files[number].header
+    if header is None:
+        return
+    following = files[number + 1].header if number + 1 < len(files) else None
+    sends = _Sends(ground)
+    for each in walk_file(filesystem, path, header, following):
+        if isinstance(each, Finding):
+            continue
+        if isinstance(each.record, ArchiveSet):
+            yield Fact(What.TURNED, path=path, position=each.position, lsn=each.lsn)
+        if not isinstance(each.record, Messages):
+            continue
+        if each.record.partition == ground.archive:
+            yield from _entries(each, each.record, ground)
+        yield from sends.take(each, each.record)
+    yield from sends.finish()
+
+
+def _entries(entry: JournalEntry, sent: Messages, ground: Ground) -> Iterator[Fact]:
+    offset = sent.base_offset
+    for position, length, _, count in walk_run(entry.data):
+        if offset >= ground.archived:
+            yield from entry_facts(
+                entry.data[position : position + length], offset, entry.path, entry.position, ground
+            )
+        offset += count
+
+
+class _Sends:
+    """Sends by log, put together while they follow each other."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._open: dict[int, Fact] = {}
+
+    def take(self, entry: JournalEntry, sent: Messages) -> Iterator[Fact]:
+        """Another send."""
+        if sent.partition not in self._ground.names:
+            return
+        known = self._open.get(sent.partition)
+        if known is not None and (known.last + 1 != sent.base_offset or known.bytes >= MERGED_BYTES):
+            yield from self._ground.lay(known)
+            known = None
+        if known is None:
+            known = Fact(
+                What.CLAIM, "send", number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
+                path=entry.path, position=entry.position, lsn=entry.lsn,
+            )  # fmt: skip
+        self._open[sent.partition] = known._replace(
+            last=known.last + sent.count, messages=known.messages + sent.count,
+            bytes=known.bytes + len(entry.data), checksum=second_crc32c(_bare(entry.data), known.checksum),
+        )  # fmt: skip
+
+    def finish(self) -> Iterator[Fact]:
+        """The file is over."""
+        for known in self._open.values():
+            yield from self._ground.lay(known)
+
+
+def _bare(data: memoryview) -> bytes:
+    """The frames with ids zero, as they were sent."""
+    found = bytearray(data)
+    for position, _, _, _ in walk_run(data):
+        found[position + 8 : position + 16] = bytes(8)
+    return bytes(found)

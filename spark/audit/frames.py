@@ -1,0 +1,226 @@
+"""The frames of a slice, proven with the second implementation of the checksum: by the block, and over damage."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from journal.constants import MIB
+from journal.errors import InvalidFrame
+from journal.filesystem import OSFile, OSFilesystem
+from journal.frame import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    KNOWN_FLAGS,
+    LOST,
+    TOMBSTONE,
+    VERSION,
+    VERSION_MASK,
+    WRAPPER,
+    count_inner,
+)
+from journal.frame_times import times_and_sizes
+from journal.inspect.findings import Finding
+from journal.inspect.segment_walk import FrameEntry, walk_segment
+from spark.audit.checksums import second_crc32c
+from spark.audit.slices import Slice
+
+BLOCK_BYTES: Final = 4 * MIB
+MAX_FRAME: Final = 32 * MIB
+Numbers = npt.NDArray[np.int64]
+
+_HEADER = np.dtype(
+    [
+        ("length", ">u4"), ("crc", ">u4"), ("id", ">u8"), ("timestamp", ">i8"), ("count", ">u4"), ("flag", ">u4"),
+        ("attribute", ">u4"),
+    ]
+)  # fmt: skip
+assert _HEADER.itemsize == HEADER_BYTES
+_LENGTH = Struct(">I").unpack_from
+_ID = np.arange(8, 16)
+
+
+class Frames(NamedTuple):
+    """Sound frames that follow each other: ``start`` within ``data``, which lies at ``at`` in the file."""
+
+    data: bytes
+    at: int
+    start: Numbers
+    length: Numbers
+    offset: Numbers
+    held: Numbers
+    timestamp: Numbers
+    flag: Numbers
+
+    def unstamped(self) -> bytearray:
+        """The bytes with all ids zero, as they were sent."""
+        found = bytearray(self.data)
+        octets = np.frombuffer(found, np.uint8)
+        octets[(self.start[:, None] + _ID).ravel()] = 0
+        return found
+
+    def times(self) -> tuple[Numbers, Numbers]:
+        """The time of each message, and its bytes beside the header; wrappers opened."""
+        if not (self.flag & WRAPPER).any():
+            return self.timestamp, self.length - HEADER_BYTES
+        stop = int(self.start[-1] + self.length[-1])
+        pairs = list(times_and_sizes(self.data[int(self.start[0]) : stop]))
+        both = np.array(pairs, np.int64)
+        return both[:, 0], both[:, 1]
+
+
+class Damage(NamedTuple):
+    """Something of a slice that is not a sound frame: offsets ``first`` to ``last`` (inclusive), at ``position``."""
+
+    first: int
+    last: int
+    position: int
+    problem: str
+
+
+def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
+    """All of a slice, in order. It must end where the next one begins: if not, that is damage, too."""
+    try:
+        file = filesystem.open(part.path, writable=False)
+    except FileNotFoundError:
+        yield Damage(part.first, part.end - 1, part.position, "the segment's file is missing")
+        return
+    try:
+        position, offset = part.position, part.first
+        while position < part.end_position:
+            frames, wrong = _block(file, position, offset, part.end_position)
+            if len(frames.start):
+                yield frames
+                position += int(frames.start[-1] + frames.length[-1])
+                offset = int(frames.offset[-1] + frames.held[-1])
+            if wrong:
+                found = yield from _over(filesystem, part, position, offset)
+                if found is None:
+                    return
+                position, offset = found
+        if (position, offset) != (part.end_position, part.end):
+            what = f"its frames end at byte {position} with offset {offset - 1}, what follows begins with {part.end}"
+            yield Damage(min(offset, part.end), max(offset, part.end) - 1, position, what)
+    finally:
+        file.close()
+
+
+def _over(
+    filesystem: OSFilesystem, part: Slice, position: int, offset: int
+) -> Generator[Damage, None, tuple[int, int] | None]:
+    """Tell of the damage at that position; return where the next sound frame is, None if there is none."""
+    damages: list[Finding] = []
+    for each in walk_segment(filesystem, part.path, offset, part.end_position, position):
+        if isinstance(each, FrameEntry):
+            problem = _content(each.frame)
+            if not problem:
+                return each.position, each.offset
+            yield Damage(each.offset, each.offset + each.messages - 1, each.position, problem)
+            continue
+        damages.append(each)
+        last = each.affects.last_offset
+        yield Damage(offset, part.end - 1 if last is None else last, each.position, each.problem)
+        offset = part.end if last is None else last + 1
+    size = min(_size(filesystem, part.path), part.end_position)
+    if size < part.end_position and not any(each.affects.last_offset is None for each in damages):
+        what = f"the file ends at byte {size}, the checkpoint has {part.size} bytes of it"
+        yield Damage(min(offset, part.end - 1), part.end - 1, size, what)
+    return None
+
+
+def _size(filesystem: OSFilesystem, path: str) -> int:
+    file = filesystem.open(path, writable=False)
+    try:
+        return int(file.size())
+    finally:
+        file.close()
+
+
+def _block(file: OSFile, position: int, offset: int, end: int) -> tuple[Frames, bool]:
+    """The sound frames from there on, as many as a block holds; and whether something else follows them there."""
+    data = file.read(position, min(BLOCK_BYTES, end - position))
+    if len(data) >= 4 and len(data) < (length := _LENGTH(data)[0]) <= min(MAX_FRAME, end - position):
+        data = file.read(position, length)
+    starts: list[int] = []
+    at, room = 0, len(data)
+    broken = False
+    while at + HEADER_BYTES <= room:
+        length = _LENGTH(data, at)[0]
+        if length < HEADER_BYTES or length > MAX_FRAME:
+            broken = True
+            break
+        if at + length > room:
+            break
+        starts.append(at)
+        at += length
+    head = _gather(data, starts)
+    start, length_of = np.array(starts, np.int64), head["length"].astype(np.int64)
+    count, flag = head["count"].astype(np.int64), head["flag"].astype(np.int64)
+    offsets = offset + np.cumsum(count) - count
+    crcs = np.fromiter(
+        map(
+            second_crc32c,
+            [data[a + CRC_START : b] for a, b in zip(starts, (start + length_of).tolist(), strict=True)],
+        ),
+        np.uint32,
+        len(starts),
+    )
+    wrong = (crcs != head["crc"]) | (head["id"].astype(np.int64) != offsets) | (count == 0)
+    wrong |= _odd(data, head, start, length_of)
+    sound = int(np.argmax(wrong)) if wrong.any() else len(starts)
+    # Nothing more to come, or not even one frame in all that there is: there is something that is no frame.
+    stuck = broken or sound < len(starts) or not starts or len(data) < min(BLOCK_BYTES, end - position)
+    frames = Frames(
+        data, position, start[:sound], length_of[:sound], offsets[:sound], count[:sound],
+        head["timestamp"].astype(np.int64)[:sound], flag[:sound],
+    )  # fmt: skip
+    return frames, bool(stuck)
+
+
+def _gather(data: bytes, starts: list[int]) -> npt.NDArray[np.void]:
+    if not starts:
+        return np.empty(0, _HEADER)
+    octets = np.frombuffer(data, np.uint8)
+    every = np.lib.stride_tricks.as_strided(
+        octets, (len(data) - HEADER_BYTES + 1, HEADER_BYTES), (1, 1), writeable=False
+    )
+    found: npt.NDArray[np.void] = every[starts].view(_HEADER)[:, 0]
+    return found
+
+
+def _odd(data: bytes, head: npt.NDArray[np.void], start: Numbers, length: Numbers) -> npt.NDArray[np.bool_]:
+    """Which frames hold what none may hold, though their checksums agree."""
+    flag, attribute = head["flag"], head["attribute"].astype(np.int64)
+    odd = attribute > length - HEADER_BYTES
+    special = (flag != VERSION) | (head["count"] != 1)
+    for at in np.flatnonzero(special).tolist():
+        frame = memoryview(data)[int(start[at]) : int(start[at] + length[at])]
+        odd[at] = odd[at] or bool(_content(frame))
+    return odd
+
+
+def _content(frame: memoryview) -> str:
+    """What is wrong with a frame whose checksum holds; empty if nothing."""
+    _, _, _, _, count, flag, attribute = HEADER.unpack_from(frame)
+    if attribute > len(frame) - HEADER_BYTES:
+        return f"it says {attribute} attribute bytes, {len(frame) - HEADER_BYTES} are there"
+    if flag & LOST:
+        return "the messages that stood there were lost before a repair, see repairs.json"
+    if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
+        return f"its flag is {flag:#x}, which is not known"
+    if flag & WRAPPER:
+        try:
+            held = count_inner(frame[HEADER_BYTES:])
+        except InvalidFrame as error:
+            return str(error).removesuffix("; nothing was stored")
+        return "" if held == count else f"it is a wrapper of {held} messages and says {count}"
+    if count != 1:
+        return f"it says {count} messages, it is one"
+    if flag & TOMBSTONE and len(frame) != HEADER_BYTES + attribute:
+        return "it is a tombstone with a value"
+    return ""

@@ -1,0 +1,175 @@
+"""An audit from a data directory to its facts, on Spark: what is claimed is brought to the slices that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from journal.archived_outcome import OUTCOMES_TOPIC
+from spark.audit import checking, hunting
+from spark.audit.checking import Limits
+from spark.audit.directory import Directory, undecided, verified
+from spark.audit.entries import SHAPE, archive_facts, journal_facts
+from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
+
+DAY: Final = 86_400_000_000
+Work = Callable[[Iterator[Fact]], Iterator[Fact]]
+
+
+class Audit:
+    """One audit. :meth:`run` gives all facts; they are kept on the disks of the executors meanwhile."""
+
+    def __init__(self, spark: SparkSession, directory: Directory, window: int) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._limits = Limits(directory.wall + DAY, window)
+        self._kept: list[DataFrame] = []
+
+    def run(self) -> DataFrame:
+        """Everything that was found, claims left out."""
+        said = self._keep(self._said())
+        found = self._keep(self._verified().unionByName(self._checked(said)))
+        claims = [What.CLAIM.value, What.TURNED.value, SHAPE]
+        kept = said.where(~F.col("what").isin(claims)).unionByName(
+            found.where(F.col("what") != What.PIECE.value)
+        )
+        pieces = found.where(F.col("what") == What.PIECE.value).toLocalIterator()
+        joined = self._of(checking.joined(map(Fact._make, pieces)))
+        return self._keep(kept.unionByName(joined).unionByName(self._twice(said)))
+
+    def close(self) -> None:
+        """Let the disks have their space back."""
+        for frame in self._kept:
+            frame.unpersist()
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._kept.append(frame.persist(StorageLevel.DISK_ONLY))
+        return frame
+
+    # -- who says what -----------------------------------------------------------------------------------
+
+    def _said(self) -> DataFrame:
+        """Entries of the archive, claims on the logs, transactions that are undecided."""
+        directory, ground, root = self._directory, self._directory.ground, self._directory.root
+        slices = {part.id: part for part in directory.slices}
+        archive = [part for part in directory.slices if part.topic == OUTCOMES_TOPIC]
+
+        def entries(tasks: Iterator[Fact]) -> Iterator[Fact]:
+            for task in tasks:
+                if task.kind == "archive":
+                    yield from archive_facts(root, slices[task.slice], ground)
+                else:
+                    yield from journal_facts(root, task.path, ground)
+
+        tasks = [Fact("task", "archive", slice=part.id) for part in archive]
+        tasks += [Fact("task", "journal", path=path) for path in directory.journal]
+        found = self._tasks(tasks, entries)
+        return found.unionByName(self._of(undecided(directory)))
+
+    def _verified(self) -> DataFrame:
+        root, deep = self._directory.root, not self._directory.archives
+
+        def work(tasks: Iterator[Fact]) -> Iterator[Fact]:
+            for _ in tasks:
+                yield from verified(root, deep)
+
+        return self._tasks([Fact("task")], work)
+
+    def _twice(self, said: DataFrame) -> DataFrame:
+        """Transactions that have two entries in the archive."""
+        entries = said.where((F.col("what") == What.ENTRY.value) & (F.col("topic") == OUTCOMES_TOPIC))
+        several = entries.groupBy("session", "serial").agg(
+            F.count("*").alias("n"), F.max_by(F.struct(*Fact._fields), "first").alias("one")
+        )
+        return several.where("n > 1").select(
+            *(
+                F.lit(What.VIOLATION.value).alias(name)
+                if name == "what"
+                else F.lit("archive").alias(name)
+                if name == "kind"
+                else F.concat(F.lit("the transaction has "), F.col("n"), F.lit(" entries")).alias(name)
+                if name == "text"
+                else F.col(f"one.{name}").alias(name)
+                for name in Fact._fields
+            )
+        )
+
+    # -- the logs ----------------------------------------------------------------------------------------
+
+    def _checked(self, said: DataFrame) -> DataFrame:
+        """Every slice, with the claims on it."""
+        directory = self._directory
+        slices = {part.id: part for part in directory.slices}
+        claims = said.where(F.col("what") == What.CLAIM.value)
+        marks = self._of(Fact("slice", slice=number) for number in slices)
+        count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
+        brought = claims.unionByName(marks).repartition(count, "slice")
+        root, limits, decided = directory.root, self._limits, self._decided(said)
+        shapes = hunting.shapes(said.where(F.col("what") == SHAPE))
+
+        def work(incoming: Iterator[Fact]) -> Iterator[Fact]:
+            for number, mine in _by_slice(incoming):
+                part = slices[number]
+                since = decided.get(part.number, part.first) if decided is not None else -1
+                yield from checking.check_slice(root, part, mine, since, limits, shapes.get(part.number))
+
+        return self._mapped(brought.sortWithinPartitions("slice", "first", "what"), work)
+
+    def _decided(self, said: DataFrame) -> dict[int, int] | None:
+        """From where on the journal decides every message of a log; None without an archive, where nobody says that.
+
+        What ended before the archive was turned on has no entry.
+        """
+        directory = self._directory
+        if not directory.archives or not directory.journal:
+            return None
+        turned = (
+            said.where(F.col("what") == What.TURNED.value).agg(F.max("lsn").alias("lsn")).collect()[0]["lsn"]
+        )
+        since = max(directory.first_lsn, turned or 0)
+        claims = said.where((F.col("what") == What.CLAIM.value) & (F.col("lsn") >= since))
+        rows = claims.groupBy("number").agg(F.min("first").alias("first")).collect()
+        found = {row["number"]: row["first"] for row in rows}
+        return {part.number: found.get(part.number, 1 << 62) for part in directory.slices}
+
+    # -- Spark -------------------------------------------------------------------------------------------
+
+    def _of(self, rows: Iterable[Fact]) -> DataFrame:
+        return self._spark.createDataFrame([tuple(row) for row in rows], SCHEMA)
+
+    def _tasks(self, tasks: list[Fact], work: Work) -> DataFrame:
+        """Each of these by itself."""
+        if not tasks:
+            return self._of([])
+        spread = self._spark.sparkContext.parallelize([tuple(task) for task in tasks], len(tasks))
+        return self._mapped(self._spark.createDataFrame(spread, SCHEMA), work)
+
+    def _mapped(self, frame: DataFrame, work: Work) -> DataFrame:
+        def mapped(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from batches(work(facts(incoming)))
+
+        return frame.select(*ARROW.names).mapInArrow(mapped, SCHEMA)
+
+
+def _by_slice(incoming: Iterator[Fact]) -> Iterator[tuple[int, Iterator[Fact]]]:
+    """The claims of one slice after the other; all of one are taken before the next is asked for."""
+    ahead = next(incoming, None)
+    while ahead is not None:
+        number = ahead.slice
+
+        def mine(number: int = number) -> Iterator[Fact]:
+            nonlocal ahead
+            while ahead is not None and ahead.slice == number:
+                fact, ahead = ahead, next(incoming, None)
+                if fact.what == What.CLAIM:
+                    yield fact
+
+        claims = mine()
+        yield number, claims
+        for _ in claims:
+            pass

@@ -1,0 +1,232 @@
+"""Deciding about a write, and seeing to it that its branches end as decided. ``docs/spark.md`` numbers the steps."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from spark import branches
+from spark.branches import Branch, Listed, Write, branch_of
+from spark.register import Decision, Register, Standing
+from txbroker import errors
+from txbroker.client.blocking import Connection
+
+log = logging.getLogger("txbroker.spark")
+
+PATIENCE: Final = 5.0
+"""Seconds for which attempts that Spark has given up are waited for: it kills them, and the broker rolls them back."""
+
+_UNREACHABLE = (errors.StorageUnavailable, errors.OutcomeUnknown, errors.ConnectionClosed)
+
+
+class WriteRefused(errors.RequestRefused):
+    """A write was not decided, and none of its rows will be seen: the message says why. It can be begun anew."""
+
+
+class Told(NamedTuple):
+    """What a task has told of its branches. ``skipped``: it found that the version was decided already."""
+
+    broker: str
+    write: Write
+    epoch: int
+    branches: tuple[str, ...]
+    rows: int
+    bytes: int
+    skipped: bool = False
+
+
+class Swept(NamedTuple):
+    """What became of branches. ``active``: attempts that are not prepared, and are rolled back when they end."""
+
+    committed: list[Branch]
+    rolled_back: list[Branch]
+    active: list[Branch]
+
+
+def commit(
+    broker: Connection, write: Write, told: Sequence[Told], patience: float = PATIENCE
+) -> Decision | None:
+    """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
+
+    Raises WriteRefused if nothing was decided, OutcomeUnknown if that is not known, DeliveryPending if it is decided
+    and not all branches could be told, HeuristicMixed if somebody had rolled back some of them by hand.
+    """
+    register = Register(broker, write.name)
+    generation = register.claim(broker.core.options.client)
+    standing = register.read()
+    if standing.decided > write.version:
+        _sweep(broker, register, standing, patience)
+        return None
+    if standing.decided == write.version:
+        _finish(broker, register, standing, patience)
+        return None
+    listed = branches.undecided(broker, write.name)
+    winners = _winners(broker, write, told, standing, listed)
+    if any(branch.write.version <= standing.decided for branch in listed.prepared):
+        _finish(broker, register, standing, patience=0.0)  # whose driver died in the middle of it
+    rows, size = sum(each.rows for each in told), sum(each.bytes for each in told)
+    try:
+        decision = register.decide(write.version, winners, rows, size, generation)
+    except errors.GenerationFenced as error:
+        raise WriteRefused(
+            f"{write} was not decided: meanwhile somebody else has claimed the register of {write.name!r}, another "
+            f"driver of the same query or 'python -m spark.resolve' ({error}). Nothing of this attempt will be seen; "
+            "run it again"
+        ) from error
+    except errors.OutcomeUnknown as error:
+        raise errors.OutcomeUnknown(
+            f"whether {write} is decided is not known: {error}. Its {len(winners)} branches are prepared. "
+            "Repeating the same version finds it out and writes nothing twice; so does 'python -m spark.resolve'"
+        ) from error
+    _carry_out(broker, register, Standing(write.version, generation), decision, patience)
+    return decision
+
+
+def _winners(
+    broker: Connection, write: Write, told: Sequence[Told], standing: Standing, listed: Listed
+) -> list[Branch]:
+    """The branches to decide about; raises WriteRefused if they are not whole, of one epoch, and of this broker."""
+    for each in told:
+        if each.broker != broker.identity:
+            raise WriteRefused(
+                f"{write}: a task has written to another broker ({each.broker}) than the driver's "
+                f"({broker.identity}) under the address {broker.address.place}. Nothing was decided; the "
+                "option 'broker' must mean the same everywhere"
+            )
+        if each.write != write or each.epoch != standing.epoch or each.skipped:
+            raise WriteRefused(
+                f"{write}: a task has begun {each.write} in epoch {each.epoch}, and now it is "
+                f"{standing.epoch}: another driver of the same query, or 'python -m spark.resolve', has ended that "
+                "one. Nothing of this attempt will be seen; run it again"
+            )
+    winners = [branch_of(write, key) for each in told for key in each.branches]
+    missing = [branch for branch in winners if branch not in listed.prepared]
+    if missing:
+        raise WriteRefused(
+            f"{write}: {len(missing)} of {len(winners)} prepared branches are there no more, the first being "
+            f"{missing[0].xid}: a person or the orphan policy has ended them ('txbroker transactions list --forced'). "
+            "Nothing was decided; run it again"
+        )
+    return winners
+
+
+def settle(broker: Connection, name: str, patience: float = PATIENCE) -> Swept:
+    """End all branches of a name, in all versions: as decided, or, where nothing is, for good and by rolling back.
+
+    A driver that is at work on one of them fails.
+    """
+    register = Register(broker, name)
+    generation = register.claim(broker.core.options.client)
+    standing = register.read()
+    try:
+        standing = register.end_epoch(standing, generation)
+    except errors.GenerationFenced as error:
+        raise WriteRefused(
+            f"somebody else has claimed the register of {name!r} meanwhile ({error}); nothing was ended. Try again"
+        ) from error
+    return _sweep(broker, register, standing, patience)
+
+
+def give_up(broker: Connection, write: Write, told: Iterable[Told], patience: float = PATIENCE) -> Swept:
+    """Abort an attempt. If its version is decided after all (commit could not say), that is carried out instead."""
+    register = Register(broker, write.name)
+    standing = register.read()
+    if all(each.epoch == standing.epoch for each in told) and standing.decided < write.version:
+        return settle(broker, write.name, patience)
+    return _sweep(broker, register, standing, patience)
+
+
+def _finish(broker: Connection, register: Register, standing: Standing, patience: float) -> None:
+    """Carry out the last decision once more, whatever of it has been done."""
+    try:
+        decision = register.last_decision(standing)
+    except branches.RegisterDamaged as error:
+        listed = branches.undecided(broker, register.name)
+        if any(branch.write.version == standing.decided for branch in listed.prepared):
+            raise
+        log.warning("nothing of %s/%d is undecided: %s", register.name, standing.decided, error)
+        _roll_back_dead(broker, register.name, standing, set(), patience)
+        return
+    log.info("%s was decided before: %d branches are committed now", decision.write, len(decision.branches))
+    _carry_out(broker, register, standing, decision, patience)
+
+
+def _carry_out(
+    broker: Connection, register: Register, standing: Standing, decision: Decision, patience: float
+) -> None:
+    """C5 and C6."""
+    winners = decision.listed()
+    try:
+        refused = branches.end(broker, winners, commit=True)
+        _roll_back_dead(broker, register.name, standing, set(winners), patience)
+    except _UNREACHABLE as error:
+        raise errors.DeliveryPending(
+            f"{decision.write} is decided: its {len(winners)} branches, {decision.rows} rows, will be seen, but the "
+            f"broker could not be told of all now: {error}. Do not write these rows again. The next run of the same "
+            "version finishes it, or 'python -m spark.resolve'"
+        ) from error
+    if refused:
+        raise _mixed(decision, refused)
+
+
+def _mixed(decision: Decision, refused: dict[Branch, errors.TxBrokerError]) -> errors.HeuristicMixed:
+    first, error = next(iter(refused.items()))
+    return errors.HeuristicMixed(
+        f"DAMAGE: {decision.write} was decided, and {len(refused)} of its {len(decision.branches)} branches cannot be "
+        f"committed; the others are. The first is {first.xid}: {error}. Their rows are missing until they are written "
+        "again by hand: 'txbroker transactions show' says what is known of each. When that is done, 'txbroker "
+        "transactions forget' them; until then each repetition of this version stops here",
+        [str(branch.xid) for branch in refused],
+    )
+
+
+def _sweep(broker: Connection, register: Register, standing: Standing, patience: float) -> Swept:
+    """End what nothing can be decided about any more, and what is decided. Anybody may do that at any time."""
+    listed = branches.undecided(broker, register.name)
+    winners: set[Branch] = set()
+    committed = list[Branch]()
+    if any(branch.write.version == standing.decided for branch in listed.prepared):
+        decision = register.last_decision(standing)
+        winners = set(decision.listed())
+        committed = [branch for branch in decision.listed() if branch in listed.prepared]
+        refused = branches.end(broker, committed, commit=True)
+        if refused:
+            raise _mixed(decision, refused)
+    rolled_back, active = _roll_back_dead(broker, register.name, standing, winners, patience)
+    return Swept(committed, rolled_back, active)
+
+
+def _roll_back_dead(
+    broker: Connection, name: str, standing: Standing, winners: set[Branch], patience: float
+) -> tuple[list[Branch], list[Branch]]:
+    """Roll back what no decision lists or ever will; wait a while for attempts that are being killed."""
+    until = time.monotonic() + patience
+    rolled_back = list[Branch]()
+    pause = 0.02
+    while True:
+        listed = branches.undecided(broker, name)
+        dead = [branch for branch in listed.prepared if is_dead(branch, standing, winners)]
+        refused = branches.end(broker, dead, commit=False)
+        for branch, error in refused.items():
+            log.warning("%s of a lost attempt cannot be rolled back: %s", branch.xid, error)
+        rolled_back += [branch for branch in dead if branch not in refused]
+        active = [branch for branch in listed.active if is_dead(branch, standing, winners)]
+        if not active or time.monotonic() + pause >= until:
+            break
+        time.sleep(pause)
+        pause = min(0.5, pause * 2)
+    if active:
+        log.warning(
+            "%d attempts of %s are still sending; they end by themselves, or 'python -m spark.resolve' shows them",
+            len(active), name,
+        )  # fmt: skip
+    return rolled_back, active
+
+
+def is_dead(branch: Branch, standing: Standing, winners: set[Branch]) -> bool:
+    """Whether no decision lists a branch, or ever will. ``winners`` are those of the last decision."""
+    if branch in winners:
+        return False
+    return branch.write.version <= standing.decided or branch.epoch < standing.epoch

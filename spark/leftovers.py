@@ -1,0 +1,74 @@
+"""What writes of Spark have left undecided at a broker, name by name, and the registers that nobody will use again."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from spark import branches
+from spark.branches import Branch, Listed
+from spark.register import GROUPS, Register
+from txbroker.client.blocking import Connection
+
+NAMELESS: Final = "batch-"
+"""How the names of batch writes begin to which the program has given none; the time of their beginning follows."""
+
+_NAMELESS = re.compile(rf"{NAMELESS}([0-9a-f]{{11}})[0-9a-f]{{8}}")
+
+
+class Left(NamedTuple):
+    """What one name has left. ``age``: seconds since its youngest branch was prepared, None while one still sends.
+
+    ``to_commit`` and ``to_roll_back`` are what ending it would do; ``problem`` says why it cannot be ended.
+    """
+
+    name: str
+    to_commit: int
+    to_roll_back: int
+    sending: int
+    messages: int
+    age: float | None
+    problem: str = ""
+
+
+def nameless(now: float, random: str) -> str:
+    """The name of a batch write that has none: begun ``now`` (seconds since 1970), and random."""
+    return f"{NAMELESS}{round(now * 1000):011x}{random}"
+
+
+def begun_at(name: str) -> float | None:
+    """When a write with such a name was begun, in seconds since 1970; None for a name that a program has given."""
+    found = _NAMELESS.fullmatch(name)
+    return int(found[1], 16) / 1000 if found else None
+
+
+def look(broker: Connection) -> list[Left]:
+    """What all names have left, sorted; changes nothing."""
+    listed = branches.undecided(broker)
+    names = sorted({branch.write.name for each in listed for branch in each})
+    return [_look(broker, name, listed) for name in names]
+
+
+def _look(broker: Connection, name: str, listed: Listed) -> Left:
+    prepared = [branch for branch in listed.prepared if branch.write.name == name]
+    active = [branch for branch in listed.active if branch.write.name == name]
+    infos = [listed.prepared[branch] for branch in prepared]
+    ages = [(info.prepared_age or 0) / 1e6 for info in infos]
+    problem, winners = "", set[Branch]()
+    try:
+        register = Register(broker, name)
+        standing = register.read()
+        if any(branch.write.version == standing.decided for branch in prepared):
+            winners = set(register.last_decision(standing).listed())
+    except branches.RegisterDamaged as error:
+        problem = str(error)
+    commit = sum(branch in winners for branch in prepared)
+    age = None if active or not ages else min(ages)
+    messages = sum(info.messages for info in infos)
+    return Left(name, commit, len(prepared) - commit, len(active), messages, age, problem)
+
+
+def left_registers(broker: Connection, names: set[str], before: float) -> list[str]:
+    """Names without branches, begun before that time, whose registers nobody will use again."""
+    groups = [info.name.removeprefix(GROUPS) for info in broker.groups() if info.name.startswith(GROUPS)]
+    return [name for name in groups if name not in names and (begun_at(name) or before) < before]

@@ -1,0 +1,131 @@
+"""Logs of a live broker, over its protocol: executors need no disk of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+import txbroker
+from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.frame import HEADER_BYTES, walk
+from journal.indexes import MAX_GAP
+from spark.heads import UnsoundBlock
+from spark.logs import Log, MessagesLost, Points, Slice, lost
+from txbroker import errors
+from txbroker.commands import TopicInfo
+
+
+class Broker:
+    """The logs of a broker as it describes them when it is asked. One connection, opened at once."""
+
+    def __init__(self, address: str, timeout: float) -> None:
+        self._connection = txbroker.connect(address, client="spark", timeout=timeout)
+        self._address = address
+
+    @property
+    def identity(self) -> str:
+        """The name of the broker's data."""
+        return self._connection.identity
+
+    def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
+        """See :class:`spark.logs.Logs`."""
+        return [
+            Log(topic.name, part.index, part.number, part.start_offset, part.high_watermark, part.bytes)
+            for topic in self._topics()
+            if wanted(topic.name)
+            for part in topic.partitions
+        ]
+
+    def offset_for_time(self, log: Log, time: int, *, late: bool) -> int:
+        """See :class:`spark.logs.Logs`."""
+        found = self._connection.offsets_for_time(log.topic, time).get(log.index, log.end)
+        found = max(log.start, min(found, log.end))
+        if not late or found in (log.start, log.end):
+            return found
+        # The broker may be early by what one entry of its index covers: so many bytes are looked at.
+        data, reached = self._connection.read_frames(log.number, found, 2 * MAX_GAP).data, found
+        for position, _, offset, count in walk(data):
+            if position >= MAX_GAP:
+                break
+            reached = offset + count
+        return min(reached, log.end)
+
+    def first_since(self, log: Log, time: int) -> int:
+        """See :class:`spark.logs.Logs`."""
+        return self.offset_for_time(log, time, late=False)
+
+    def points(self, log: Log, first: int, end: int) -> Points:
+        """See :class:`spark.logs.Logs`. The broker tells sizes of whole logs only."""
+        messages = max(1, log.end - log.start)
+        below = [log.bytes * (offset - log.start) // messages for offset in (first, end)]
+        return Points(np.array([first, end], np.int64), np.array(below, np.int64))
+
+    def archived_between(self, archive: Log, part: Slice) -> tuple[int, int]:  # noqa: ARG002
+        """See :class:`spark.logs.Logs`. Of a live broker's logs the times are not known: all of the archive is read."""
+        return archive.start, (1 << 63) - 1
+
+    def archive_waiting(self) -> list[ArchivedOutcome]:
+        """See :class:`spark.logs.Logs`. A broker shows outcomes and entries at once."""
+        return []
+
+    def cursor(self, part: Slice) -> FetchCursor:
+        """See :class:`spark.logs.Logs`."""
+        return FetchCursor(self._connection, self._address, part.log)
+
+    def close(self) -> None:
+        """Say goodbye."""
+        self._connection.close()
+
+    def _topics(self) -> list[TopicInfo]:
+        """All of them. The broker's own are told only to those who ask for them by name."""
+        found = [*self._connection.topics(), *self._connection.topics([OUTCOMES_TOPIC])]
+        return sorted({topic.name: topic for topic in found}.values(), key=lambda topic: topic.name)
+
+
+class FetchCursor:
+    """Reads a part of one log by asking the broker for one run of frames after the other."""
+
+    def __init__(self, connection: txbroker.Connection, address: str, log: Log) -> None:
+        self._connection = connection
+        self._address = address
+        self._log = log
+
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
+        """See :class:`spark.logs.Cursor`."""
+        log = self._log
+        try:
+            found = self._connection.read_frames(log.number, offset, most)
+        except errors.OffsetOutOfRange as error:
+            if error.start > offset:
+                why = f"retention has taken all below offset {error.start}"
+                raise lost(log, offset, min(error.start, log.end) - 1, why) from None
+            why = f"the broker's log ends at offset {error.end} now: it has lost messages, or its data are others"
+            raise lost(log, offset, log.end - 1, why) from None
+        except errors.UnknownPartition:
+            raise lost(
+                log, offset, log.end - 1, "the topic has been deleted since the query was planned"
+            ) from None
+        except errors.CorruptSegment as error:
+            raise lost(log, offset, min(error.last_offset, log.end - 1), str(error)) from None
+        except (errors.StorageUnavailable, errors.OutcomeUnknown, errors.ConnectionUnavailable) as error:
+            error.args = (
+                f"{log.name} from offset {offset} on, from {self._address}: {error}",
+                *error.args[1:],
+            )
+            raise
+        if len(found.data) < HEADER_BYTES:
+            why = f"the broker gave {len(found.data)} bytes, though its log goes on to {found.high_watermark}"
+            raise lost(log, offset, log.end - 1, why)
+        return bytes(found.data), int.from_bytes(found.data[8:16], "big")
+
+    def advance(self, taken: int, offset: int) -> None:
+        """See :class:`spark.logs.Cursor`."""
+
+    def damaged(self, fault: UnsoundBlock) -> MessagesLost:
+        """See :class:`spark.logs.Cursor`."""
+        last = (fault.end or fault.offset + 1) - 1
+        return lost(self._log, fault.offset, last, f"what {self._address} sent is damaged: {fault}")
+
+    def close(self) -> None:
+        """See :class:`spark.logs.Cursor`."""

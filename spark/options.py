@@ -1,0 +1,257 @@
+"""The options of a read: named as Spark's Kafka source names them where it has them, typed, checked, none unknown."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Final, Literal
+
+from journal.errors import InvalidSetting
+
+Place = Literal["earliest", "latest"]
+Offsets = Place | dict[str, dict[int, int]]
+"""Where to begin or end: everywhere the same, or an offset for each partition of each topic."""
+
+EARLIEST, LATEST = -2, -1
+"""How Kafka's source writes the two places among numbers."""
+
+NOTHING_READ = "nothing was read"
+_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class View(Enum):
+    """What the rows are."""
+
+    MESSAGES = "messages"
+    TRANSACTIONS = "transactions"
+    JOURNAL = "journal"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of a read, checked. Times are µs since 1970 UTC. ``docs/spark.md`` explains each.
+
+    ``path`` or ``broker`` is set, the other is ""; so is one of ``topics`` (by name) and ``pattern``, for messages.
+    """
+
+    path: str = ""
+    broker: str = ""
+    timeout: float = 30.0
+    view: View = View.MESSAGES
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    starting: Offsets | None = None
+    ending: Offsets | None = None
+    starting_time: int | None = None
+    ending_time: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    include_transactions: bool = False
+    columns: tuple[str, ...] = ()
+    max_offsets: int | None = None
+    clock_skew: int | None = None
+    where: str = ""
+
+    def wants(self, topic: str) -> bool:
+        """Whether the topic is subscribed to. A pattern never means the broker's own topics."""
+        from journal.filenames import RESERVED_PREFIX
+
+        if self.pattern:
+            return not topic.startswith(RESERVED_PREFIX) and bool(re.fullmatch(self.pattern, topic))
+        return topic in self.topics
+
+    @property
+    def place(self) -> str:
+        """Where is read from, for people."""
+        return self.broker or self.path
+
+
+def refused(name: str, value: object, reason: str) -> InvalidSetting:
+    """The error for an option's value."""
+    return InvalidSetting(f"option {name} is {value!r}: {reason}; {NOTHING_READ}")
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Check what was given with ``.option()``, names in any case; raises :class:`InvalidSetting`."""
+    given = {name.lower(): value for name, value in options.items()}
+    check_known(given, [*_READERS], NOTHING_READ)
+    found: dict[str, Any] = {}
+    for name, (field, read) in _READERS.items():
+        if name.lower() in given:
+            found[field] = read(name, given[name.lower()])
+    checked = ReadOptions(**found)
+    _check_together(checked)
+    return checked
+
+
+def check_known(given: Mapping[str, str], known: list[str], state: str) -> None:
+    """Raise :class:`InvalidSetting` for the first option (in lower case) that nobody knows, with the nearest name."""
+    lower = {name.lower(): name for name in known}
+    for name in given:
+        if name not in lower:
+            near = difflib.get_close_matches(name, lower, 1)
+            meant = f"; did you mean {lower[near[0]]}?" if near else f"; known are {', '.join(known)}"
+            raise InvalidSetting(f"there is no option {name!r}{meant} ({state})")
+
+
+def _check_together(options: ReadOptions) -> None:
+    if bool(options.path) == bool(options.broker):
+        what = "both path and broker are given" if options.path else "neither path nor broker is given"
+        raise InvalidSetting(
+            f"{what}: give the data directory (.load(PATH)) or a broker's address (broker=tcp:HOST:PORT), one of them; "
+            f"{NOTHING_READ}"
+        )
+    if options.topics and options.pattern:
+        raise InvalidSetting(f"give subscribe or subscribePattern, not both; {NOTHING_READ}")
+    if options.view is View.MESSAGES and not (options.topics or options.pattern):
+        raise InvalidSetting(
+            f"no topic is named: give subscribe (names with commas between) or subscribePattern; {NOTHING_READ}"
+        )
+    for time, offsets, names in (
+        (options.starting_time, options.starting, "startingTimestamp and startingOffsets"),
+        (options.ending_time, options.ending, "endingTimestamp and endingOffsets"),
+    ):
+        if time is not None and offsets is not None:
+            raise InvalidSetting(f"{names} contradict each other: give one of them; {NOTHING_READ}")
+
+
+# -- one value each ------------------------------------------------------------------------------------
+
+
+def _text(name: str, value: str) -> str:
+    if not value.strip():
+        raise refused(name, value, "it is empty")
+    return value.strip()
+
+
+def _names(name: str, value: str) -> tuple[str, ...]:
+    found = [part.strip() for part in value.split(",")]
+    if "" in found or len(set(found)) < len(found):
+        raise refused(name, value, "names are wanted, each once, with commas between")
+    return tuple(found)
+
+
+def _pattern(name: str, value: str) -> str:
+    try:
+        re.compile(_text(name, value))
+    except re.error as error:
+        raise refused(name, value, f"it is no regular expression ({error})") from None
+    return value.strip()
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise refused(name, value, "true or false is wanted")
+    return value.strip().lower() == "true"
+
+
+def _count(name: str, value: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,17}", value.strip()):
+        raise refused(name, value, "a whole number from 1 on is wanted")
+    return int(value)
+
+
+def _view(name: str, value: str) -> View:
+    try:
+        return View(value.strip().lower())
+    except ValueError:
+        known = ", ".join(view.value for view in View)
+        raise refused(name, value, f"{known} are known") from None
+
+
+def _interval(name: str, value: str) -> int:
+    found = _INTERVAL.fullmatch(value.strip().lower())
+    if found is None:
+        raise refused(
+            name, value, "a time is wanted, such as 500ms, 30s, 5m, 2h or 1d (without a unit: seconds)"
+        )
+    return round(float(found[1]) * _SECONDS[found[2] or ""] * 1e6)
+
+
+def _seconds(name: str, value: str) -> float:
+    found = _interval(name, value) / 1e6
+    if not 0 < found <= 3600:
+        raise refused(name, value, "more than nothing and at most an hour is wanted")
+    return found
+
+
+def _time(name: str, value: str) -> int:
+    text = value.strip()
+    if re.fullmatch(r"\d{1,15}", text):
+        return int(text) * 1000
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise refused(
+            name,
+            value,
+            "milliseconds since 1970 UTC, or a time such as 2026-01-31T12:00:00+00:00, are wanted",
+        )
+    return round(time.timestamp() * 1e6)
+
+
+def _starting(name: str, value: str) -> Offsets:
+    return _offsets(name, value, ("earliest", "latest"))
+
+
+def _ending(name: str, value: str) -> Offsets:
+    return _offsets(name, value, ("latest",))
+
+
+_SHAPE = 'an object such as {"orders": {"0": 23, "1": -1}} is wanted'
+
+
+def _offsets(name: str, value: str, places: tuple[Place, ...]) -> Offsets:
+    for place in places:
+        if value.strip().lower() == place:
+            return place
+    try:
+        given = json.loads(value)
+    except ValueError:
+        raise refused(name, value, f"{' or '.join(places)} or {_SHAPE}") from None
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        raise refused(name, value, f"{' or '.join(places)} or {_SHAPE}")
+    found: dict[str, dict[int, int]] = {}
+    for topic, partitions in given.items():
+        found[topic] = {}
+        for index, offset in partitions.items():
+            if not re.fullmatch(r"\d{1,9}", index) or type(offset) is not int or offset < EARLIEST:
+                raise refused(
+                    name, value, f"{topic} has {index!r}: {offset!r}; {_SHAPE}, -2 earliest, -1 latest"
+                )
+            if offset == EARLIEST and "earliest" not in places:
+                raise refused(name, value, f"{topic}-{index} is -2 (earliest), where nothing can end")
+            found[topic][int(index)] = offset
+    return found
+
+
+_READERS: Final[dict[str, tuple[str, Any]]] = {
+    "path": ("path", _text),
+    "broker": ("broker", _text),
+    "timeout": ("timeout", _seconds),
+    "view": ("view", _view),
+    "subscribe": ("topics", _names),
+    "subscribePattern": ("pattern", _pattern),
+    "startingOffsets": ("starting", _starting),
+    "endingOffsets": ("ending", _ending),
+    "startingTimestamp": ("starting_time", _time),
+    "endingTimestamp": ("ending_time", _time),
+    "minPartitions": ("min_partitions", _count),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "includeHeaders": ("include_headers", _flag),
+    "includeTransactions": ("include_transactions", _flag),
+    "columns": ("columns", _names),
+    "maxOffsetsPerTrigger": ("max_offsets", _count),
+    "clockSkew": ("clock_skew", _interval),
+    "where": ("where", _text),
+}

@@ -1,0 +1,120 @@
+"""``python -m spark.resolve``: what writes of Spark have left undecided at a broker, and ending it as they decided.
+
+For writes that nobody will run again: a stream, or a batch with ``txnAppId``, ends what it has left by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from spark import branches, deciding
+from spark.leftovers import Left, left_registers, look
+from spark.register import Register
+from txbroker import errors
+from txbroker.client import url as urls
+from txbroker.client.blocking import Connection, connect
+
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Look, and with ``--execute`` end. Exit code 0: nothing waits now, 1: something does, 3 to 6: an error."""
+    options = _parser().parse_args(arguments)
+    try:
+        with connect(options.broker, client="spark.resolve", timeout=options.timeout) as broker:
+            return _run(broker, options)
+    except errors.TxBrokerError as error:
+        print(f"spark.resolve: {error}", file=sys.stderr)
+        return _exit_code(error)
+
+
+def _run(broker: Connection, options: argparse.Namespace) -> int:
+    found = [left for left in look(broker) if options.name in ("", left.name)]
+    waiting, failures = 0, list[errors.TxBrokerError]()
+    for left in found:
+        ended = False
+        if options.execute and left.age is not None and left.age >= options.older_than:
+            try:
+                deciding.settle(broker, left.name)
+                ended = True
+            except (errors.RequestRefused, branches.RegisterDamaged) as error:
+                failures.append(error)
+        else:
+            waiting += 1
+        _say(left, options, ended=ended)
+    names = {left.name for left in found}
+    empty = [] if options.name else left_registers(broker, names, time.time() - options.older_than)
+    for name in empty if options.execute else []:
+        Register(broker, name).delete()
+    if not options.json:
+        _sum_up(found, waiting, empty, options)
+    for failure in failures:
+        print(f"spark.resolve: {failure}", file=sys.stderr)
+    return _exit_code(failures[0]) if failures else 1 if waiting else 0
+
+
+def _say(left: Left, options: argparse.Namespace, *, ended: bool) -> None:
+    if options.json:
+        print(json.dumps({**left._asdict(), "ended": ended}))
+        return
+    age = f"{left.sending} still sending" if left.age is None else f"prepared for {left.age:.0f} s"
+    done = "ended" if ended else "to be ended"
+    print(
+        f"{left.name}: {left.to_commit} branches to commit (decided), {left.to_roll_back} to roll back (not decided), "
+        f"{left.messages} messages, {age}: {done}{'. ' + left.problem if left.problem else ''}"
+    )
+
+
+def _sum_up(found: list[Left], waiting: int, empty: list[str], options: argparse.Namespace) -> None:
+    if not found:
+        print("no write of Spark is undecided")
+    elif waiting and not options.execute:
+        print("nothing was changed: end them with --execute")
+    elif waiting:
+        print(
+            f"{waiting} are younger than {options.older_than:g} s (--older-than), or still sending: left alone"
+        )
+    if empty:
+        done = "deleted" if options.execute else "to be deleted"
+        print(f"{len(empty)} registers of batch writes that have ended without a word: {done}")
+
+
+def _exit_code(error: errors.TxBrokerError) -> int:
+    """As those of the command line (docs/cli.md)."""
+    if isinstance(error, errors.RequestRefused):
+        return 3
+    if isinstance(error, errors.StorageUnavailable):
+        return 4
+    return 6 if isinstance(error, branches.RegisterDamaged) else 5
+
+
+def _age(text: str) -> float:
+    found = _AGE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 90s, 10m, 2h or 1d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m spark.resolve", description=__doc__)
+    parser.add_argument("--broker", default=urls.DEFAULT, help="its address (%(default)s)")
+    parser.add_argument("--name", default="", help="only this write: a query's id, or a txnAppId")
+    parser.add_argument(
+        "--older-than", type=_age, default=3600.0, metavar="TIME",
+        help="only writes whose branches have all been prepared for so long (1h); others may be at work",
+    )  # fmt: skip
+    parser.add_argument("--execute", action="store_true", help="end them; without it nothing is changed")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each write")
+    parser.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for the broker")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,185 @@
+"""Reading a part of a partition's log from its segments, a block at a time, read-only."""
+
+from __future__ import annotations
+
+from journal.errors import StorageUnavailable, TxBrokerError
+from journal.filenames import partition_directory
+from journal.filesystem import OSFile, OSFilesystem
+from journal.frame import HEADER_BYTES
+from journal.indexes import DamagedIndex, above_offset, floor_offset, salt_of
+from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from spark.checkpoints import VERIFY, newest_checkpoint
+from spark.heads import UnsoundBlock
+from spark.logs import Log, MessagesLost, lost
+
+
+class DirectoryFiles:
+    """The files of a data directory at ``path``."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.filesystem = OSFilesystem(path)
+
+    def open(self, path: str) -> OSFile:
+        """A file, read-only; raises ``OSError``."""
+        return self.filesystem.open(path, writable=False)
+
+    def read_all(self, path: str) -> bytes:
+        """All that a file holds; raises ``OSError``."""
+        file = self.open(path)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+
+
+def segments_of(log: Log) -> list[Segment]:
+    """A log's segments as the checkpoint has them."""
+    directory = partition_directory(log.topic, log.index, log.number)
+    return [
+        Segment(log.number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time, s.head)
+        for s in log.segments
+    ]
+
+
+class SegmentCursor:
+    """Reads a part of one log from its segments; one file is open at a time."""
+
+    def __init__(self, files: DirectoryFiles, log: Log) -> None:
+        self._files = files
+        self._log = log
+        self._segments = segments_of(log)
+        self._segment: Segment | None = None
+        self._file: OSFile | None = None
+        self._next = (-1, 0)
+        """The offset and the position of the frame behind what was taken last."""
+
+    def read(self, offset: int, most: int) -> tuple[bytes, int]:
+        """See :class:`spark.logs.Cursor`."""
+        segment = self._enter(offset)
+        try:
+            if self._next[0] != offset:
+                self._next = self._locate(segment, offset)
+            first, position = self._next
+            room = segment.size - position
+            data = self._bytes(position, min(most, room))
+            length = int.from_bytes(data[:4], "big")
+            if len(data) < length <= room:
+                data = self._bytes(position, length)
+            if not HEADER_BYTES <= length <= len(data):
+                raise BrokenChain(
+                    f"no whole frame of offset {first} is there, of {room} bytes", position, offset
+                )
+        except BrokenChain as broken:
+            raise self._lost(offset, broken.position, str(broken), broken.next_offset) from None
+        return data, first
+
+    def advance(self, taken: int, offset: int) -> None:
+        """See :class:`spark.logs.Cursor`."""
+        self._next = offset, self._next[1] + taken
+
+    def damaged(self, fault: UnsoundBlock) -> MessagesLost:
+        """See :class:`spark.logs.Cursor`."""
+        position = self._next[1] + fault.position
+        self._next = (-1, 0)
+        return self._lost(fault.offset, position, str(fault), fault.end)
+
+    def close(self) -> None:
+        """See :class:`spark.logs.Cursor`."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _enter(self, offset: int) -> Segment:
+        """Have the segment that holds ``offset`` open."""
+        segment = self._segment
+        if (
+            segment is not None
+            and self._file is not None
+            and segment.base_offset <= offset < segment.end_offset
+        ):
+            return segment
+        self.close()
+        holding = [each for each in self._segments if each.base_offset <= offset < each.end_offset]
+        if not holding:
+            after = [each.base_offset for each in self._segments if each.base_offset > offset]
+            last = min(after, default=self._log.end) - 1
+            raise lost(self._log, offset, last, "no segment that the checkpoint knows holds them", VERIFY)
+        self._segment = segment = holding[0]
+        self._next = (segment.base_offset, 0) if offset == segment.base_offset else (-1, 0)
+        try:
+            self._file = self._files.open(segment.path)
+        except FileNotFoundError:
+            raise self._gone(segment, offset) from None
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return segment
+
+    def _bytes(self, position: int, length: int) -> bytes:
+        assert self._file is not None
+        try:
+            return self._file.read(position, length)
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> StorageUnavailable:
+        assert self._segment is not None
+        return StorageUnavailable(
+            f"{self._segment.path}, which holds offsets of {self._log.name} from {self._segment.base_offset} on, "
+            f"cannot be read: {error.strerror}; nothing was changed. See to the disk or to the rights, then run the "
+            "query again"
+        )
+
+    def _index(self, segment: Segment) -> bytes:
+        try:
+            return self._files.read_all(segment.index_path)
+        except OSError:
+            return b""
+
+    def _locate(self, segment: Segment, offset: int) -> tuple[int, int]:
+        """(offset, position) of the frame that holds ``offset``; raises :class:`BrokenChain`."""
+        start = (segment.base_offset, 0)
+        try:
+            hint = floor_offset(self._index(segment), salt_of(segment.number, segment.base_offset), offset)
+        except DamagedIndex:
+            hint = None
+        if hint is not None and is_frame_of(self._bytes, segment, *hint):
+            start = hint
+        for place in walk_headers(self._bytes, segment, *start):
+            if offset < place.offset + place.messages:
+                return place.offset, place.position
+        raise BrokenChain(f"no frame holds offset {offset}", segment.size, offset)
+
+    def _lost(self, offset: int, position: int, what: str, behind: int | None) -> MessagesLost:
+        """The error for damage: all is lost up to the next frame that can be found."""
+        segment = self._segment
+        assert segment is not None
+        end = min(behind or self._next_sound(segment, offset), self._log.end)
+        why = f"{segment.path} is damaged at byte {position}: {what}"
+        return lost(self._log, offset, max(end, offset + 1) - 1, why, VERIFY)
+
+    def _next_sound(self, segment: Segment, offset: int) -> int:
+        data, salt = self._index(segment), salt_of(segment.number, segment.base_offset)
+        try:
+            entry = above_offset(data, salt, offset)
+            while entry and not is_frame_of(self._bytes, segment, *entry):
+                entry = above_offset(data, salt, entry[0])
+        except DamagedIndex:
+            entry = None
+        return entry[0] if entry else segment.end_offset
+
+    def _gone(self, segment: Segment, offset: int) -> MessagesLost:
+        """The error for a segment whose file is not there, with the reason if a newer checkpoint tells it."""
+        log = self._log
+        last = min(segment.end_offset, log.end) - 1
+        try:
+            stores = {store.number: store for store in newest_checkpoint(self._files.path).stores}
+        except TxBrokerError as error:
+            return lost(log, offset, last, f"{segment.path} is gone, and no checkpoint tells why ({error})")
+        if log.number not in stores:
+            return lost(log, offset, log.end - 1, "the topic has been deleted since the query was planned")
+        start = stores[log.number].start_offset
+        if start > offset:
+            why = f"since the query was planned retention has taken all below offset {start}"
+            return lost(log, offset, min(start, log.end) - 1, why)
+        return lost(log, offset, last, f"{segment.path} is gone, though no retention took it", VERIFY)

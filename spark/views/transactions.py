@@ -1,0 +1,208 @@
+"""``view=transactions``: every transaction, how it ended and where its messages are, and those that have not ended.
+
+Those that have ended come from the outcome archive. Data without one have only what the broker still remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+import txbroker
+from journal.archived_outcome import ArchivedOutcome
+from journal.inspect.checkpoint_check import live_rows
+from journal.outcomes import Outcome
+from journal.record import Placement
+from journal.transaction import State
+from journal.transaction_state import TransactionRow
+from spark.archive import archive_log, entries
+from spark.files import Directory
+from spark.logs import Logs, Losses
+from spark.options import ReadOptions
+from spark.planning import Range, Task, cut_into_tasks
+from spark.reading import open_logs
+from spark.views.times import time_of
+from txbroker.commands import TransactionInfo
+
+PARTITION = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("first_offset", LongType()),
+        StructField("messages", LongType()),
+        StructField("bytes", LongType()),
+    ]
+)
+SCHEMA = StructType(
+    [
+        StructField("transaction", StringType()),
+        StructField("xid", StringType()),
+        StructField("state", StringType()),
+        StructField("heuristic", BooleanType()),
+        StructField("cause", StringType()),
+        StructField("resolved_by", StringType()),
+        StructField("why", StringType()),
+        StructField("owner", StringType()),
+        StructField("began", TimestampType()),
+        StructField("prepared", TimestampType()),
+        StructField("ended", TimestampType()),
+        StructField("messages", LongType()),
+        StructField("bytes", LongType()),
+        StructField("partitions", ArrayType(PARTITION)),
+    ]
+)
+"""``first_offset`` is null for what is in no log. ``heuristic``: a person or policy ended it once it was prepared."""
+
+Row = tuple[Any, ...]
+ENDED = (State.COMMITTED, State.ROLLED_BACK)
+
+
+class Rest(InputPartition):
+    """What is not in the archive's log: transactions that have not ended, entries on their way there."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+
+def tasks(options: ReadOptions) -> list[InputPartition]:
+    """The archive in parts, and the rest."""
+    logs = open_logs(options)
+    try:
+        archive = archive_log(logs)
+        parts = (
+            []
+            if archive is None or archive.start == archive.end
+            else [Range(archive, archive.start, archive.end)]
+        )
+        return [*cut_into_tasks(logs, parts, options.min_partitions), Rest()]
+    finally:
+        logs.close()
+
+
+def rows(options: ReadOptions, task: InputPartition) -> Iterator[Row]:
+    """A row for each transaction of a part."""
+    logs = open_logs(options)
+    try:
+        if isinstance(task, Task):
+            for part in task.parts:
+                yield from map(_archived, entries(logs, part, Losses(options.fail_on_data_loss)))
+        else:
+            yield from map(_archived, logs.archive_waiting())
+            yield from _of_broker(options, logs) if options.broker else _of_directory(logs)
+    finally:
+        logs.close()
+
+
+def _archived(entry: ArchivedOutcome) -> Row:
+    partitions = [
+        (at.topic, at.index, at.base_offset if at.base_offset >= 0 else None, at.count, at.bytes)
+        for at in entry.parts
+    ]
+    return _row(entry, str(entry.number), (entry.began, entry.prepared, entry.wall), partitions)
+
+
+def _of_directory(logs: Logs) -> Iterator[Row]:
+    """Transactions as the newest checkpoint has them."""
+    assert isinstance(logs, Directory)
+    names = {store.number: (store.topic, store.index) for store in logs.checkpoint.stores}
+    for live in live_rows(logs.checkpoint):
+        yield _undecided(live, names)
+    if archive_log(logs) is None:
+        remembered = logs.checkpoint.folds.get("transactions", [0])
+        for row in remembered[2 + remembered[0] :]:  # behind the undecided ones and the marks
+            outcome = msgspec.convert(row, Outcome)
+            times = outcome.began, outcome.prepared, outcome.wall
+            yield _row(outcome, str(outcome.number), times, _placed(outcome.placements, names))
+
+
+def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
+    sizes: dict[int, list[int]] = {}
+    for entry in live.entries:
+        size = sizes.setdefault(entry.partition, [0, 0])
+        size[0] += entry.count
+        size[1] += entry.size
+    partitions = [(*_named(number, names), None, *size) for number, size in sizes.items()]
+    prepared = live.prepared_at + live.wall_offset if live.state is State.PREPARED else 0
+    return (
+        str(live.number),
+        None if live.xid is None else str(live.xid),
+        live.state.name,
+        False,
+        None,
+        None,
+        None,
+        live.owner or None,
+        time_of(live.began + live.wall_offset),
+        time_of(prepared),
+        None,
+        live.totals.messages,
+        sum(size for _, size in sizes.values()),
+        partitions,
+    )
+
+
+def _of_broker(options: ReadOptions, logs: Logs) -> Iterator[Row]:
+    """Transactions as a live broker lists them."""
+    has_archive = archive_log(logs) is not None
+    states = [state for state in State if not (has_archive and state in ENDED)]
+    with txbroker.connect(options.broker, client="spark", timeout=options.timeout) as connection:
+        names = {
+            part.number: (topic.name, part.index)
+            for topic in connection.topics()
+            for part in topic.partitions
+        }
+        for info in connection.transactions(states):
+            yield _listed(connection, info, names)
+
+
+def _listed(connection: txbroker.Connection, info: TransactionInfo, names: dict[int, tuple[str, int]]) -> Row:
+    number = f"{info.session}-{info.serial}"
+    times = info.began, info.prepared, info.ended
+    if info.state is State.COMMITTED:
+        return _row(info, number, times, _placed(connection.outcome(number).placements, names))
+    if info.state is State.ROLLED_BACK:
+        return _row(info, number, times, [])
+    contents = connection.show_transaction(number, max_bytes=1).contents
+    return _row(
+        info, number, times, [(at.topic, at.partition, None, at.messages, at.bytes) for at in contents]
+    )
+
+
+def _placed(placements: Iterable[Placement], names: dict[int, tuple[str, int]]) -> list[Row]:
+    return [(*_named(at.partition, names), at.base_offset, at.count, None) for at in placements]
+
+
+def _named(number: int, names: dict[int, tuple[str, int]]) -> tuple[str, int]:
+    """Topic and index; of a log that is gone its number is left."""
+    return names.get(number, (f"(log {number}, deleted)", 0))
+
+
+def _row(each: Any, number: str, times: tuple[int, int, int], partitions: list[Row]) -> Row:
+    """What entries, outcomes and the broker's answers have alike."""
+    return (
+        number,
+        None if each.xid is None else str(each.xid),
+        each.state.name,
+        each.heuristic,
+        None if each.cause is None else each.cause.name,
+        each.by or None,
+        each.why or None,
+        each.owner or None,
+        *map(time_of, times),
+        each.messages,
+        each.bytes,
+        partitions,
+    )

@@ -1,0 +1,216 @@
+"""Writing to the broker exactly once, from batches and streams: what Spark calls, on the driver and in tasks."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark import deciding, outgoing
+from spark.branch_writer import BranchWriter
+from spark.branches import Write
+from spark.deciding import Told, WriteRefused
+from spark.leftovers import nameless
+from spark.register import Register
+from spark.sink_options import SinkOptions
+from txbroker import errors
+from txbroker.client.blocking import Connection, connect
+
+log = logging.getLogger("txbroker.spark")
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+"""Under these names Spark tells a stream's tasks which query and which batch they work for."""
+
+
+@dataclass(frozen=True)
+class TaskWritten(WriterCommitMessage):
+    """What a task tells the driver through Spark."""
+
+    told: Told
+
+
+class _Sink:
+    """What batch and stream have in common. Pickled by Spark, so it holds no connection."""
+
+    in_order = False
+    """Whether versions come one after the other, and only the last one is ever repeated."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise errors.InvalidSetting(
+                "a topic is a log, to which messages are appended: use mode('append'), or outputMode('append') or "
+                "'update' of a stream; nothing was written"
+            )
+        outgoing.check_schema(schema, options.topic)
+        self.options = options
+
+    def connect(self, who: str, reports: str = "") -> Connection:
+        """A connection of its own, of a task or the driver."""
+        options = self.options
+        return connect(
+            options.broker,
+            client=f"spark {who}",
+            timeout=options.timeout,
+            batch_bytes=options.batch_bytes,
+            reports=reports,
+        )
+
+    def write_rows(
+        self, write: Write, expected: int | None, batches: Iterator[pa.RecordBatch]
+    ) -> TaskWritten:
+        """T1 to T4. ``expected``: the epoch in which the driver has begun the write, None if it has not said."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
+            standing = Register(broker, write.name).read()
+            if self.in_order and standing.decided > write.version:
+                raise _rolled_back(write, standing.decided)
+            if standing.decided >= write.version:
+                log.info("%s is decided: partition %d writes nothing", write, partition)
+                return TaskWritten(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
+            if expected is not None and expected != standing.epoch:
+                raise _passed(write, expected, standing.epoch)
+            return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
+
+    def _write_branches(
+        self, broker: Connection, write: Write, epoch: int, partition: int, batches: Iterator[pa.RecordBatch]
+    ) -> Told:
+        options = self.options
+        writer = BranchWriter(
+            broker, write, epoch, partition,
+            branch_bytes=options.branch_bytes, branch_seconds=options.branch_seconds, by_key=options.by_key,
+        )  # fmt: skip
+        try:
+            for batch in batches:
+                for columns in outgoing.messages(batch, options.topic):
+                    writer.send(columns)
+            prepared = writer.finish()
+            now = Register(broker, write.name).read().epoch
+            if now != epoch:
+                raise _passed(write, epoch, now)
+        except Exception as error:
+            _undo(writer, error)
+            raise
+        keys = tuple(branch.key for branch in prepared)
+        return Told(broker.identity, write, epoch, keys, writer.rows, writer.bytes)
+
+    def commit_told(self, write: Write, told: Sequence[Told]) -> None:
+        """C1 to C6."""
+        with self.connect(f"{write} driver") as broker:
+            deciding.commit(broker, write, told)
+
+    def abort_told(self, write: Write, told: Sequence[Told]) -> None:
+        """End an attempt that has failed."""
+        with self.connect(f"{write} driver") as broker:
+            deciding.give_up(broker, write, told)
+
+
+def _passed(write: Write, begun: int, now: int) -> WriteRefused:
+    return WriteRefused(
+        f"{write} was begun in epoch {begun} and now it is {now}: it has been decided, or given up, without this "
+        "attempt of a task. Nothing of this attempt will be seen"
+    )
+
+
+def _rolled_back(write: Write, decided: int) -> WriteRefused:
+    return WriteRefused(
+        f"{write}: batch {decided} of this query is written already. Spark repeats no batch but the last one, so "
+        "this checkpoint is older than what was written, restored from a copy perhaps, and its batches may hold "
+        "other rows. Nothing was written. Begin with a new checkpoint, at the offsets after what is written"
+    )
+
+
+def _undo(writer: BranchWriter, error: Exception) -> None:
+    """Roll back at once what a failing task has prepared; if that fails the driver or ``resolve`` does it."""
+    try:
+        writer.roll_back()
+    except errors.TxBrokerError as failure:
+        error.add_note(f"and its branches could not be rolled back now ({failure}); the driver sees to them")
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Told]:
+    return [message.told for message in messages if isinstance(message, TaskWritten)]
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """``df.write.format("txbroker")``. Spark makes one on the driver for each write, and pickles it for the tasks."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self.is_nameless = options.write is None
+        self.write_name = options.write or Write(nameless(time.time(), secrets.token_hex(4)), 0)
+        self.epoch = self._open()
+
+    def _open(self) -> int:
+        """The epoch. A nameless write gets a register at once, so that late attempts find that it is gone."""
+        with self.connect(f"{self.write_name} driver") as broker:
+            register = Register(broker, self.write_name.name)
+            standing = register.read()
+            if self.is_nameless:
+                generation = register.claim(broker.core.options.client)
+                standing = register.end_epoch(standing, generation)
+            return standing.epoch
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """In a task: prepare its rows."""
+        return self.write_rows(self.write_name, self.epoch, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: decide, and carry it out."""
+        self.commit_told(self.write_name, _told(messages))
+        self._forget()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver: undo, unless it is decided after all."""
+        self.abort_told(self.write_name, _told(messages))
+        self._forget()
+
+    def _forget(self) -> None:
+        if self.is_nameless:
+            with self.connect(f"{self.write_name} driver") as broker:
+                Register(broker, self.write_name.name).delete()
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
+
+    in_order = True
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """In a task: prepare its rows."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+        if query is None or batch is None:
+            raise errors.Misuse(
+                "Spark does not say for which query and batch this task works, which a write that happens once needs; "
+                "nothing was written. Is this a version of Spark that is not tried yet?"
+            )
+        return self.write_rows(Write(query, int(batch)).check(), None, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: decide about the batch, and carry it out."""
+        told = _told(messages)
+        if not told:
+            return  # a batch without partitions: what an earlier attempt at it has left the next batch ends
+        self.commit_told(Write(told[0].write.name, batchId), told)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: undo, unless the batch is decided after all."""
+        told = _told(messages)
+        if not told:
+            log.warning(
+                "batch %d has failed before a task could say its query; the next run ends what is left",
+                batchId,
+            )
+            return
+        self.abort_told(Write(told[0].write.name, batchId), told)

@@ -1,0 +1,185 @@
+"""Data directories for audits: what is in them is known, and damage to them has checksums that fit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from crc32c import crc32c
+
+import journal
+from journal import frame
+from journal.filesystem import OSFilesystem
+from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
+from journal.journal_settings import JournalSettings
+from journal.settings import TopicSettings
+from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from spark.audit.checking import Limits, check_slice, joined
+from spark.audit.directory import look, undecided, verified
+from spark.audit.entries import SHAPE, archive_facts, journal_facts
+from spark.audit.facts import What
+from spark.audit.hunting import arranged
+from spark.audit.run import DAY
+
+SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)
+MINUTE = 60_000_000
+START = 1_700_000_000_000_000
+
+
+class Making:
+    """Fills a directory through the engine. Times of messages are given, a second apart."""
+
+    def __init__(self, path: Path, settings: JournalSettings = SETTINGS, **topic: int) -> None:
+        self.path = path
+        self.log = journal.open(path, settings)
+        self.engine = self.log.engine
+        self.log.create_topic("a", 2, TopicSettings(**topic))
+        self.numbers = [store.number for store in self.engine.catalog.topic("a").partitions]
+        self.time = START
+        self._serial = 0
+
+    @classmethod
+    def again(cls, path: Path, settings: JournalSettings = SETTINGS) -> Making:
+        """Another start of a directory that there is."""
+        self = cls.__new__(cls)
+        self.path, self.log = path, journal.open(path, settings)
+        self.engine = self.log.engine
+        self.numbers = [store.number for store in self.engine.catalog.topic("a").partitions]
+        self.time, self._serial = START + 10**9, 0
+        return self
+
+    def frames(self, *values: bytes, key: bytes | None = None) -> bytes:
+        made = b""
+        for value in values:
+            self.time += 1_000_000
+            made += frame.encode(value, self.time, key)
+        return made
+
+    def send(self, partition: int, *values: bytes) -> int:
+        frames = self.frames(*values)
+        base = self.engine.append(self.engine.catalog.stores[self.numbers[partition]], frames, len(values))
+        self.engine.sync()
+        return base
+
+    def batch(self, partition: int, *values: bytes) -> None:
+        self.time += 1_000_000
+        inner = b"".join(frame.encode_inner(n, value, self.time) for n, value in enumerate(values))
+        wrapper = frame.encode_wrapper(inner, len(values), self.time)
+        self.engine.append(self.engine.catalog.stores[self.numbers[partition]], wrapper, len(values))
+        self.engine.sync()
+
+    def transaction(self, *adds: tuple[int, bytes], end: str = "commit", xid: str = "") -> TransactionNumber:
+        """``end``: commit, rollback, prepare, or two (prepare, then commit)."""
+        self._serial += 1
+        number = TransactionNumber(self.engine.start_number << 32 | 9, self._serial)
+        totals = Totals(0, 0, 0)
+        transactions = self.engine.transactions
+        for partition, value in adds:
+            frames = self.frames(value)
+            transactions.add(number, self.numbers[partition], frames, 1)
+            totals = Totals(totals.messages + 1, totals.requests + 1, crc32c(frames, totals.checksum))
+        if end in ("prepare", "two"):
+            transactions.prepare(number, Xid(1, xid.encode() or b"x%d" % self._serial, b""), totals)
+        if end == "commit":
+            transactions.commit(number, Cause.CLIENT, totals)
+        elif end == "two":
+            transactions.commit(number, Cause.CLIENT)
+        elif end == "rollback":
+            transactions.rollback(number, Cause.CLIENT)
+        self.engine.sync()
+        return number
+
+    def checkpoint(self) -> None:
+        self.engine.housekeeping.checkpoint_inline()
+
+    def close(self) -> Path:
+        self.checkpoint()
+        self.log.close()
+        return self.path
+
+
+def some_of_everything(path: Path, rounds: int = 12, settings: JournalSettings = SETTINGS) -> Path:
+    """Sends, batches, transactions of every end; the journal of the first half is gone."""
+    made = Making(path, settings, segment_bytes=64 * 1024)
+    for number in range(rounds):
+        made.send(number % 2, b"plain %d" % number, b"v" * 300)
+        made.batch(1, b"one", b"two %d" % number)
+        made.transaction((0, b"a%d" % number), (1, b"b"), (0, b"c" * 200))
+        made.transaction((0, b"two phases %d" % number), end="two")
+        made.transaction((1, b"never %d" % number), (1, b"never"), end="rollback")
+        if number == rounds // 2:
+            for _ in range(3):
+                made.send(0, b"filling %d" % number + b"f" * 400_000)
+                made.send(1, b"g" * 400_000)
+                made.checkpoint()
+    made.transaction((0, b"in doubt"), (1, b"in doubt"), end="prepare", xid="doubt")
+    return made.close()
+
+
+def copied(path: Path, to: Path) -> Path:
+    shutil.copytree(path, to)
+    return to
+
+
+def audited(path: Path, slice_bytes: int = 20_000):
+    """All facts of an audit, without Spark: what Spark brings together is brought together here."""
+    root = str(path)
+    directory = look(root, slice_bytes)
+    ground, limits = directory.ground, Limits(directory.wall + DAY, MINUTE)
+    said = list(undecided(directory))
+    for part in directory.slices:
+        if directory.archive is not None and part.number == directory.archive.number:
+            said += archive_facts(root, part, ground)
+    for file in directory.journal:
+        said += journal_facts(root, file, ground)
+    claims = [fact for fact in said if fact.what == What.CLAIM]
+    shapes = arranged(fact for fact in said if fact.what == SHAPE and fact.messages)
+    decided = dict.fromkeys(ground.names, 1 << 62)
+    turned = max([directory.first_lsn, *(fact.lsn for fact in said if fact.what == What.TURNED)])
+    for claim in claims:
+        if claim.lsn >= turned:
+            decided[claim.number] = min(decided[claim.number], claim.first)
+    found = list(verified(root, deep=not directory.archives))
+    for part in directory.slices:
+        mine = sorted((claim for claim in claims if claim.slice == part.id), key=lambda claim: claim.first)
+        since = decided[part.number] if directory.archives else -1
+        found += check_slice(root, part, mine, since, limits, shapes.get(part.number))
+    found += joined(fact for fact in found if fact.what == What.PIECE)
+    return [fact for fact in (*said, *found) if fact.what not in (What.CLAIM, What.PIECE, What.TURNED, SHAPE)]
+
+
+def violations(path: Path, slice_bytes: int = 20_000):
+    return [fact for fact in audited(path, slice_bytes) if fact.what == What.VIOLATION]
+
+
+def log_of(path: Path, topic: str = "a", partition: int = 0) -> list[tuple[str, FrameEntry]]:
+    """Every frame of a log, with its segment."""
+    filesystem = OSFilesystem(path)
+    [directory] = [d for name, d in partitions(filesystem) if (name.topic, name.index) == (topic, partition)]
+    return [
+        (segment, each)
+        for base, segment in segments(filesystem, directory)
+        for each in walk_segment(filesystem, segment, base)
+        if isinstance(each, FrameEntry)
+    ]
+
+
+def rewrite(path: Path, segment: str, at: int, data: bytes) -> None:
+    with open(path / segment, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def resealed(
+    entry: FrameEntry, payload: bytes, offset: int | None = None, timestamp: int | None = None
+) -> bytes:
+    """A sound frame of the same length, with another value."""
+    length, _, _, old, count, flag, attribute = frame.HEADER.unpack_from(entry.frame)
+    body = bytes(entry.frame[frame.HEADER_BYTES : frame.HEADER_BYTES + attribute])
+    body += payload.ljust(length - frame.HEADER_BYTES - attribute, b".")
+    made = frame.HEADER.pack(
+        length, 0, entry.offset if offset is None else offset, old if timestamp is None else timestamp, count, flag,
+        attribute,
+    ) + body  # fmt: skip
+    crc = crc32c(made[frame.CRC_START :])
+    return made[:4] + crc.to_bytes(4, "big") + made[8:]

@@ -1,0 +1,93 @@
+"""Data directories for tests of reading: made by the real engine, quickly, and damaged on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import journal
+from journal import frame
+from journal.embedded import Log
+from journal.filenames import SegmentKind, parse_partition_directory, parse_segment_file
+from journal.settings import TopicSettings
+
+PER_WRAPPER = 100
+START = 1_700_000_000_000_000
+"""The senders' time of message 0; each later one is a second on."""
+
+Value = Callable[[int], bytes]
+
+
+def value_of(number: int) -> bytes:
+    return b"%08d" % number + b"." * 40
+
+
+def fill(
+    path: Path,
+    messages: int,
+    *,
+    partitions: int = 1,
+    topic: str = "t",
+    wrapped: bool = True,
+    segment_bytes: int = 64 << 10,
+    value: Value = value_of,
+    per_frame: int = PER_WRAPPER,
+) -> None:
+    """A topic with so many messages, numbered over all partitions, which take them in turns, a wrapper at a time."""
+    with journal.open(path) as log:
+        log.create_topic(topic, partitions, TopicSettings(segment_bytes=segment_bytes))
+        append(log, range(messages), topic, wrapped, value, per_frame)
+
+
+def append(
+    log: Log,
+    numbers: range,
+    topic: str = "t",
+    wrapped: bool = True,
+    value: Value = value_of,
+    per_frame: int = PER_WRAPPER,
+) -> None:
+    """More messages."""
+    engine, stores = log.engine, log.engine.catalog.topic(topic).partitions
+    for turn, start in enumerate(range(numbers.start, numbers.stop, per_frame)):
+        batch = range(start, min(start + per_frame, numbers.stop))
+        if wrapped:
+            inner = [
+                frame.encode_inner(place, value(number), START + number * 1_000_000)
+                for place, number in enumerate(batch)
+            ]
+            data = frame.encode_wrapper(b"".join(inner), len(batch), START)
+        else:
+            data = b"".join(frame.encode(value(number), START + number * 1_000_000) for number in batch)
+        engine.append(stores[turn % len(stores)], data, len(batch))
+        if turn % 50 == 49:
+            engine.sync()
+            engine.housekeeping.run_inline()
+    engine.sync()
+
+
+def segments(path: Path, topic: str = "t", index: int = 0) -> list[Path]:
+    """A partition's segments, oldest first."""
+    for directory in (path / "partitions").iterdir():
+        name = parse_partition_directory(directory.name)
+        if name is not None and (name.topic, name.index) == (topic, index):
+            return sorted(
+                file
+                for file in directory.iterdir()
+                if (found := parse_segment_file(file.name)) and found.kind is SegmentKind.LOG
+            )
+    raise AssertionError(f"{topic}-{index} has no directory in {path}")
+
+
+def flip(file: Path, position: int) -> None:
+    """Damage one byte."""
+    with file.open("r+b") as opened:
+        opened.seek(position)
+        byte = opened.read(1)[0]
+        opened.seek(position)
+        opened.write(bytes([byte ^ 0x40]))
+
+
+def numbers_in(values: Sequence[bytes]) -> list[int]:
+    """The numbers of messages made by :func:`fill`."""
+    return [int(value[:8]) for value in values]

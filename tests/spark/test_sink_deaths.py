@@ -1,0 +1,219 @@
+"""The sink under real Spark, real brokers and real deaths: every row is counted afterwards."""
+
+import collections
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import txbroker
+from spark import branches, deciding
+from tests.broker_process import BrokerProcess
+from tests.spark import sink_program, writes
+from tests.spark.sink_program import MOMENTS, Job
+from tests.spark.standalone import Standalone
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Standalone(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        with txbroker.connect(process.address) as connection:
+            connection.create_topic("rows", partitions=3)
+        yield process
+
+
+@pytest.fixture
+def job(tmp_path, broker):
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return Job(broker.address, str(folder))
+
+
+def start(job, life=""):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "LIFE": life,
+    }
+    return subprocess.Popen(
+        sink_program.command(job),
+        cwd=job.folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process, *, dies=False):
+    """Wait for its end: a death where it was told to die, DONE else."""
+    output, _ = process.communicate(timeout=280)
+    if dies:
+        assert process.returncode == -signal.SIGKILL, output
+    else:
+        assert (process.returncode, "DONE" in output) == (0, True), output
+    return output
+
+
+def counted(broker):
+    """How often each row is in the topic, and by which attempts."""
+    found = collections.defaultdict(list)
+    for value in writes.seen(broker.address):
+        row, _, attempt = value.decode().rpartition(":")
+        found[row].append(attempt)
+    return found
+
+
+def settle_all(broker):
+    with txbroker.connect(broker.address) as connection:
+        for name in {branch.write.name for branch in branches.undecided(connection).prepared}:
+            deciding.settle(connection, name)
+
+
+def assert_nothing_in_doubt(broker):
+    with txbroker.connect(broker.address) as connection:
+        listed = branches.undecided(connection)
+    assert (list(listed.prepared), list(listed.active)) == ([], [])
+
+
+def assert_once(broker, rows, attempts=("a",)):
+    found = counted(broker)
+    assert sorted(found) == sorted(rows)
+    wrong = {row: by for row, by in found.items() if len(by) != 1 or by[0] not in attempts}
+    assert wrong == {}
+
+
+def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(broker, job):
+    """Each life reads the same files, in another number of partitions and to other values, and dies in a commit."""
+    lives = [(moment, 1) for moment in MOMENTS]
+    lives.insert(2, ("between two commits", 0))  # while it finishes what the life before has decided
+    files = 2 * len(lives)
+    (Path(job.folder) / "lines").mkdir()
+    for number in range(files):
+        lines = "".join(f"{number}-{row}\n" for row in range(100))
+        (Path(job.folder) / "lines" / f"{number:02}.txt").write_text(lines)
+    job.kind = "stream"
+    for life, (job.moment, job.after) in enumerate(lives):
+        job.attempt, job.partitions = f"{life} {job.moment}", 2 + life
+        finish(start(job, str(life)), dies=True)
+    job.moment, job.attempt = "", "last"
+    finish(start(job, "last"))
+    found = counted(broker)
+    assert sorted(found) == sorted(f"{number}-{row}" for number in range(files) for row in range(100))
+    assert {row: by for row, by in found.items() if len(by) != 1} == {}
+    by_file = collections.defaultdict(set)
+    for row, attempts in found.items():
+        by_file[row.partition("-")[0]].update(attempts)
+    assert {number: by for number, by in by_file.items() if len(by) != 1} == {}, "a batch of two attempts"
+    files_of = collections.Counter(next(iter(by)) for by in by_file.values())
+    # Each life has one batch of its own that ended well, and one in whose commit it died: its own if that was decided.
+    assert files_of == {
+        "0 prepared": 1,
+        "1 decided": 2,
+        "3 between two commits": 1,
+        "4 committed": 1,
+        "5 told": 1,
+        "last": files - 6,
+    }
+    assert_nothing_in_doubt(broker)
+
+
+@pytest.mark.parametrize("moment", ["prepared", "between two commits"])
+def test_a_batch_whose_driver_is_killed_is_ended_as_decided(broker, job, moment):
+    job.moment = moment
+    finish(start(job), dies=True)
+    with txbroker.connect(broker.address) as connection:
+        assert branches.undecided(connection).prepared
+    settle_all(broker)
+    if moment == "prepared":
+        assert counted(broker) == {}
+    else:
+        assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_once(broker, job):
+    job.options = {"txnAppId": "nightly", "txnVersion": "12"}
+    job.moment = "between two commits"
+    finish(start(job), dies=True)
+    job.attempt, job.partitions, job.rows = "b", 7, 900
+    finish(start(job))
+    finish(start(job))
+    assert_once(broker, map(str, range(2000)))
+    assert_nothing_in_doubt(broker)
+
+
+@pytest.mark.parametrize("moment", ["executor", "task fails"])
+def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_behind(
+    broker, job, cluster, moment
+):
+    job.moment, job.master, job.partitions = moment, cluster.master, 6
+    finish(start(job))
+    assert (
+        Path(job.folder) / f"{moment.replace('fails', 'failed')}{' died' * (moment == 'executor')}"
+    ).exists()
+    assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_speculative_copies_write_nothing_twice_and_leave_nothing_behind(broker, job, cluster):
+    job.moment, job.master, job.partitions = "slow", cluster.master, 4
+    job.conf = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "500ms",
+    }
+    finish(start(job))
+    assert (Path(job.folder) / "a slow one").exists()
+    assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_a_broker_that_is_killed_while_tasks_write_costs_no_row_and_doubles_none(broker, job):
+    job.rows, job.partitions = 400_000, 8
+    process = start(job)
+    with txbroker.connect(broker.address) as connection:
+        wait_until(lambda: len(branches.undecided(connection).prepared) >= 2)
+    broker.kill()
+    broker.start()
+    finish(process)
+    assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_a_broker_that_is_killed_between_prepare_and_commit_has_kept_all(broker, job):
+    job.moment, job.partitions = "late", 3
+    process = start(job)
+    with txbroker.connect(broker.address) as connection:
+        wait_until(lambda: len(branches.undecided(connection).prepared) == 3)
+    broker.kill()
+    broker.start()
+    finish(process)
+    assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def wait_until(condition, seconds=120.0):
+    pause = threading.Event()
+    for _ in range(int(seconds / 0.02)):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not come to that")

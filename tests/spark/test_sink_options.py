@@ -1,0 +1,52 @@
+"""Options of a write: read whatever their case, checked before anything is written, none unknown."""
+
+import pytest
+
+from spark.branches import Write
+from spark.sink_options import SinkOptions, parse
+from txbroker.errors import InvalidName, InvalidSetting, Misuse
+
+HERE = "tcp:127.0.0.1:7654"
+
+
+def test_what_is_not_said_has_its_default():
+    assert parse({"broker": HERE}) == SinkOptions(HERE)
+
+
+def test_every_option_is_read_in_any_case_and_those_of_spark_are_left_alone():
+    given = {
+        "BROKER": HERE, "topic": "t", "Partitioner": "NONE", "batchBytes": "64k", "branchbytes": "1m",
+        "branchSeconds": "2.5", "timeout": "7", "auditTopic": "reports", "txnAppId": "nightly", "txnVersion": "12",
+        "checkpointLocation": "/somewhere", "path": "/else",
+    }  # fmt: skip
+    assert parse(given) == SinkOptions(
+        HERE, "t", False, 64 << 10, 1 << 20, 2.5, 7.0, "reports", Write("nightly", 12)
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "the option 'broker' must say which broker"),
+        ({"broker": HERE, "topics": "t"}, "there is no option 'topics'; did you mean topic"),
+        ({"broker": HERE, "partitioner": "murmur"}, "option 'partitioner' is 'murmur', it must be 'key' or 'none'"),
+        ({"broker": HERE, "batchBytes": "0"}, "option 'batchBytes' is '0', it must be a size"),
+        ({"broker": HERE, "branchBytes": "many"}, "option 'branchBytes' is 'many', it must be a size"),
+        ({"broker": HERE, "branchSeconds": "0"}, "option 'branchSeconds' is '0', it must be a number of seconds"),
+        ({"broker": HERE, "timeout": "nan"}, "option 'timeout' is 'nan', it must be a number of seconds"),
+        ({"broker": HERE, "txnAppId": "a"}, "txnAppId and txnVersion name a write together"),
+        ({"broker": HERE, "txnVersion": "1"}, "txnAppId and txnVersion name a write together"),
+        ({"broker": HERE, "txnAppId": "a", "txnVersion": "-1"}, "option 'txnVersion' is '-1', it must be a whole"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(given, said):
+    with pytest.raises(InvalidSetting, match=said) as caught:
+        parse(given)
+    assert "nothing was written" in str(caught.value)
+
+
+def test_an_address_and_a_name_are_checked_too():
+    with pytest.raises(Misuse, match="is not a broker's address"):
+        parse({"broker": "kafka:9092"})
+    with pytest.raises(InvalidName, match="nothing was written"):
+        parse({"broker": HERE, "txnAppId": "a/b", "txnVersion": "1"})

@@ -1,0 +1,175 @@
+"""What the driver of a stream decides: how far a batch goes, and what to do if offsets mean nothing any more."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import journal
+from journal.errors import InvalidSetting
+from journal.record import TopicDeleted
+from spark.columns import message_schema
+from spark.logs import MessagesLost
+from spark.options import read_options
+from spark.streaming import MessageStream, shared
+from tests.spark.directories import append, fill
+
+ALL = ReadAllAvailable()
+
+
+def stream_of(path, **options):
+    given = read_options({"path": str(path), "subscribe": "t", **options})
+    return MessageStream(given, message_schema(given))
+
+
+def nexts(offset, topic="t"):
+    return [at["next"] for _, at in sorted(offset["topics"].get(topic, {}).items())]
+
+
+def offsets(stream, start, end):
+    found = []
+    for task in stream.partitions(start, end):
+        for batch in pickle.loads(pickle.dumps(stream)).read(task):
+            found += [(row["partition"], row["offset"]) for row in batch.to_pylist()]
+    return found
+
+
+@pytest.fixture
+def path(tmp_path):
+    fill(tmp_path / "d", 3000, partitions=3)
+    return tmp_path / "d"
+
+
+def more(path, count):
+    with journal.open(path) as log:
+        append(log, range(count))
+
+
+def test_a_new_stream_begins_at_the_end_unless_told_otherwise(path):
+    assert nexts(stream_of(path).initialOffset()) == [1000, 1000, 1000]
+    assert nexts(stream_of(path, startingOffsets="earliest").initialOffset()) == [0, 0, 0]
+    named = '{"t": {"0": 5, "1": -1, "2": -2}}'
+    assert nexts(stream_of(path, startingOffsets=named).initialOffset()) == [5, 1000, 0]
+
+
+def test_batches_follow_each_other_without_a_gap_and_without_overlap(path):
+    stream = stream_of(path, startingOffsets="earliest", maxOffsetsPerTrigger="700")
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(700)
+    at, found, sizes = stream.initialOffset(), [], []
+    for _ in range(10):
+        upto = stream.latestOffset(at, limit)
+        batch = offsets(stream, at, upto)
+        assert batch == offsets(stream, at, upto), "a batch that is repeated is the same"
+        found += batch
+        sizes.append(len(batch))
+        if upto == at:
+            break
+        at = upto
+    assert sizes == [700, 700, 700, 700, 200, 0]
+    assert sorted(found) == [(p, o) for p in range(3) for o in range(1000)]
+
+
+def test_available_now_goes_to_where_the_logs_ended_when_it_was_asked(path):
+    stream = stream_of(path, startingOffsets="earliest", maxOffsetsPerTrigger="2000")
+    stream.prepareForTriggerAvailableNow()
+    more(path, 300)
+    at = stream.initialOffset()
+    first = stream.latestOffset(at, stream.getDefaultReadLimit())
+    second = stream.latestOffset(first, stream.getDefaultReadLimit())
+    assert sum(nexts(first)) == 2000
+    assert nexts(second) == [1000, 1000, 1000]
+    assert stream.latestOffset(second, ALL) == second
+    assert nexts(stream.reportLatestOffset()) == [1100, 1100, 1100]
+
+
+def test_topics_that_come_to_match_a_pattern_are_read_from_their_start(path):
+    stream = MessageStream(*_patterned(path))
+    at = stream.initialOffset()
+    assert set(at["topics"]) == {"t"}
+    with journal.open(path) as log:
+        log.create_topic("t-new", 2)
+        for partition in (0, 1, 1):
+            log.append("t-new", b"x", partition=partition)
+    upto = stream.latestOffset(at, ALL)
+    assert nexts(upto, "t-new") == [1, 2]
+    assert sorted(offsets(stream, at, upto)) == [(0, 0), (1, 0), (1, 1)]
+
+
+def _patterned(path, **options):
+    given = read_options(
+        {"path": str(path), "subscribePattern": "t.*", "columns": "partition,offset", **options}
+    )
+    return given, message_schema(given)
+
+
+def test_what_retention_takes_before_it_is_read_is_a_loss(path):
+    stream = stream_of(path, startingOffsets="earliest")
+    at = stream.initialOffset()
+    with journal.open(path) as log:
+        log.trim("t", 400, 1)
+    upto = stream.latestOffset(at, ALL)
+    with pytest.raises(
+        MessagesLost, match="t-1: offsets 0 to 399 cannot be read: retention has taken all below"
+    ):
+        stream.partitions(at, upto)
+    forgiving = stream_of(path, startingOffsets="earliest", failOnDataLoss="false")
+    assert len(offsets(forgiving, at, upto)) == 2600
+
+
+def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the_old_one(path):
+    options = {"startingOffsets": "earliest"}
+    stream, forgiving = (
+        MessageStream(*_patterned(path, **options)),
+        MessageStream(*_patterned(path, failOnDataLoss="false", **options)),
+    )
+    at = stream.initialOffset()
+    upto = stream.latestOffset(at, ALL)
+    with journal.open(path) as log:
+        log.engine.accept(TopicDeleted("t", log.engine.now()))
+        log.engine.sync()
+        log.create_topic("t2")
+    with pytest.raises(
+        MessagesLost, match="t-0: offsets 0 to 999 cannot be read: its topic has been deleted"
+    ):
+        stream.partitions(at, upto)
+    assert forgiving.partitions(at, upto) == []
+    assert forgiving.latestOffset(upto, ALL)["topics"]["t"] == upto["topics"]["t"]
+    with journal.open(path) as log:
+        log.create_topic("t", 3)
+        log.append("t", b"%08d of the new one" % 0, partition=2)
+    with pytest.raises(MessagesLost, match=r"deleted and made anew \(log 1 is now log 5\)"):
+        stream.latestOffset(upto, ALL)
+    after = forgiving.latestOffset(upto, ALL)
+    assert nexts(after) == [0, 0, 1]
+    assert offsets(forgiving, upto, after) == [(2, 0)]
+
+
+def test_offsets_of_another_brokers_data_are_refused(path):
+    stream = stream_of(path)
+    at = stream.initialOffset()
+    with pytest.raises(
+        InvalidSetting, match=r"its offsets mean nothing there; nothing was read\. Give the query a new"
+    ):
+        stream.latestOffset({**at, "identity": "f" * 32}, ALL)
+
+
+def test_a_stream_has_no_end(path):
+    with pytest.raises(InvalidSetting, match="a stream has no end"):
+        stream_of(path, endingOffsets="latest")
+    with pytest.raises(InvalidSetting, match="a stream has no end"):
+        stream_of(path, endingTimestamp="1")
+
+
+@given(
+    st.dictionaries(st.tuples(st.just("t"), st.integers(0, 50)), st.integers(0, 10_000)),
+    st.integers(1, 30_000),
+)
+def test_what_may_be_read_is_shared_so_that_all_of_it_is_used_and_nobody_starves(behind, most):
+    found = shared(behind, most)
+    assert sum(found.values()) == min(most, sum(behind.values()))
+    assert all(0 <= found[place] <= behind[place] for place in behind)
+    if most >= len(behind):
+        assert all(found[place] for place in behind if behind[place])

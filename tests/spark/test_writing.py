@@ -1,0 +1,209 @@
+"""What Spark calls of the sink, called as Spark does, at a real broker; and tasks that come too late."""
+
+import contextlib
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+import txbroker
+from spark import branches, deciding, leftovers
+from spark.branches import Write
+from spark.deciding import WriteRefused
+from spark.register import GROUPS
+from spark.sink_options import SinkOptions
+from spark.writing import BatchSink, StreamSink, TaskWritten
+from tests.broker_process import BrokerProcess
+from tests.spark import writes
+from txbroker import errors
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("writing") / "data", "transaction_timeout=2s") as process:
+        yield process
+
+
+@pytest.fixture
+def broker(process):
+    with txbroker.connect(process.address, timeout=10.0) as broker:
+        if broker.topics([writes.TOPIC]):
+            branches.end(broker, branches.undecided(broker).prepared, commit=False)
+            broker.delete_topic(writes.TOPIC)
+        broker.create_topic(writes.TOPIC, partitions=2)
+        yield broker
+
+
+@pytest.fixture
+def options(process):
+    return SinkOptions(process.address, writes.TOPIC, timeout=10.0)
+
+
+def batch(*values):
+    return pa.record_batch(
+        [pa.array(["k"] * len(values)), pa.array(values, pa.binary())], names=["key", "value"]
+    )
+
+
+def test_a_batch_is_written_and_its_register_is_gone_afterwards(broker, process, options):
+    sink = BatchSink(options, SCHEMA, overwrite=False)
+    messages = [
+        sink.write(iter([batch(b"a", b"b"), batch(b"c")])),
+        sink.write(iter([])),
+        sink.write(iter([batch()])),
+    ]
+    assert [len(message.told.branches) for message in messages] == [1, 0, 0]
+    sink.commit(messages)
+    assert writes.seen(process.address) == [b"a", b"b", b"c"]
+    assert leftovers.begun_at(sink.write_name.name) is not None
+    assert GROUPS + sink.write_name.name not in {group.name for group in broker.groups()}
+
+
+def test_an_aborted_batch_leaves_nothing(broker, process, options):
+    sink = BatchSink(options, SCHEMA, overwrite=False)
+    sink.abort([sink.write(iter([batch(b"a")])), None])
+    assert branches.undecided(broker) == branches.Listed({}, {})
+    assert writes.seen(process.address) == []
+    assert GROUPS + sink.write_name.name not in {group.name for group in broker.groups()}
+
+
+def test_a_task_that_comes_when_its_batch_has_ended_writes_nothing(broker, process, options):
+    sink = BatchSink(options, SCHEMA, overwrite=False)
+    sink.commit([sink.write(iter([batch(b"a")]))])
+    with pytest.raises(WriteRefused, match="Nothing of this attempt will be seen"):
+        sink.write(iter([batch(b"late")]))
+    assert branches.undecided(broker) == branches.Listed({}, {})
+
+
+@pytest.mark.parametrize("end", ["commit", "settle"])
+def test_a_task_whose_batch_ends_while_it_writes_rolls_back_what_it_has_prepared(broker, options, end):
+    """A speculative copy that is slower than the driver."""
+    sink = BatchSink(options, SCHEMA, overwrite=False)
+    winner = sink.write(iter([batch(b"a")]))
+
+    def slow_rows():
+        yield batch(b"late")
+        if end == "commit":
+            sink.commit([winner])
+        else:
+            deciding.settle(broker, sink.write_name.name)
+
+    with pytest.raises(WriteRefused, match="it has been decided, or given up, without this attempt"):
+        sink.write(slow_rows())
+    assert branches.undecided(broker) == branches.Listed({}, {})
+
+
+def test_a_task_that_fails_rolls_back_what_it_has_prepared(broker, options):
+    sink = BatchSink(options._replace(branch_bytes=1), SCHEMA, overwrite=False)
+
+    def failing_rows():
+        yield batch(b"a")
+        assert len(branches.undecided(broker).prepared) == 1
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sink.write(failing_rows())
+    assert branches.undecided(broker) == branches.Listed({}, {})
+
+
+def test_a_task_that_waits_for_its_rows_longer_than_the_broker_lets_transactions_stay_open(
+    broker, process, options
+):
+    """The broker of this module rolls back after 2 s what is not prepared."""
+    sink = BatchSink(options._replace(branch_seconds=0.3), SCHEMA, overwrite=False)
+
+    def slow_rows():
+        yield batch(b"a")
+        wait_for(lambda: len(branches.undecided(broker).prepared) == 1)
+        yield batch(b"b", b"c")
+
+    message = sink.write(slow_rows())
+    assert len(message.told.branches) == 2
+    sink.commit([message])
+    assert writes.seen(process.address) == [b"a", b"b", b"c"]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_named_version_is_written_once_and_one_below_it_too(broker, process, options):
+    named = options._replace(write=Write(writes.name(), 5))
+    for write, value in ((5, b"five"), (5, b"again"), (4, b"four"), (6, b"six")):
+        sink = BatchSink(named._replace(write=named.write._replace(version=write)), SCHEMA, overwrite=False)
+        message = sink.write(iter([batch(value)]))
+        assert message.told.skipped is (value in (b"again", b"four"))
+        sink.commit([message])
+    assert writes.seen(process.address) == [b"five", b"six"]
+
+
+def test_what_is_not_an_append_is_refused(options):
+    with pytest.raises(errors.InvalidSetting, match=r"mode\('append'\).*nothing was written"):
+        BatchSink(options, SCHEMA, overwrite=True)
+
+
+def test_a_stream_that_spark_does_not_name_is_refused(options):
+    with pytest.raises(errors.Misuse, match="Spark does not say for which query and batch"):
+        StreamSink(options, SCHEMA, overwrite=False).write(iter([batch(b"a")]))
+
+
+def test_a_stream_ends_what_a_failed_batch_has_left(broker, process, options):
+    sink, write = StreamSink(options, SCHEMA, overwrite=False), Write(writes.name(), 3)
+    first = sink.write_rows(write, None, iter([batch(b"a")]))
+    sink.abort([first, None], 3)
+    assert branches.undecided(broker) == branches.Listed({}, {})
+    again = sink.write_rows(write, None, iter([batch(b"b")]))
+    sink.commit([again], 3)
+    sink.commit([], 4)
+    sink.abort([None], 4)
+    assert writes.seen(process.address) == [b"b"]
+
+
+def test_a_stream_from_an_older_checkpoint_is_refused_for_its_batches_may_be_others(broker, process, options):
+    sink, name = StreamSink(options, SCHEMA, overwrite=False), writes.name()
+    for number in (3, 4):
+        sink.commit([sink.write_rows(Write(name, number), None, iter([batch(b"%d" % number)]))], number)
+    assert sink.write_rows(Write(name, 4), None, iter([batch(b"again")])).told.skipped
+    with pytest.raises(
+        WriteRefused, match=r"batch 4 of this query is written already.*older than what was written"
+    ):
+        sink.write_rows(Write(name, 3), None, iter([batch(b"again")]))
+    assert writes.seen(process.address) == [b"3", b"4"]
+
+
+def test_an_abort_after_a_decision_carries_it_out(broker, process, options, monkeypatch):
+    """Spark calls abort when commit has raised, and commit may have raised because the broker was away."""
+    sink, write = StreamSink(options, SCHEMA, overwrite=False), Write(writes.name(), 3)
+    message = sink.write_rows(write, None, iter([batch(b"a")]))
+
+    def away(*_given, **_named):
+        raise errors.ConnectionUnavailable("the broker is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(branches, "end", away)
+        with pytest.raises(errors.DeliveryPending, match=r"is decided: .* Do not write these rows again"):
+            sink.commit([message], 3)
+    assert writes.seen(process.address) == []
+    sink.abort([message], 3)
+    assert writes.seen(process.address) == [b"a"]
+
+
+def test_each_branch_carries_a_report_of_its_own(broker, process, options):
+    with contextlib.suppress(errors.TopicExists):
+        broker.create_topic("reports")
+    sink = BatchSink(options._replace(audit_topic="reports"), SCHEMA, overwrite=False)
+    lost = sink.write(iter([batch(b"never seen")]))
+    sink.commit([sink.write(iter([batch(b"a", b"b")]))])
+    reports = broker.read("reports", 0, 0)
+    assert isinstance(lost, TaskWritten)
+    assert len(reports) == 1
+    assert b'"sent":[["rows",' in reports[0].value
+    assert reports[0].value.count(b",2,") == 1

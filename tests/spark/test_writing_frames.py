@@ -1,0 +1,113 @@
+"""Frames of real Spark through the sink, and back: every column as it was, in the topic and partition that it names."""
+
+import datetime
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
+from pyspark.sql.functions import col, expr
+
+import txbroker
+from tests.broker_process import BrokerProcess
+from tests.spark import writes
+from txbroker.client.partitioning import by_key
+
+pytestmark = pytest.mark.slow
+
+WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def process(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        with txbroker.connect(process.address) as connection:
+            connection.create_topic("rows", partitions=4)
+            connection.create_topic("other")
+        yield process
+
+
+def write(frame, process, **options):
+    frame.write.format("txbroker").mode("append").options(broker=process.address, **options).save()
+
+
+def messages(process, topic):
+    with txbroker.connect(process.address) as connection:
+        return list(connection.consume(topic, start="earliest", follow=False))
+
+
+def test_every_column_arrives_where_and_as_it_was(spark, process):
+    rows = [
+        Row(
+            topic="rows",
+            partition=3,
+            key=b"k",
+            value=b"v",
+            timestamp=WHEN,
+            headers=[Row(key="h", value=b"1")],
+        ),
+        Row(topic="rows", partition=None, key=b"by key", value=None, timestamp=None, headers=None),
+        Row(topic="other", partition=None, key=None, value=b"", timestamp=WHEN, headers=[]),
+    ]
+    schema = (
+        "topic string, partition int, key binary, value binary, timestamp timestamp, "
+        "headers array<struct<key:string,value:binary>>"
+    )
+    write(spark.createDataFrame(rows, schema), process)
+    named, keyed = sorted(messages(process, "rows"), key=lambda message: message.key != b"k")
+    assert (named.partition, named.key, named.value, named.headers) == (3, b"k", b"v", {"h": b"1"})
+    assert named.timestamp == round(WHEN.timestamp() * 1_000_000)
+    assert (keyed.partition, keyed.value, keyed.headers) == (by_key(b"by key", 4), None, {})
+    assert keyed.timestamp > named.timestamp
+    (other,) = messages(process, "other")
+    assert (other.key, other.value) == (None, b"")
+
+
+def test_what_was_written_is_read_back_with_the_same_source(spark, process):
+    frame = spark.range(5000, numPartitions=3).select(
+        expr("cast(id % 7 as string) key"), expr("cast(id as string) value")
+    )
+    write(frame, process, topic="rows")
+    back = spark.read.format("txbroker").options(broker=process.address, subscribe="rows").load()
+    rows = back.select(col("key").cast("string"), col("value").cast("string"), "partition").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(5000))
+    assert {(row.key, row.partition) for row in rows} == {
+        (str(n), by_key(str(n).encode(), 4)) for n in range(7)
+    }
+
+
+def test_a_write_that_cannot_be_says_why_and_writes_nothing(spark, process):
+    frame = spark.range(3)
+    for wrong, options, said in (
+        (frame, {"topic": "rows"}, "no part of a message has that name"),
+        (frame.select(expr("'v' value")), {"topic": "rows", "topics": "x"}, "there is no option 'topics'"),
+        (frame.select(expr("'v' value")), {"topic": "nowhere"}, "there is no topic 'nowhere'"),
+        (
+            frame.select(expr("'v' value"), expr("9 partition")),
+            {"topic": "rows"},
+            "rows has partitions 0 to 3, not 9",
+        ),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            write(wrong, process, **options)
+    overwriting = frame.select(expr("'v' value")).write.format("txbroker").mode("overwrite")
+    with pytest.raises(PySparkException, match="a topic is a log"):
+        overwriting.options(broker=process.address, topic="rows").save()
+    assert messages(process, "rows") == []
+    with txbroker.connect(process.address) as connection:
+        assert connection.transactions() == []
+        assert [group.name for group in connection.groups()] == []
+
+
+def test_batches_of_a_stream_can_be_written_by_name_in_foreach_batch(spark, process, tmp_path):
+    (tmp_path / "lines").mkdir()
+    for number in range(3):
+        (tmp_path / "lines" / f"{number}.txt").write_text(f"{number}\n")
+
+    def each(frame, number):
+        for _ in range(2):  # as if it were repeated
+            write(frame, process, topic="rows", txnAppId="copy", txnVersion=str(number))
+
+    stream = spark.readStream.option("maxFilesPerTrigger", "1").text(str(tmp_path / "lines"))
+    query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert writes.seen(process.address) == [b"0", b"1", b"2"]

@@ -1,0 +1,95 @@
+"""A write as its tasks and its driver make it, without Spark: for tests that step through the protocol."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spark import deciding
+from spark.branch_writer import BranchWriter, Columns
+from spark.branches import Write
+from spark.deciding import Told
+from spark.register import Register
+from txbroker.client import url as urls
+from txbroker.client.blocking import Connection, connect
+from txbroker.client.retry import Options
+
+TOPIC = "rows"
+
+
+class Stepped(Connection):
+    """A connection that calls ``before`` ahead of each thing that it asks of the broker."""
+
+    before: Callable[[], None]
+
+    def run(self, operation: Any, timeout: float | None = None) -> Any:
+        try:
+            self.before()
+        except BaseException:
+            operation.close()
+            raise
+        return super().run(operation, timeout)
+
+
+def stepped(address: str, before: Callable[[], None], client: str = "stepped") -> Stepped:
+    """Connected; ``before`` is called from the next operation on."""
+    connection = Stepped(urls.parse(address), Options(client=client, timeout=10.0))
+    connection.before = lambda: None
+    connection.run(connection.core.opened(time.monotonic() + 10.0))
+    connection.before = before
+    return connection
+
+
+def prepare(
+    broker: Connection, write: Write, rows: Sequence[Sequence[bytes]], epoch: int | None = None
+) -> list[Told]:
+    """What a task for each list of rows tells: T1 to T4, two branches each."""
+    told = []
+    for partition, values in enumerate(rows):
+        standing = Register(broker, write.name).read()
+        if standing.decided >= write.version:
+            told.append(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
+            continue
+        begun = standing.epoch if epoch is None else epoch
+        writer = BranchWriter(broker, write, begun, partition, branch_bytes=1, branch_seconds=60.0)
+        half = len(values) // 2
+        for some in (values[:half], values[half:]):
+            if some:
+                writer.send(Columns(TOPIC, some, bytes=sum(map(len, some))))
+        keys = tuple(branch.key for branch in writer.finish())
+        told.append(Told(broker.identity, write, begun, keys, writer.rows, writer.bytes))
+    return told
+
+
+def seen(address: str, topic: str = TOPIC) -> list[bytes]:
+    """The values of all messages of a topic, sorted."""
+    with connect(address) as broker:
+        found = [message.value or b"" for message in broker.consume(topic, follow=False, start="earliest")]
+    return sorted(found)
+
+
+def rows(attempt: str, partitions: int, count: int) -> list[list[bytes]]:
+    """Rows of an attempt that say whose they are."""
+    return [[f"{attempt}-{p}-{n}".encode() for n in range(count)] for p in range(partitions)]
+
+
+def flat(lists: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """All rows, sorted as :func:`seen` gives them."""
+    return sorted(value for values in lists for value in values)
+
+
+def drive(broker: Connection, write: Write, lists: Sequence[Sequence[bytes]]) -> None:
+    """A whole attempt: tasks, then the driver, which aborts if it cannot commit."""
+    told = prepare(broker, write, lists)
+    try:
+        deciding.commit(broker, write, told, patience=0.0)
+    except Exception:
+        deciding.give_up(broker, write, told, patience=0.0)
+        raise
+
+
+def name() -> str:
+    """One for a write that no other test has."""
+    return f"test-{random.getrandbits(40):010x}"

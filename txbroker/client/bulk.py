@@ -1,0 +1,59 @@
+"""Many messages of a transaction in one call: for programs that have them in columns, as Spark's tasks do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Final, TypeVar
+
+from txbroker import errors
+from txbroker.client.transactions import Transaction
+
+T = TypeVar("T")
+
+EAGER: Final = 256 << 10
+"""With so many bytes to send they are sent, for nobody waits for an answer that would have them sent."""
+
+
+async def send_many(
+    transaction: Transaction,
+    topic: str,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    partitions: Sequence[int | None] | None = None,
+    timestamps: Sequence[int | None] | None = None,
+    *,
+    by_key: bool = True,
+) -> None:
+    """Add messages in their order. Each column is as long as ``values``, or None for none of it.
+
+    Where ``partitions`` says nothing the key chooses, or, without ``by_key``, whole batches go to one after the other.
+    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    """
+    columns = (keys, headers, partitions, timestamps)
+    if any(column is not None and len(column) != len(values) for column in columns):
+        lengths = [len(column) if column is not None else None for column in (values, *columns)]
+        raise errors.Misuse(f"columns of different lengths, {lengths}; nothing was added")
+    core = transaction.core
+    now = core.wall()
+    route = await transaction.ready(topic)
+    choose, append = route.choose, transaction.append
+    rows = zip(
+        values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
+    )
+    for value, key, header, partition, timestamp in rows:
+        append(
+            choose(key if by_key else None, partition),
+            value,
+            now if timestamp is None else timestamp,
+            key,
+            header,
+        )
+        if core.output_bytes > EAGER:
+            await core.drained()
+            await transaction.ready(topic)
+
+
+def _column(column: Sequence[T | None] | None) -> Iterable[T | None]:
+    return repeat(None) if column is None else column
