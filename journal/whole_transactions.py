@@ -20,6 +20,7 @@ from journal.interfaces import ICommitFold, IFold
 from journal.message_run import SHORT_RUN, MessageRun
 from journal.outcomes import Outcome
 from journal.record import AnyRecord, TransactionAdded, TransactionCommitted
+from journal.stamping import stamped
 from journal.transaction import State, TransactionNumber
 from journal.transaction_run import Stretch, TransactionRun, Waiting
 from journal.transaction_table import TransactionTable

@@ -41,7 +41,7 @@ def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
     directory = look(plan.data)
     spark = session(plan)
-    before = spark.conf.get(GENERATED)
+    before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
     spark.conf.set(GENERATED, "false")
     try:
         return _conduct(plan, directory, spark)
