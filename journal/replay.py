@@ -67,7 +67,7 @@ class Replay:
         pairs = len(block.frames)
         self._fold_gathered()
         run = TransactionRun.of_even(block) if self._pairing else None
-        if run is not None and self._whole.even(run):
+        if run is not None and self._whole.take(run):
             self._whole.fold_block()
             self._folded(2 * pairs, lsn + 2 * pairs, block.last_at)
             return

@@ -84,7 +84,7 @@ class Stretch:
             if type(each) is TransactionAdded:
                 session, seen = each.session, each.seen
                 key = session, each.serial
-                if key in adds or key in waiting:
+                if key in adds:
                     break
                 adds[key] = number
                 if seen > latest.get(session, 0):

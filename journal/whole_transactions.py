@@ -215,13 +215,6 @@ class WholeTransactions:
 
     # -- many at once ------------------------------------------------------------------------------
 
-    def even(self, run: TransactionRun) -> bool:
-        """Take many, each of them add and commit; False, with nothing changed, if anything about them is unusual."""
-        waiting = self._waiting
-        if waiting and not waiting.keys().isdisjoint(zip(run.sessions, run.serials, strict=True)):
-            return False
-        return self._take(run)
-
     def stretch(
         self, lsn: int, records: Sequence[AnyRecord], data: Sequence[bytes], first: int
     ) -> tuple[bool, int]:
@@ -232,7 +225,7 @@ class WholeTransactions:
         """
         stretch = Stretch(self._waiting)
         end = stretch.take(records, data, first)
-        if len(stretch.pairs) < SHORT_RUN or not self._take(
+        if len(stretch.pairs) < SHORT_RUN or not self.take(
             TransactionRun.of_pairs(stretch.pairs, stretch.seen, stretch.frames)
         ):
             return False, max(end, first + NO_STRETCH)
@@ -243,17 +236,11 @@ class WholeTransactions:
             self.add(lsn + place, cast(TransactionAdded, records[place]), data[place])
         return True, end
 
-    def _take(self, run: TransactionRun) -> bool:
+    def take(self, run: TransactionRun) -> bool:
+        """Take many, none of which waits; False, with nothing changed, if anything about them is unusual."""
         sessions, serials = run.sessions, run.serials
         numbers = set(zip(sessions, serials, strict=True))
-        if (
-            len(numbers) < len(serials)
-            or max(map(len, run.frames)) > self._table.small_bytes
-            or self._archive.on
-        ):
-            return False
-        known = (self._decided, self._table.live, self._table.outcomes.by_number)
-        if not all(each.keys().isdisjoint(numbers) for each in known if each):
+        if self._archive.on or len(numbers) < len(serials) or not self._table.live.keys().isdisjoint(numbers):
             return False
         if not all(
             ICommitFold.providedBy(fold) and fold.concerned().isdisjoint(numbers)

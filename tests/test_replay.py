@@ -8,10 +8,12 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from zope.interface import classImplements
 
 from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.frame import walk
+from journal.interfaces import ICommitFold
 from journal.message_run import MessageRun
 from journal.record import (
     LogStartMoved,
@@ -385,6 +387,52 @@ def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own
     engine = check_both([*before, adds[0], *mixed], len(before) + 1)  # so a group begins with add 2
     assert engine.catalog.stores[1].end_offset == 58
     assert len(engine.transactions.live) == 1
+
+
+class Commits:
+    """A fold that counts the commits of transactions, and nothing else."""
+
+    name = "commits"
+    handles = (TransactionCommitted,)
+
+    def __init__(self):
+        self.seen = []
+
+    def apply(self, lsn, record, data):
+        self.seen.append((lsn, record.serial))
+
+    def snapshot(self):
+        return iter(())
+
+    def restore(self, rows):
+        assert not list(rows)
+
+
+class FewCommits(Commits):
+    """One to which only one transaction matters."""
+
+    def concerned(self):
+        return {(7 | 1 << 32, 30)}
+
+
+classImplements(FewCommits, ICommitFold)
+
+
+@pytest.mark.parametrize("kind", [Commits, FewCommits])
+def test_a_fold_that_looks_at_commits_is_shown_those_that_concern_it(kind):
+    """All, if it does not say which these are: then none are folded together."""
+    room = Room()
+    room.topic()
+    for _ in range(40):
+        room.begin((1, b"v")).commit()
+    room.engine.sync()
+    fold = kind()
+    recover(room.inner.kill_clone(), room.clock, SMALL, [fold])
+    assert len({serial for _, serial in fold.seen}) == len(fold.seen)
+    if kind is Commits:
+        assert len(fold.seen) == 40
+    else:
+        assert 30 in {serial for _, serial in fold.seen}
 
 
 def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice():
