@@ -49,8 +49,8 @@ class Reports:
         """Counts by topic, window and producer, as reported."""
 
         def exploded(column: str) -> DataFrame:
-            row = F.from_json(F.explode(column), _ROW)
-            return self._all.select("producer", row.alias("row")).select(
+            rows = self._all.select("producer", F.explode(column).alias("row"))
+            return rows.withColumn("row", F.from_json("row", _ROW)).select(
                 "producer",
                 F.col("row")[0].alias("topic"),
                 F.col("row")[1].cast("bigint").alias("begin"),

@@ -63,7 +63,8 @@ def test_damages_of_many_kinds_in_one_directory_are_all_in_the_tables(spark, sou
     rewrite(path, segment, forged.position, resealed(forged, b"forged"))
     torn_segment, torn = log_of(path, "a", 1)[4]
     rewrite(path, torn_segment, torn.position + torn.length - 1, b"\xee")
-    (next((path / "journal").glob("*.journal"))).open("r+b").write(b"garbage")
+    newest = max((path / "journal").glob("*.journal"))
+    rewrite(path, f"journal/{newest.name}", 8192 + 60, b"garbage")
     made = conduct(plan(path, tmp_path / "report"))
     assert not made["sound"]
     found = (
