@@ -90,6 +90,8 @@ def session(plan: Plan) -> SparkSession:
         builder = builder.master("local[*]")
     if "SPARK_ENV_LOADED" not in os.environ:  # not started by spark-submit, which has settings of its own
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 2)))
+        # Its JVM lives for a minute: what it would compile to the utmost costs more than it saves.
+        builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     if jar := expecting.needs_driver(plan.expectations):
         builder = builder.config("spark.jars", jar)
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()

@@ -66,7 +66,7 @@ def connect(
     options = Options(name, producer, *sending, reports, report_interval, report_window)
     connection = Connection(urls.parse(url), options)
     try:
-        connection.begin(timeout)
+        connection._begin(timeout)
     except BaseException:
         connection.close()
         raise
@@ -94,8 +94,7 @@ class Connection(Exceptions, OperationCalls):
         self._reporter: Reporter | None = None
         self.address = address
 
-    def begin(self, timeout: float) -> None:
-        """Wait for the broker; :func:`connect` does it."""
+    def _begin(self, timeout: float) -> None:
         self.run(self._producer.begin(time.monotonic() + timeout))
         if self._producer.reports is not None:
             self._reporter = Reporter(self, self._producer.reports)

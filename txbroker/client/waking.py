@@ -221,6 +221,10 @@ class LoopConnection(Exceptions, ABC):
         """The name of the broker's data: xids and numbers mean something only together with it."""
         return self.core.identity
 
+    def read_frames(self, number: int, offset: int, max_bytes: int = 1 << 20) -> Any:
+        """Read once, undecoded, from the partition with that number; gives :class:`txbroker.client.results.Frames`."""
+        return self._run(self._operations.read_frames(number, offset, max_bytes, 0.0))
+
     def wait_outcome(self, which: Which, timeout: float = 30.0) -> Any:
         """How a transaction ended, once it has; fails with OutcomeUnknown if it is undecided after so many seconds."""
         return self._run(self._operations.wait_outcome(which, timeout))
