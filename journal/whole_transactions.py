@@ -114,13 +114,11 @@ class WholeTransactions:
         placements = commit.placements
         if len(placements) != 1 or len(frames) > self._table.small_bytes or self._archive.on:
             return False  # of each outcome the archive wants an entry, as the table makes it
-        placement, outcomes = placements[0], self._table.outcomes
+        placement = placements[0]
         if placement.partition != add.partition or placement.count != add.count:
             return False
         session, serial = number
-        if number in outcomes.by_number or commit.seen >= serial:
-            return False
-        if serial <= self._seen.get(session, 0) or serial <= outcomes.forgotten_through.get(session, 0):
+        if serial <= max(commit.seen, self._seen.get(session, 0)):
             return False  # an outcome that is remembered though its client has seen it
         if commit.seen:
             self._see(session, commit.seen)

@@ -389,6 +389,58 @@ def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own
     assert len(engine.transactions.live) == 1
 
 
+class Sends:
+    """A fold that looks at sends, one by one."""
+
+    name = "sends"
+    handles = (Messages,)
+
+    def __init__(self):
+        self.bases = []
+
+    def apply(self, lsn, record, data):
+        self.bases.append(record.base_offset)
+
+    def snapshot(self):
+        return iter(())
+
+    def restore(self, rows):
+        assert not list(rows)
+
+
+@pytest.mark.parametrize("kinds", [[], [Sends]])
+@pytest.mark.parametrize("sends", [1, 3, 40])
+def test_sends_do_not_pass_the_transactions_before_them(kinds, sends):
+    """In one group: what was decided for two partitions waits for more, then one of these is sent to."""
+    room = Room()
+    room.topic(partitions=2)
+    room.engine.sync()
+    for number in range(20):
+        room.begin((1 + number % 2, b"decided")).commit()
+    for _ in range(sends):
+        room.accept(b"sent", number=1)
+    room.engine.sync()
+    folds = [kind() for kind in kinds]
+    engine = recover(room.inner.kill_clone(), room.clock, SMALL, folds)
+    assert logs_of(engine) == logs_of(room.engine)
+    assert engine.catalog.stores[1].end_offset == 10 + sends
+    assert all(len(fold.bases) == sends for fold in folds)
+
+
+def test_transactions_do_not_pass_the_sends_before_them():
+    room = Room()
+    room.topic(partitions=2)
+    room.engine.sync()
+    for number in range(40):
+        room.accept(b"sent", number=1 + number % 2)
+    for _ in range(40):
+        room.begin((1, b"decided")).commit()
+    room.engine.sync()
+    engine = recover(room.inner.kill_clone(), room.clock, SMALL, [])
+    assert logs_of(engine) == logs_of(room.engine)
+    assert engine.catalog.stores[1].end_offset == 60
+
+
 class Commits:
     """A fold that counts the commits of transactions, and nothing else."""
 
