@@ -173,8 +173,8 @@ MUTANTS: Final = (
     Mutant(
         "keep active transactions over a start",
         "journal/transaction_table.py",
-        "                    self._end(number)\n",
-        "                    pass\n",
+        "            transaction = self._end(number)\n",
+        "            transaction = None\n",
     ),
     Mutant(
         "let journal time begin anew",
