@@ -17,7 +17,7 @@ from journal.recovery import recover
 from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
-from tests.simulation.archive_model import ArchiveModel
+from tests.simulation.archive_audit import ArchiveAudit
 from tests.simulation.audit import audit
 from tests.simulation.clients import SIZES
 from tests.simulation.disk import rot
@@ -46,7 +46,7 @@ class World:
         self.sites: Counter[Site] = Counter()
         self.model = Model(settings.forgetful, settings.orphans)
         self.topics = TopicModel(self.model)
-        self.archive = ArchiveModel(self.model)
+        self.archive = ArchiveAudit(self.model)
         self.groups = GroupModel(self.model)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.transactions import Begun
 
 
-class ArchiveModel:
+class ArchiveAudit:
     """What anybody has read of it: none of that ever changes."""
 
     def __init__(self, model: Model) -> None:
