@@ -155,6 +155,23 @@ def test_a_checkpoint_that_counts_otherwise_than_the_log_is_found():
     assert "6 outcomes have places in the archive, its log has 5, 0 wait" in only.problem
 
 
+def test_entries_that_waited_at_the_checkpoint_are_expected_behind_it():
+    room = room_with_topic()
+    some(room)
+    room.begin((FIRST, b"a")).sync().commit()
+    room.engine.housekeeping.request_checkpoint()
+    jobs = room.engine.jobs(room.engine.now())  # the state is taken here, before the group and its entry
+    assert room.engine.transactions.archive.waiting
+    for job in jobs:
+        job.run()
+        room.engine.finish(job)
+    room.engine.sync()
+    room.engine.housekeeping.run_inline()
+    tally = Tally()
+    assert [f for f in verify(room.inner, Level.DEEP, tally) if not f.harmless] == []
+    assert tally.archived == 1
+
+
 def test_without_an_archive_nothing_is_expected():
     room = Room(settings=SMALL)
     room.topic()

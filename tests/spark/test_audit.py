@@ -123,6 +123,15 @@ class TestFrames:
         assert found
         assert all(fact.topic == "a" and fact.path == segment for fact in found)
 
+    def test_two_messages_that_were_made_one_at_the_end_of_a_segment_are_missed(self, data):
+        segment = log_of(data)[0][0]
+        one, two = [entry for path, entry in log_of(data) if path == segment][-2:]
+        made = frame.encode(b"v" * (one.length + two.length - frame.HEADER_BYTES), one.timestamp)
+        rewrite(data, segment, one.position, made[:8] + one.offset.to_bytes(8, "big") + made[16:])
+        damage = next(fact for fact in violations(data) if fact.kind == "damaged frame")
+        assert (damage.path, damage.first, damage.last) == (segment, two.offset, two.offset)
+        assert "its frames end at byte" in damage.text
+
     @pytest.mark.parametrize("time", [-5, 1 << 60])
     def test_times_that_cannot_be_are_found(self, data, time):
         segment, entry = log_of(data)[0]
