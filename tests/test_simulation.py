@@ -44,13 +44,14 @@ def test_two_thousand_histories_keep_every_promise_and_cover_what_they_should(fi
 
 
 def test_some_histories_keep_every_promise():
-    run = Campaign(10_000, float("inf"), 80)
+    run = Campaign(10_000, float("inf"), 20)
     run.run(jobs=1)
     assert [explain(outcome)["text"] for outcome in run.failed] == []
-    assert run.counts["Committed"] > 50
-    assert run.crashes > 200
+    assert run.counts["Committed"] > 12
+    assert run.crashes > 50
 
 
+@pytest.mark.slow
 def test_a_history_takes_the_same_course_in_every_process():
     def courses(hash_seed):
         code = (
@@ -141,6 +142,7 @@ def run_python(*arguments, **environment):
     )
 
 
+@pytest.mark.slow
 def test_the_command_reports_what_it_covered_as_json_and_ends_well():
     ended = run_python("-m", "tests.simulation", "--histories", "25", "--seed", "7", "--jobs", "2", "--json")
     assert ended.returncode == 0, ended.stderr

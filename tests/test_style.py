@@ -146,6 +146,7 @@ def test_no_file_names_a_place_on_somebodys_machine():
     assert found == {}
 
 
+@pytest.mark.slow
 def test_every_lesson_has_a_test_that_exists():
     rows = lessons(required("tests/regressions.md"))
     kept, _, _ = required("tests/regressions.md").partition(WITHOUT_A_TEST)

@@ -54,6 +54,7 @@ def test_every_kind_has_its_scenes_and_every_load_its_title_and_target():
     assert {scene for scene, _ in recovery_report.TARGETS} <= every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS)
 def test_a_scene_holds_just_what_it_says_above_its_checkpoint(load, tmp_path):
     scenes = [Scene(load, size, 3, 7) for size in (1, 2)]

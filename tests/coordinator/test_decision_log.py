@@ -64,6 +64,7 @@ def test_a_branch_that_is_forgotten_is_no_longer_waited_for():
     assert [branch.name for branch in again.decisions["g1"].branches] == ["orders"]
 
 
+@pytest.mark.slow
 def test_it_stays_small_and_keeps_an_old_decision_however_many_come_after_it(tmp_path):
     log = DecisionLog(tmp_path)
     log.decide(decision(-1))

@@ -161,6 +161,7 @@ def test_one_fault_at_any_moment_ends_with_all_or_nothing(seed):
     assert set(ends) == {True, False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 1], ids=["killed", "power cut"])
 def test_two_faults_at_any_moments_of_commit_and_recovery_end_with_all_or_nothing(seed):
     for moment, later in itertools.product(range(COMMIT), range(1, 12)):
@@ -168,6 +169,7 @@ def test_two_faults_at_any_moments_of_commit_and_recovery_end_with_all_or_nothin
             run((moment, first), (moment + later, second), (0, None), seed)
 
 
+@pytest.mark.slow
 def test_three_faults_end_with_all_or_nothing():
     for moment, later, last in itertools.product(range(0, COMMIT, 2), range(1, 8, 2), range(1, 8, 2)):
         for kinds in itertools.product(FAULTS, FAULTS, FAULTS):

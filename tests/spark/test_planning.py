@@ -65,7 +65,7 @@ def test_all_messages_are_read_once_and_in_order(data):
     assert int(first["timestamp"].timestamp() * 1e6) == START + 100 * 1_000_000
 
 
-@pytest.mark.parametrize("least", [1, 2, 7, 40, 6000])
+@pytest.mark.parametrize("least", [1, 2, 7, 40, pytest.param(6000, marks=pytest.mark.slow)])
 def test_one_large_partition_is_cut_by_bytes_into_as_many_parts_as_are_wanted(tmp_path, monkeypatch, least):
     monkeypatch.setattr(planning, "LEAST_TASK_BYTES", 64 << 10)
     fill(tmp_path / "d", 20_000, segment_bytes=256 << 10)
