@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -22,24 +21,15 @@ from journal.buffers.budget import BudgetAllocator
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
 from journal.errors import JournalPoisoned, MemoryExhausted, reserved
+from journal.group import Deliver, Group, GroupTimes
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
-from journal.journal import Journal, JournalGroup
+from journal.journal import Journal
 from journal.journal_file import GROUP_HEADER_BYTES, blocks
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.outcome_archive import BATCH
 from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
 from journal.transaction_store import JournalTransactionStore
-
-Deliver = Callable[[Any], None]
-
-
-@dataclass(slots=True, eq=False)
-class Group(JournalGroup):
-    """A journal group with what publishing it does: ends to show to readers, answers to deliver."""
-
-    ends: dict[MessageStore, int] = field(default_factory=dict)
-    waiters: list[tuple[Deliver, Any]] = field(default_factory=list)
 
 
 def _nothing(*_: object) -> None:
@@ -267,6 +257,10 @@ class Engine:
         else:
             self._newest.waiters.append((deliver, answer))
 
+    def newest_times(self) -> GroupTimes | None:
+        """The times, noted from now on, of the group that all accepted so far is in; None if all is forced."""
+        return None if self._newest is None else self._newest.timed(self.clock)
+
     # -- large commits, applied in slices ------------------------------------------------------------------
 
     @property
@@ -325,8 +319,7 @@ class Engine:
 
         Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
         """
-        self.journal.write(group)
-        self.journal.force()
+        group.write(self.journal)
 
     def publish(self, group: Group) -> None:
         """The group is on disk: show its ends to readers and deliver the answers that waited for it."""

@@ -85,6 +85,7 @@ REQUESTS = [
     c.ListGroups(22),
     c.DeleteGroup(23, "group"),
     c.AskStatus(24),
+    c.Timed(25, c.Send(25, 1, 3, 0, 7)),
 ]
 ANSWERS = [
     c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2),
@@ -103,6 +104,7 @@ ANSWERS = [
     c.Claimed(14, [(1, 2)]),
     c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)])]),
     c.Status(16, {"sends": 1, "rate": 0.5, "state": "up"}),
+    c.TimedAnswer(17, c.Sent(17, 1 << 40), c.Times(1, 2, 3, 4, 5, 6)),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

@@ -258,6 +258,29 @@ class Status(Answer, frozen=True, tag=79):
     values: dict[str, int | float | str]
 
 
+class Times(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Where a request's time went inside the broker, in µs: one after the other, nothing in between left out.
+
+    ``judge``: from when the broker took it up to when its record was queued. ``wait``: until the writer began with its
+    group. ``write``, ``force``: the system calls. ``publish``: until readers could see it; a large commit is applied in
+    there. ``answer``: until it was this answer's turn.
+    """
+
+    judge: int
+    wait: int
+    write: int
+    force: int
+    publish: int
+    answer: int
+
+
+class TimedAnswer(Answer, frozen=True, tag=80):
+    """Answers :class:`Timed`: what the request is answered, and its times."""
+
+    answer: Done | Sent | Committed
+    times: Times
+
+
 AnyAnswer = (
     Welcome
     | Done
@@ -275,4 +298,5 @@ AnyAnswer = (
     | Claimed
     | Groups
     | Status
+    | TimedAnswer
 )

@@ -52,6 +52,7 @@ from txbroker.commands import (
     Rollback,
     Send,
     ShowTransaction,
+    Timed,
     Welcome,
 )
 from txbroker.consuming import Consuming
@@ -71,6 +72,7 @@ from txbroker.orphans import Orphans
 from txbroker.parking import Parking
 from txbroker.producers import ProducersFold
 from txbroker.refusals import encode_bounded, refusal
+from txbroker.scrubber import nothing_scrubbed
 from txbroker.sending import Sending
 from txbroker.session import (
     Session,
@@ -82,6 +84,7 @@ from txbroker.session import (
     owner_text,
 )
 from txbroker.settings import BrokerSettings
+from txbroker.timing import Timing
 from txbroker.transacting import Transacting
 
 if TYPE_CHECKING:
@@ -150,7 +153,7 @@ class Broker:
 
     def _make_handlers(self) -> dict[type, Handler]:
         transacting, consuming, describing = self.transacting, self.consuming, self.describing
-        return {
+        handlers: dict[type, Handler] = {
             Ping: self._ping,
             Send: self.sending.send,
             OpenProducer: self.sending.open_producer,
@@ -176,6 +179,8 @@ class Broker:
             AskStatus: describing.ask_status,
             _Disconnected: self._disconnect,
         }
+        handlers[Timed] = Timing(self.engine, handlers).carry_out
+        return handlers
 
     # -- sessions ---------------------------------------------------------------------------------
 
@@ -291,9 +296,8 @@ class Broker:
             raise
         except TxBrokerError as error:
             if self.engine.failed and not isinstance(error, JournalPoisoned):
-                self._broke(
-                    session, command, error
-                )  # a fold's, so the record is queued: no refusal would be true
+                # A fold's, so the record is queued: no refusal would be true.
+                self._broke(session, command, error)
                 return
             encoded = encode(refusal(command.correlation, error))
         except OSError as error:
@@ -385,11 +389,6 @@ class Broker:
             "bytes_parked": self.parking.bytes,
             **self.scrubbed(),
         }
-
-
-def nothing_scrubbed() -> dict[str, int]:
-    """What the scrubber says where there is none."""
-    return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}
 
 
 def _fold(engine: Engine, kind: type[Any]) -> Any:

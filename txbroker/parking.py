@@ -11,7 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from txbroker.codec import encode
-from txbroker.commands import Add, AskStatus, DescribeTopics, Fetch, OffsetsForTime, Ping, Request, Send
+from txbroker.commands import (
+    Add,
+    AskStatus,
+    DescribeTopics,
+    Fetch,
+    OffsetsForTime,
+    Ping,
+    Request,
+    Send,
+    Timed,
+)
 from txbroker.errors import MemoryExhausted
 from txbroker.fetching import CallLater
 from txbroker.session import Session
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 READING: Final = frozenset({Ping, Fetch, DescribeTopics, OffsetsForTime, AskStatus})
 """Requests that decide nothing and ask about nothing that a commit under way is changing."""
 
-NEEDS_MEMORY: Final = frozenset({Send, Add})
+NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})
 
 TRIES: Final = 3
 """A request at the head of the line that finds no memory so often, each time after a flush, is refused."""

@@ -233,6 +233,16 @@ class AskStatus(Request, frozen=True, tag=24):
     """Answered by :class:`Status`."""
 
 
+class Timed(Request, frozen=True, tag=25):
+    """Carry out ``request``, whose data these are, and tell where its time went.
+
+    Answered by :class:`TimedAnswer`, or :class:`Refused` as the request would be. Only requests whose answers wait for
+    the disk can be timed.
+    """
+
+    request: Send | Prepare | Commit | Rollback | CommitOffsets
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -258,4 +268,5 @@ AnyRequest = (
     | ListGroups
     | DeleteGroup
     | AskStatus
+    | Timed
 )

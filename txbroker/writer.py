@@ -13,7 +13,8 @@ from functools import partial
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from journal.engine import Engine, Group
+from journal.engine import Engine
+from journal.group import Group
 from txbroker.lane import IsLane
 
 OnFailure = Callable[[str, BaseException], None]

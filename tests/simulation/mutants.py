@@ -56,7 +56,7 @@ MUTANTS: Final = (
         "Sent(command.correlation, base)))\n            if",
     ),
     # -- forces left out
-    Mutant("write a group and not force it", "journal/engine.py", "        self.journal.force()\n", ""),
+    Mutant("write a group and not force it", "journal/group.py", "        journal.force()\n", ""),
     Mutant(
         "try a failed force again",
         "journal/journal.py",
