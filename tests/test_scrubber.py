@@ -345,8 +345,9 @@ def test_a_running_broker_reports_a_bit_that_was_flipped_in_a_cold_segment(tmp_p
             assert f"{logs[0].relative_to(tmp_path)} is damaged at byte" in line
             assert "Offset 3 cannot be read" in line
             whole = len(data) * len(logs)
-            status = wait_for(broker, lambda status: status if status["scrub_passes"] else None)
-            assert status["scrubbed_bytes"] > whole
+            # The first pass may have been over before there was anything to read: the one that finds it goes on, too.
+            status = wait_for(broker, lambda status: status if status["scrubbed_bytes"] > whole else None)
+            assert status["scrub_passes"] >= 1
             assert status["scrub_findings"] == 1
             broker.send("orders", b"it goes on")
         assert process.stop() == 0
