@@ -24,7 +24,7 @@ demo: .venv/.ready  ## run the main job on real data, with kills on the way
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
-	java=openjdk-17-jre-headless
+	java=openjdk-17-jre-headless valgrind=valgrind
 
 .PHONY: debian
 debian:
@@ -65,6 +65,10 @@ bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops
 .PHONY: bench-atomic
 bench-atomic: debian .venv/.ready  ## measure a row with its message, and other ways
 	$(RUN) benchmarks.atomic $(ARGS)
+
+.PHONY: bench-guard
+bench-guard: debian .venv/.ready  ## count instructions per message against their budget
+	$(RUN) benchmarks.guard $(ARGS)
 
 .PHONY: model
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic`, in minutes
