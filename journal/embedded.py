@@ -21,6 +21,7 @@ from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
 from journal.filenames import is_internal
 from journal.filesystem import OSFilesystem
 from journal.frame import Message
+from journal.frame_check import check_run
 from journal.interfaces import IClock, IFilesystem
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
@@ -106,7 +107,7 @@ class Log:
         """Append one message; returns its offset, once it is forced to disk."""
         store = self._store(topic, partition)
         frames = frame.encode(value, time.time_ns() // 1000, key, headers)
-        count = frame.check_run(frames)
+        count = check_run(frames)
         if self.engine.full:
             raise DiskFull(
                 "the disk is nearly full; nothing was appended. Reading, ending transactions and retention still work. "
@@ -128,9 +129,9 @@ class Log:
         """
         store = self._store(topic, partition)
         while data := store.read(offset, _READ_BYTES):
-            for message in frame.decode_run(data, offset):
-                yield message
-                offset = message.offset + 1
+            for messages, _ in frame.decode_pieces(data, offset):
+                yield from messages
+                offset = messages[-1].offset + 1
 
     def start_offset(self, topic: str, partition: int = 0) -> int:
         """The offset of a partition's first message, or of the next one to come if it has none."""
@@ -197,7 +198,7 @@ class EmbeddedTransaction:
         """Stage one message. It gets its offset at commit."""
         store = self._log._store(topic, partition)
         frames = frame.encode(value, time.time_ns() // 1000, key, headers)
-        self._log.engine.transactions.add(self._number, store.number, frames, frame.check_run(frames))
+        self._log.engine.transactions.add(self._number, store.number, frames, check_run(frames))
         sent = self._totals
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
 

@@ -37,6 +37,10 @@ class MessageTooLarge(RequestRefused):
     """A frame or a request is over a limit; the message names the limit and the size."""
 
 
+class CompressionUnavailable(RequestRefused):
+    """A batch is compressed, or should be, in a way for which a package is missing here; the message says which."""
+
+
 class InvalidName(RequestRefused):
     """A topic, group or producer name has characters or a length that are not allowed."""
 

@@ -7,7 +7,7 @@ A frame is a fixed header of 36 bytes, an attribute (key and headers, msgpack) a
 ``length`` counts the whole frame. ``crc`` is CRC-32C of everything after ``id``; the client computes it and
 nobody mends it. ``id`` is the offset: the client sends zero, the broker stamps it, outside the checksum.
 A *wrapper* holds a run of frames as its payload and takes ``count`` offsets; frames inside one carry a crc of
-zero (the wrapper's covers them) and their position in it as id.
+zero (the wrapper's covers them) and their position in it as id. The run may be compressed (``journal/compression.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 from crc32c import crc32c
 
-from journal.constants import MAX_ATTRIBUTE, MAX_FRAME
+from journal.compression import open_payload
+from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge
 
 HEADER = Struct(">IIQqIII")
@@ -31,10 +32,16 @@ VERSION = 0x01000000
 VERSION_MASK = 0xFF000000
 WRAPPER = 0x1
 TOMBSTONE = 0x2
+COMPRESSION = 0xF0
+COMPRESSION_SHIFT = 4
+"""Where a wrapper's flag says how its payload is compressed: the number of a codec, 0 for not at all."""
 LOST = 0x4
 """In segments alone, set by a repair: ``count`` messages stood here whose bytes nothing holds any more. Never sent."""
 KNOWN_FLAGS = WRAPPER | TOMBSTONE | VERSION_MASK
-"""What a client may set."""
+"""What a client may set; in a wrapper also ``COMPRESSION``."""
+
+PIECE_BYTES = MIB
+"""About so much is decoded at a time of what comes out of compressed frames."""
 
 _unpack_header = HEADER.unpack_from
 _pack_id = Struct(">Q").pack_into
@@ -60,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 _encode_attribute = msgspec.msgpack.Encoder().encode
-_decode_attribute = msgspec.msgpack.Decoder(Attribute).decode
+unpack_attribute = msgspec.msgpack.Decoder(Attribute).decode
 
 
 def encode(
@@ -94,9 +101,12 @@ def encode_inner(
     return HEADER.pack(length, 0, position, timestamp, 1, flag, len(attribute)) + attribute + payload
 
 
-def encode_wrapper(inner: bytes, count: int, timestamp: int) -> bytes:
-    """Return a wrapper frame around ``count`` frames made by :func:`encode_inner`, joined in order."""
-    tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER, 0) + inner
+def encode_wrapper(inner: bytes, count: int, timestamp: int, number: int = 0) -> bytes:
+    """Return a wrapper frame around ``count`` frames made by :func:`encode_inner`, joined in order.
+
+    ``number`` is that of the codec if ``inner`` is such a run's payload, compressed.
+    """
+    tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER | number << COMPRESSION_SHIFT, 0) + inner
     return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0) + tail
 
 
@@ -134,123 +144,18 @@ def _check_types(key: object, headers: Mapping[Any, Any]) -> None:
             )
 
 
-def check_run(data: bytes | memoryview, limit: int = MAX_FRAME) -> int:
-    """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
-
-    Everything is verified that a later reader relies on: lengths, checksums, flags, counts, attributes.
-    Raises :class:`InvalidFrame` or :class:`MessageTooLarge`, naming the position. An empty run is invalid.
-    """
-    end = len(data)
-    view = memoryview(data)
-    position = messages = 0
-    while position < end:
-        if end - position < HEADER_BYTES:
-            raise _too_short(position, end, _NOT_STORED)
-        length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
-        if length > limit:
-            raise MessageTooLarge(
-                f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
-            )
-        if length < HEADER_BYTES or length > end - position:
-            raise _wrong_length(position, length, end, _NOT_STORED)
-        if offset:
-            raise InvalidFrame(
-                f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
-            )
-        after = position + length
-        if crc32c(view[position + CRC_START : after]) != crc:
-            raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
-        if flag == VERSION and count == 1 and not attribute_length:
-            messages += 1  # the commonest frame: 0.1 of 0.8 µs saved
-        else:
-            messages += _check_content(view[position:after], count, flag, attribute_length, position)
-        position = after
-    if not messages:
-        raise InvalidFrame("no frames; nothing was stored")
-    return messages
-
-
-_NOT_STORED = "; nothing was stored"
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes from outside: wrong types, text that is no UTF-8, arrays nested too deep."""
 
 
-def _too_short(position: int, end: int, state: str = "") -> InvalidFrame:
+def too_short(position: int, end: int, state: str = "") -> InvalidFrame:
+    """The error for a run that ends within a header; ``state`` ends its text."""
     return InvalidFrame(f"{end - position} bytes at {position} are too few for a frame{state}")
 
 
-def _wrong_length(position: int, length: int, end: int, state: str = "") -> InvalidFrame:
+def wrong_length(position: int, length: int, end: int, state: str = "") -> InvalidFrame:
+    """The error for a frame that says a length which cannot be true; ``state`` ends its text."""
     return InvalidFrame(f"frame at {position} says {length} bytes, {end - position} are there{state}")
-
-
-def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> int:
-    """Check flag, attribute and count of one frame whose length and checksum are right; return its count."""
-    if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
-        raise InvalidFrame(
-            f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored"
-        )
-    payload = HEADER_BYTES + attribute_length
-    if payload > len(frame) or attribute_length > MAX_ATTRIBUTE:
-        raise InvalidFrame(f"frame at {position} says {attribute_length} attribute bytes; nothing was stored")
-    if flag & WRAPPER:
-        inner = count_inner(frame[payload:], position)
-        if inner != count or flag & TOMBSTONE or attribute_length:
-            raise InvalidFrame(
-                f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored"
-            )
-        return count
-    if count != 1:
-        raise InvalidFrame(f"frame at {position} says {count} messages, it is one; nothing was stored")
-    if flag & TOMBSTONE and payload != len(frame):
-        raise InvalidFrame(f"frame at {position} is a tombstone with a value; nothing was stored")
-    if attribute_length:
-        try:
-            _decode_attribute(frame[HEADER_BYTES:payload])
-        except _UNDECODABLE as error:
-            raise _wrong_attribute(f"the frame at {position}", error) from error
-    return 1
-
-
-def _wrong_attribute(what: str, error: Exception) -> InvalidFrame:
-    return InvalidFrame(f"key and headers of {what}: {error}; nothing was stored")
-
-
-def count_inner(payload: memoryview, at: int = 0) -> int:
-    """Walk the payload of the wrapper at ``at``, check every inner frame, return how many there are.
-
-    Raises :class:`InvalidFrame`.
-    """
-    position = messages = 0
-    end = len(payload)
-    unpack, decode = _unpack_header, _decode_attribute  # bound once: 100 a wrapper, 1,000,000 a second
-    while position < end:
-        if end - position < HEADER_BYTES:
-            raise _wrong_inner(at, messages, f"has only {end - position} bytes")
-        length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
-        bare = length - attribute_length
-        if crc or number != messages or count != 1:
-            raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")
-        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > HEADER_BYTES):
-            raise _wrong_inner(at, messages, f"has flag {flag:#x} and {bare - HEADER_BYTES} bytes of value")
-        if bare < HEADER_BYTES or length > end - position:
-            raise _wrong_inner(at, messages, f"says {length} bytes, {end - position} are there")
-        if attribute_length:
-            if attribute_length > MAX_ATTRIBUTE:
-                raise _wrong_inner(at, messages, f"says {attribute_length} attribute bytes")
-            start = position + HEADER_BYTES
-            try:
-                decode(payload[start : start + attribute_length])
-            except _UNDECODABLE as error:
-                raise _wrong_attribute(f"frame {messages} in the wrapper at {at}", error) from error
-        messages += 1
-        position += length
-    if not messages:
-        raise InvalidFrame(f"the wrapper at {at} holds no frames; nothing was stored")
-    return messages
-
-
-def _wrong_inner(at: int, number: int, reason: str) -> InvalidFrame:
-    return InvalidFrame(f"frame {number} in the wrapper at {at} {reason}; nothing was stored")
 
 
 def stamp(view: memoryview, base_offset: int) -> int:
@@ -272,10 +177,10 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     position, end = 0, len(data)
     while position < end:
         if end - position < HEADER_BYTES:
-            raise _too_short(position, end)
+            raise too_short(position, end)
         length, _, offset, _, count, _, _ = _unpack_header(data, position)
         if length < HEADER_BYTES or length > end - position:
-            raise _wrong_length(position, length, end)
+            raise wrong_length(position, length, end)
         yield position, length, offset, count
         position += length
 
@@ -283,8 +188,8 @@ def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
 def decode_attribute(attribute: bytes | memoryview) -> Attribute:
     """Key and headers as they lie in a stored frame. Raises :class:`InvalidFrame`."""
     try:
-        return _decode_attribute(attribute)
-    except _UNDECODABLE as error:
+        return unpack_attribute(attribute)
+    except UNDECODABLE as error:
         raise InvalidFrame(f"key and headers cannot be decoded: {error}") from error
 
 
@@ -296,7 +201,21 @@ def is_sound(frame: bytes | memoryview) -> bool:
 def decode_run(data: bytes | memoryview, from_offset: int = 0) -> list[Message]:
     """Decode a run of stamped frames, wrappers opened, to the messages at ``from_offset`` and after.
 
-    Checks every checksum of what it decodes. Raises :class:`InvalidFrame`, naming the position.
+    Checks every checksum of what it decodes. Raises :class:`InvalidFrame`, naming the position, and
+    :class:`CompressionUnavailable`. What is compressed may come out many times larger: a run from elsewhere is for
+    :func:`decode_pieces`.
+    """
+    messages: list[Message] = []
+    for piece, _ in decode_pieces(data, from_offset):
+        messages = messages + piece if messages else piece
+    return messages
+
+
+def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tuple[list[Message], int]]:
+    """Decode as :func:`decode_run`, but no further at a time than to about ``PIECE_BYTES`` out of compressed frames.
+
+    Yields messages, never none, and how many bytes of frames they have been decoded from, opened. Without compressed
+    frames a run is one piece.
     """
     # Values are slices of bytes, not copies out of views: 0.2 µs a message less, for one copy of the run.
     whole = data if type(data) is bytes else bytes(data)
@@ -304,38 +223,56 @@ def decode_run(data: bytes | memoryview, from_offset: int = 0) -> list[Message]:
     messages: list[Message] = []
     unpack = _unpack_header
     position, end = 0, len(whole)
+    begin = opened = 0
     while position < end:
         if end - position < HEADER_BYTES:
-            raise _too_short(position, end)
+            raise too_short(position, end)
         length, crc, offset, timestamp, count, flag, attribute_length = unpack(whole, position)
         if length < HEADER_BYTES or length > end - position:
-            raise _wrong_length(position, length, end)
+            raise wrong_length(position, length, end)
         after = position + length
         if offset + count > from_offset:
             if crc32c(view[position + CRC_START : after]) != crc:
                 raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
-            if flag == VERSION | WRAPPER and not attribute_length:
-                _decode_inner(whole, position, after, from_offset, messages)
-            else:
+            if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
                 messages.append(
                     _decode_one(whole, position, after, offset, timestamp, flag, attribute_length)
                 )
+            elif flag & COMPRESSION:
+                run = open_wrapper(view[position:after], f"the wrapper at offset {offset}")
+                _decode_inner(run, 0, len(run), offset, count, from_offset, messages)
+                opened += len(run)
+            else:
+                _decode_inner(whole, position + HEADER_BYTES, after, offset, count, from_offset, messages)
         position = after
-    return messages
+        if opened >= PIECE_BYTES:
+            yield messages, position - begin + opened
+            messages, begin, opened = [], position, 0
+    if messages:
+        yield messages, position - begin + opened
 
 
-def _decode_inner(whole: bytes, position: int, end: int, from_offset: int, messages: list[Message]) -> None:
-    """Append the messages at ``from_offset`` and after of the wrapper in ``whole[position:end]``."""
-    _, _, base, _, count, _, _ = _unpack_header(whole, position)
+def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
+    """The run of frames in a wrapper that is compressed.
+
+    Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`; ``what`` begins their texts, ``state`` ends them.
+    """
+    number = (_unpack_header(frame)[5] & COMPRESSION) >> COMPRESSION_SHIFT
+    return open_payload(number, frame[HEADER_BYTES:], what, state)
+
+
+def _decode_inner(
+    whole: bytes, position: int, end: int, base: int, count: int, from_offset: int, messages: list[Message]
+) -> None:
+    """Append the messages at ``from_offset`` and after of a wrapper that holds ``whole[position:end]``."""
     unpack, append = _unpack_header, messages.append
     offset = base
-    position += HEADER_BYTES
     while position < end:
         if end - position < HEADER_BYTES:
-            raise _too_short(position, end)
+            raise too_short(position, end)
         length, _, _, timestamp, _, flag, attribute_length = unpack(whole, position)
         if length < HEADER_BYTES or length > end - position:
-            raise _wrong_length(position, length, end)
+            raise wrong_length(position, length, end)
         after = position + length
         if offset >= from_offset:
             if flag == VERSION and not attribute_length:  # the commonest, a call saved: 0.1 µs
@@ -363,8 +300,8 @@ def _decode_one(
     if not attribute_length:
         return Message(offset, timestamp, None, value, {})
     try:
-        attribute = _decode_attribute(whole[start:payload])
-    except _UNDECODABLE as error:
+        attribute = unpack_attribute(whole[start:payload])
+    except UNDECODABLE as error:
         raise InvalidFrame(
             f"key and headers of the frame at {position} (offset {offset}): {error}"
         ) from error

@@ -19,6 +19,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "retention_bytes": (0, 1 << 62),
     "retention_age": (0, MAX_AGE),
     "max_message_bytes": (64, 1 << 30),
+    "check_compressed": (0, 1),
 }
 """Least and greatest value of each setting, both allowed."""
 
@@ -31,8 +32,9 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
 
     ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment,
     ``segment_bytes`` when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at
-    least (None: everything), ``max_message_bytes`` is the largest frame (None: the broker's limit). Appended
-    fields get defaults, so that older checkpoints stay readable.
+    least (None: everything), ``max_message_bytes`` is the largest frame, also opened (None: the broker's limit).
+    ``check_compressed`` says whether a compressed batch is opened when it comes in, to count what it holds (1), or
+    believed (0). Appended fields get defaults, so that older checkpoints stay readable.
     """
 
     force_messages: int = 1_000
@@ -41,6 +43,7 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
     retention_bytes: int | None = None
     retention_age: int | None = None
     max_message_bytes: int | None = None
+    check_compressed: int = 1
 
     def check(self) -> None:
         """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""

@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from journal import frame
 from journal.engine import Engine
+from journal.frame_check import check_run
 from journal.interfaces import IFold
 from journal.journal_settings import JournalSettings
 from journal.record import AnyRecord, Mark, Started
@@ -40,7 +41,7 @@ def totals(*parts: bytes, offsets: int = 0) -> Totals:
     checksum = messages = 0
     for part in parts:
         checksum = crc32c(part, checksum)
-        messages += frame.check_run(part)
+        messages += check_run(part)
     return Totals(messages, len(parts) + offsets, checksum)
 
 

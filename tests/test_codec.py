@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journal.constants import MAX_FRAME, MIB
-from journal.frame import check_run, encode
+from journal.frame import encode
+from journal.frame_check import check_run
 from txbroker import commands
 from txbroker.codec import OVERHEAD, answer_decoder, encode_parts, request_decoder
 from txbroker.codec import encode as encode_message

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from journal import archived_outcome, frame, journal_file, record
 from journal.archived_outcome import ArchivedOutcome, Part
+from journal.compression import SIZE
 from journal.record import AnyRecord, Messages
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
@@ -24,6 +25,12 @@ ROOT = Path(__file__).parent.parent
 TIME = 1_357_034_400_000_000
 SALT = 0xC0FFEE
 LSN = (1 << 36) + 2
+# The wrapper's payload as the packages compressed it (zstandard 0.25, lz4 4.4); other versions may write other bytes.
+BY_ZSTD = (
+    "28b52ffd204e8501003402000000250004d237315c28000000000101006100000029000102000000"
+    "0592c4016b800400487501760186cf012d"
+)
+BY_LZ4 = "5800000025000100c304d237315c2800000000010118005361000000290c000119000b2500a0020000000592c4016b80"
 
 
 def outcome_of(message: bytes) -> ArchivedOutcome:
@@ -54,6 +61,10 @@ def worked_bytes() -> dict[str, bytes]:
     return {
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
+        **{
+            codec: frame.encode_wrapper(SIZE.pack(len(inner)) + bytes.fromhex(packed), 2, TIME, number)
+            for codec, number, packed in (("zstd", 1, BY_ZSTD), ("lz4", 2, BY_LZ4))
+        },
         "record": whole,
         "outcome": bytes(entry),
         "file-header": header[:56],
@@ -83,6 +94,12 @@ def test_each_worked_example_is_documented_and_each_documented_one_is_made_here(
 @pytest.mark.parametrize("name", worked_bytes())
 def test_a_documented_example_has_the_bytes_that_the_code_makes(name: str) -> None:
     assert documented_bytes()[name] == worked_bytes()[name]
+
+
+@pytest.mark.parametrize("name", ["zstd", "lz4"])
+def test_a_documented_compressed_wrapper_holds_what_the_plain_one_holds(name: str) -> None:
+    documented = documented_bytes()
+    assert frame.decode_run(documented[name]) == frame.decode_run(documented["wrapper"])
 
 
 def rows(document: str) -> set[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from journal import frame, stamping
 from journal.constants import MAX_ATTRIBUTE
 from journal.errors import InvalidFrame, MessageTooLarge
 from journal.frame import HEADER, HEADER_BYTES, TOMBSTONE, VERSION, WRAPPER
+from journal.frame_check import check_run
 
 TIME = 1_357_034_400_000_000
 TIMES = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -55,7 +56,7 @@ def run_of(batches):
 
 def stamped(run, base):
     copy = bytearray(run)
-    assert frame.stamp(memoryview(copy), base) - base == frame.check_run(run)
+    assert frame.stamp(memoryview(copy), base) - base == check_run(run)
     return bytes(copy)
 
 
@@ -115,7 +116,7 @@ def test_decoding_from_an_offset_leaves_out_what_is_below_it(batches, start):
 @pytest.mark.parametrize("kind", [bytes, bytearray, lambda data: memoryview(bytearray(data))])
 def test_any_kind_of_bytes_will_do(kind):
     run = run_of([[(b"a", TIME, b"k", None)], [(b"b", TIME, None, None), (None, TIME, b"k", {"h": b"1"})]])
-    assert frame.check_run(kind(run)) == 3
+    assert check_run(kind(run)) == 3
     decoded = frame.decode_run(kind(stamped(run, 4)))
     assert [m.value for m in decoded] == [b"a", b"b", None]
     assert {type(m.value) for m in decoded} == {bytes, type(None)}
@@ -197,7 +198,7 @@ REFUSED = {
 def test_a_run_that_is_not_sound_is_refused_and_the_position_named(name):
     data, words = REFUSED[name]
     with pytest.raises(InvalidFrame, match=words.replace("^", r"\^")) as caught:
-        frame.check_run(data)
+        check_run(data)
     assert "nothing was stored" in str(caught.value)
 
 
@@ -207,14 +208,14 @@ def test_the_same_after_a_sound_frame_and_out_of_the_middle_of_a_view(name):
     data = sound + REFUSED[name][0]
     if name != "nothing":
         with pytest.raises(InvalidFrame):
-            frame.check_run(memoryview(b"xx" + data + b"xx")[2:-2])
+            check_run(memoryview(b"xx" + data + b"xx")[2:-2])
 
 
 def test_a_frame_over_the_limit_is_too_large_and_one_at_it_is_not():
     data = frame.encode(b"x" * 64, TIME)
-    assert frame.check_run(data, 100) == 1
+    assert check_run(data, 100) == 1
     with pytest.raises(MessageTooLarge, match=r"100 bytes at 0, the limit is 99"):
-        frame.check_run(data, 99)
+        check_run(data, 99)
 
 
 def attribute_of(size):
@@ -231,16 +232,16 @@ def test_key_and_headers_have_a_limit_for_every_way_to_send_them(excess):
             frame.encode(b"", TIME, key=attribute[6:-1])
         for data in (plain, batch):
             with pytest.raises(InvalidFrame, match="1048577 attribute bytes"):
-                frame.check_run(data)
+                check_run(data)
     else:
         assert frame.encode(b"", TIME, key=attribute[6:-1])[HEADER_BYTES:] == attribute
-        assert frame.check_run(plain) == frame.check_run(batch) == 1
+        assert check_run(plain) == check_run(batch) == 1
 
 
 def check_either_way(data):
     """Whatever the bytes are: they are refused by name, or are what a later reader takes them for."""
     try:
-        count = frame.check_run(data, 2000)
+        count = check_run(data, 2000)
     except (InvalidFrame, MessageTooLarge):
         return None
     found = frame.decode_run(stamped(data, 1000))
@@ -292,7 +293,7 @@ def test_a_changed_byte_anywhere_in_a_run_is_found(batches, data):
     position = data.draw(st.integers(0, len(run) - 1))
     run[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises((InvalidFrame, MessageTooLarge)):
-        frame.check_run(bytes(run))
+        check_run(bytes(run))
 
 
 @given(BATCHES, st.data())
@@ -301,7 +302,7 @@ def test_a_run_cut_anywhere_but_between_frames_is_refused(batches, data):
     cut = data.draw(st.integers(1, len(run)))
     assume(cut not in {position for position, _, _, _ in frame.walk(run)} | {len(run)})
     with pytest.raises(InvalidFrame):
-        frame.check_run(run[:cut])
+        check_run(run[:cut])
 
 
 def with_right_checksums(run):

@@ -10,6 +10,7 @@ import pytest
 
 from journal import frame, inspect
 from journal.errors import CorruptSegment
+from journal.frame_check import check_run
 from journal.record import Messages
 from tests.engine_room import Room, contents, damage
 from tests.repair_checks import is_repaired, newest, oldest_log
@@ -88,7 +89,7 @@ def test_what_the_journal_still_holds_is_put_back_into_its_segment(disk):
 def test_lost_messages_are_never_sent_nor_taken():
     lost = frame.encode_lost(0, 3, 100)
     with pytest.raises(frame.InvalidFrame, match="flag 0x1000004"):
-        frame.check_run(lost)
+        check_run(lost)
     with pytest.raises(frame.InvalidFrame, match="cannot be read here"):
         frame.decode_run(lost)
 

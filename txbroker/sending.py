@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from journal.frame import check_run
+from journal.frame_check import check_run
 from journal.record import ProducerOpened, ProducersExpired
 from txbroker import commands
 from txbroker.commands import OpenProducer, Send, Sent
@@ -48,8 +48,9 @@ class Sending:
         if store is None:
             raise unknown_partition(command.partition)
         limit = self._max_frame
-        own = store.settings.max_message_bytes
-        count = check_run(data, limit if own is None or own > limit else own)
+        topic = store.settings
+        own = topic.max_message_bytes
+        count = check_run(data, limit if own is None or own > limit else own, topic.check_compressed != 0)
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
-from journal.frame import check_run
+from journal.frame_check import check_run
 from journal.outcomes import verb
 from journal.transaction import Cause, State, Totals, TransactionNumber
 from txbroker import commands
@@ -74,7 +74,8 @@ class Transacting:
             store = self._stores.get(command.partition)
             if store is None:
                 raise unknown_partition(command.partition)
-            count = check_run(data, frame_limit(store, self._max_frame))
+            opens = store.settings.check_compressed != 0
+            count = check_run(data, frame_limit(store, self._max_frame), opens)
             if self._engine.full:
                 raise disk_full()
             self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from journal import filenames
 from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
-from journal.frame import HEADER_BYTES, LOST, WRAPPER, count_inner
+from journal.frame import LOST, WRAPPER
+from journal.frame_check import count_in_wrapper
 from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries
 from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import file_size, read_some
@@ -171,7 +172,7 @@ def _check_frame(path: str, each: FrameEntry, deep: bool) -> Iterator[Finding]:
         yield Finding(path, each.position, problem, affects=of_partition(path, each.offset, last))
     elif deep and each.flag & WRAPPER:
         try:
-            inner = count_inner(each.frame[HEADER_BYTES:])
+            inner = count_in_wrapper(each.frame)
         except InvalidFrame as error:
             yield Finding(path, each.position, str(error), affects=of_partition(path, each.offset, last))
             return

@@ -7,9 +7,21 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from journal import filenames
-from journal.constants import MIB
+from journal.compression import CODECS
+from journal.constants import MAX_FRAME, MIB
 from journal.filenames import PartitionName, SegmentKind
-from journal.frame import CRC_START, HEADER, HEADER_BYTES, KNOWN_FLAGS, LOST, VERSION, VERSION_MASK
+from journal.frame import (
+    COMPRESSION,
+    COMPRESSION_SHIFT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    KNOWN_FLAGS,
+    LOST,
+    VERSION,
+    VERSION_MASK,
+    WRAPPER,
+)
 from journal.inspect.findings import Finding, of_partition, second_crc32c
 from journal.interfaces import IFile, IFilesystem
 from journal.words import span
@@ -17,6 +29,8 @@ from journal.words import span
 _READ_BYTES = MIB
 _MAX_FRAME = 32 * MIB
 """More than any frame has: what says that it is longer is no frame."""
+_MOST_MESSAGES = MAX_FRAME // HEADER_BYTES
+"""In one frame: each takes a header at least of what a wrapper holds, and compressed that is next to nothing."""
 
 
 class FrameEntry(NamedTuple):
@@ -133,16 +147,16 @@ def frame_at(file: IFile, position: int, offset: int, end: int) -> bool:
 def next_frame(file: IFile, position: int, offset: int, end: int) -> tuple[int, int] | None:
     """(position, offset) of the first sound frame from ``position`` on with an offset above ``offset``; None: none.
 
-    Offsets that could not be reached within the bytes before it do not count: each message takes a header at least.
+    Offsets that could not be reached by the frames that fit into the bytes before it do not count.
     """
     start = position - 1
-    pattern = _headers(offset, offset + (end - position) // HEADER_BYTES + 1)
+    pattern = _headers(offset, offset + ((end - position) // HEADER_BYTES + 1) * _MOST_MESSAGES)
     while position + HEADER_BYTES <= end:
         data = file.read(position, min(_READ_BYTES + HEADER_BYTES - 1, end - position))
         for match in pattern.finditer(data):
             at = position + match.start()
             length, crc, found, _, count, _, _ = HEADER.unpack_from(data, match.start())
-            reachable = offset < found <= offset + (at - start) // HEADER_BYTES
+            reachable = offset < found <= offset + (at - start) // HEADER_BYTES * _MOST_MESSAGES
             if not reachable or not count or not HEADER_BYTES <= length <= min(end - at, _MAX_FRAME):
                 continue
             if second_crc32c(file.read(at + CRC_START, length - CRC_START)) == crc:
@@ -157,7 +171,7 @@ def _headers(least: int, most: int) -> re.Pattern[bytes]:
     common = next((n for n in range(8) if low[n] != high[n]), 8)
     return re.compile(
         rb"(?=[\x00\x01].{7}" + re.escape(low[:common]) + b".{%d}" % (8 - common + 8)
-        + rb"\x00.{3}\x01\x00\x00[\x00-\x0f]\x00.{3})",
+        + rb"\x00.{3}\x01\x00\x00.\x00.{3})",
         re.DOTALL,
     )  # fmt: skip
 
@@ -182,4 +196,7 @@ def _broken(path: str, position: int, offset: int, found: tuple[int, int] | None
 
 def is_known_flag(flag: int) -> bool:
     """Whether the flag of a stored frame is one that this version writes."""
+    if flag & COMPRESSION:
+        number = (flag & COMPRESSION) >> COMPRESSION_SHIFT
+        return number in CODECS and flag & ~COMPRESSION == VERSION | WRAPPER
     return not flag & ~(KNOWN_FLAGS | LOST) and flag & VERSION_MASK == VERSION

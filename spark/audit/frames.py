@@ -16,17 +16,15 @@ from journal.frame import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
-    KNOWN_FLAGS,
     LOST,
     TOMBSTONE,
     VERSION,
-    VERSION_MASK,
     WRAPPER,
-    count_inner,
 )
+from journal.frame_check import count_in_wrapper
 from journal.frame_times import times_and_sizes
 from journal.inspect.findings import Finding
-from journal.inspect.segment_walk import FrameEntry, walk_segment
+from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from spark.audit.checksums import second_crc32c
 from spark.audit.slices import Slice
 
@@ -211,11 +209,11 @@ def _content(frame: memoryview) -> str:
         return f"it says {attribute} attribute bytes, {len(frame) - HEADER_BYTES} are there"
     if flag & LOST:
         return "the messages that stood there were lost before a repair, see repairs.json"
-    if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
+    if not is_known_flag(flag):
         return f"its flag is {flag:#x}, which is not known"
     if flag & WRAPPER:
         try:
-            held = count_inner(frame[HEADER_BYTES:])
+            held = count_in_wrapper(frame)
         except InvalidFrame as error:
             return str(error).removesuffix("; nothing was stored")
         return "" if held == count else f"it is a wrapper of {held} messages and says {count}"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from journal import frame
 from journal.errors import InvalidFrame
+from journal.frame_check import check_run
 from spark.columns import ORIGIN, TYPES, Columns
 from spark.heads import UnsoundBlock, read_heads
 
@@ -150,7 +151,7 @@ def test_a_wrapper_with_a_good_checksum_is_refused_if_what_it_holds_cannot_be(wh
     with pytest.raises(UnsoundBlock):
         read_heads(bytes(data), 0)
     with pytest.raises(InvalidFrame):
-        frame.check_run(frame.encode_wrapper(bytes(inner), count, 1))
+        check_run(frame.encode_wrapper(bytes(inner), count, 1))
 
 
 @pytest.mark.parametrize(("flag", "attribute"), [(0, 0), (0x01000008, 0), (0x02000000, 0), (0x01000000, 200)])

@@ -1,0 +1,188 @@
+"""Frames from outside: is each one what a broker may store? Everything that a later reader relies on is checked.
+
+A compressed wrapper is opened for that, within bounds that stand outside of what is compressed: what a request costs
+depends on its limits, not on what somebody has made of it.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from journal.compression import codec_of, open_payload, opened_size
+from journal.constants import MAX_ATTRIBUTE, MAX_FRAME, MAX_REQUEST_DATA
+from journal.errors import InvalidFrame, MessageTooLarge
+from journal.frame import (
+    COMPRESSION,
+    COMPRESSION_SHIFT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    KNOWN_FLAGS,
+    TOMBSTONE,
+    UNDECODABLE,
+    VERSION,
+    VERSION_MASK,
+    WRAPPER,
+    open_wrapper,
+    too_short,
+    unpack_attribute,
+    wrong_length,
+)
+
+_NOT_STORED = "; nothing was stored"
+_unpack_header = HEADER.unpack_from
+
+
+def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = True) -> int:
+    """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
+
+    Everything is verified that a later reader relies on: lengths, checksums, flags, counts, attributes. No frame is
+    over ``limit`` bytes, neither as it is nor opened, and what is compressed opens to at most ``MAX_REQUEST_DATA`` in
+    all. Without ``opens`` it is not opened: what it says of itself is believed, as far as that is possible.
+
+    Raises :class:`InvalidFrame`, :class:`MessageTooLarge` or :class:`CompressionUnavailable`, naming the position. An
+    empty run is invalid.
+    """
+    end = len(data)
+    room = MAX_REQUEST_DATA
+    view = memoryview(data)
+    position = messages = 0
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise too_short(position, end, _NOT_STORED)
+        length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
+        if length > limit:
+            raise MessageTooLarge(
+                f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
+            )
+        if length < HEADER_BYTES or length > end - position:
+            raise wrong_length(position, length, end, _NOT_STORED)
+        if offset:
+            raise InvalidFrame(
+                f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
+            )
+        after = position + length
+        if crc32c(view[position + CRC_START : after]) != crc:
+            raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
+        if flag == VERSION and count == 1 and not attribute_length:
+            messages += 1  # the commonest frame: 0.1 of 0.8 µs saved
+        elif flag & COMPRESSION:
+            room -= _check_compressed(view[position:after], position, limit, room, opens)
+            messages += count
+        else:
+            messages += _check_content(view[position:after], count, flag, attribute_length, position)
+        position = after
+    if not messages:
+        raise InvalidFrame("no frames; nothing was stored")
+    return messages
+
+
+def _check_compressed(frame: memoryview, position: int, limit: int, room: int, opens: bool) -> int:
+    """Check a compressed frame whose length and checksum are right; return how many bytes have been opened."""
+    _, _, _, _, count, flag, attribute_length = _unpack_header(frame)
+    what, payload = f"frame at {position}", frame[HEADER_BYTES:]
+    if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
+        raise InvalidFrame(
+            f"{what} has flag {flag:#x} and {attribute_length} attribute bytes: only a wrapper may be compressed"
+            f"{_NOT_STORED}"
+        )
+    number = (flag & COMPRESSION) >> COMPRESSION_SHIFT
+    codec_of(number, what, _NOT_STORED)
+    size = opened_size(payload, what, _NOT_STORED)
+    if HEADER_BYTES + size > limit:
+        raise MessageTooLarge(
+            f"{what} opens to {HEADER_BYTES + size} bytes, the limit is {limit}{_NOT_STORED}"
+        )
+    if not 0 < count <= size // HEADER_BYTES:
+        raise InvalidFrame(f"wrapper at {position} says {count} messages in {size} bytes{_NOT_STORED}")
+    if not opens:
+        return 0
+    if size > room:
+        raise MessageTooLarge(
+            f"the compressed frames up to {position} open to over {MAX_REQUEST_DATA} bytes, the limit of one request"
+            f"{_NOT_STORED}"
+        )
+    inner = count_inner(memoryview(open_payload(number, payload, what, _NOT_STORED)), position)
+    if inner != count:
+        raise InvalidFrame(f"wrapper at {position} says {count} messages, it holds {inner}{_NOT_STORED}")
+    return size
+
+
+def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> int:
+    """Check flag, attribute and count of one frame whose length and checksum are right; return its count."""
+    if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
+        raise InvalidFrame(
+            f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored"
+        )
+    payload = HEADER_BYTES + attribute_length
+    if payload > len(frame) or attribute_length > MAX_ATTRIBUTE:
+        raise InvalidFrame(f"frame at {position} says {attribute_length} attribute bytes; nothing was stored")
+    if flag & WRAPPER:
+        inner = count_inner(frame[payload:], position)
+        if inner != count or flag & TOMBSTONE or attribute_length:
+            raise InvalidFrame(
+                f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored"
+            )
+        return count
+    if count != 1:
+        raise InvalidFrame(f"frame at {position} says {count} messages, it is one; nothing was stored")
+    if flag & TOMBSTONE and payload != len(frame):
+        raise InvalidFrame(f"frame at {position} is a tombstone with a value; nothing was stored")
+    if attribute_length:
+        try:
+            unpack_attribute(frame[HEADER_BYTES:payload])
+        except UNDECODABLE as error:
+            raise _wrong_attribute(f"the frame at {position}", error) from error
+    return 1
+
+
+def _wrong_attribute(what: str, error: Exception) -> InvalidFrame:
+    return InvalidFrame(f"key and headers of {what}: {error}; nothing was stored")
+
+
+def count_in_wrapper(frame: memoryview) -> int:
+    """How many messages a stored wrapper holds, opened if it is compressed, and every inner frame checked.
+
+    Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`.
+    """
+    if _unpack_header(frame)[5] & COMPRESSION:
+        return count_inner(memoryview(open_wrapper(frame, "the wrapper")))
+    return count_inner(frame[HEADER_BYTES:])
+
+
+def count_inner(payload: memoryview, at: int = 0) -> int:
+    """Walk the payload of the wrapper at ``at``, check every inner frame, return how many there are.
+
+    Raises :class:`InvalidFrame`.
+    """
+    position = messages = 0
+    end = len(payload)
+    unpack, decode = _unpack_header, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise _wrong_inner(at, messages, f"has only {end - position} bytes")
+        length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
+        bare = length - attribute_length
+        if crc or number != messages or count != 1:
+            raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")
+        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > HEADER_BYTES):
+            raise _wrong_inner(at, messages, f"has flag {flag:#x} and {bare - HEADER_BYTES} bytes of value")
+        if bare < HEADER_BYTES or length > end - position:
+            raise _wrong_inner(at, messages, f"says {length} bytes, {end - position} are there")
+        if attribute_length:
+            if attribute_length > MAX_ATTRIBUTE:
+                raise _wrong_inner(at, messages, f"says {attribute_length} attribute bytes")
+            start = position + HEADER_BYTES
+            try:
+                decode(payload[start : start + attribute_length])
+            except UNDECODABLE as error:
+                raise _wrong_attribute(f"frame {messages} in the wrapper at {at}", error) from error
+        messages += 1
+        position += length
+    if not messages:
+        raise InvalidFrame(f"the wrapper at {at} holds no frames; nothing was stored")
+    return messages
+
+
+def _wrong_inner(at: int, number: int, reason: str) -> InvalidFrame:
+    return InvalidFrame(f"frame {number} in the wrapper at {at} {reason}; nothing was stored")
