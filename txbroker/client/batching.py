@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from journal import frame
+from journal.compression import Compressor
 from txbroker import errors
 from txbroker.client.core import Call
 from txbroker.commands import Answer, Request, Send, Sent
@@ -21,7 +22,7 @@ def not_bytes(error: TypeError) -> TypeError:
 
 
 class Batch(Call[Sent]):
-    """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on.
+    """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on, or compressed.
 
     Settled as a whole: message ``i`` of it gets ``base_offset + i``. A batch whose caller ran out of time
     stays in its place until the broker has answered, for its sequence is needed there. ``on_settled`` is
@@ -81,11 +82,17 @@ class Batch(Call[Sent]):
         self.count = count + 1
         return count
 
-    def seal(self) -> bytes:
-        """Return the frames, made once."""
+    def seal(self, compressor: Compressor | None = None) -> bytes:
+        """Return the frames, made once, and so with the same bytes however often they are sent.
+
+        With a ``compressor`` they are one wrapper, compressed if that is worth it.
+        """
         if not self.frames:
             value, timestamp, key, headers = self._first  # type: ignore[misc]
-            if self.count == 1:
+            packed = compressor.pack(b"".join(self._pieces)) if compressor is not None else None
+            if compressor is not None and packed is not None:
+                self.frames = frame.encode_wrapper(packed, self.count, timestamp, compressor.number)
+            elif self.count == 1:
                 self.frames = frame.encode(value, timestamp, key, headers)
             else:
                 self.frames = frame.encode_wrapper(b"".join(self._pieces), self.count, timestamp)

@@ -26,6 +26,7 @@ from txbroker.client.core import Core
 from txbroker.client.driver import Driver
 from txbroker.client.fork import process_name
 from txbroker.client.operations import Operations
+from txbroker.client.partitioning import Partitioner
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receivers
@@ -53,6 +54,9 @@ def connect(
     reports: str = "",
     report_interval: float = 10.0,
     report_window: float = 60.0,
+    compression: str | None = None,
+    compression_level: int | None = None,
+    partitioner: Partitioner | None = None,
 ) -> Connection:
     """Connect to a broker; see :class:`txbroker.client.retry.Options` for what the arguments mean.
 
@@ -63,7 +67,8 @@ def connect(
         raise errors.Misuse(f"when_full is {when_full!r}; 'wait' and 'raise' are known; nothing was opened")
     name = client or process_name()
     sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
-    options = Options(name, producer, *sending, reports, report_interval, report_window)
+    reporting = (reports, report_interval, report_window)
+    options = Options(name, producer, *sending, *reporting, compression, compression_level, partitioner)
     connection = Connection(urls.parse(url), options)
     try:
         connection._begin(timeout)

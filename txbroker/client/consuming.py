@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ class Chunk(NamedTuple):
 
 
 class ConsumerCore:
-    """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait."""
+    """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait, opened."""
 
     def __init__(self, core: Core, options: ConsumerOptions, member: str) -> None:
         self.options = options
@@ -90,6 +90,7 @@ class ConsumerCore:
         self._core = core
         self._member = member
         self._chunks: deque[tuple[Chunk, int]] = deque()
+        self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
         self._held = 0
         self._turn = 0
         self._running = False
@@ -128,6 +129,7 @@ class ConsumerCore:
         """Stop reading. What has not been handed out stays uncommitted."""
         self._closed = True
         self._chunks.clear()
+        self._undecoded.clear()
         self._notify()
 
     def handed_out(self) -> list[PartitionOffset]:
@@ -165,6 +167,9 @@ class ConsumerCore:
                 self._begun = True
                 self._notify()
             while not self._closed and self._held < self.options.prefetch:
+                if self._undecoded:
+                    self._decode()
+                    continue
                 if not self.options.follow and not self._behind():
                     break
                 await self._look_at_pending()
@@ -265,19 +270,29 @@ class ConsumerCore:
         for part in answer.partitions:
             self._take_part(part, data[begin : begin + part.length])
             begin += part.length
-        if answer.partitions:
-            self._notify()
 
     def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
         position = self.positions[part.partition]
         if part.error:
             self._out_of_range(position, part)
         elif part.length:
-            messages = frame.decode_run(data, position.next)
-            if messages:
-                position.next = messages[-1].offset + 1
-                self._chunks.append((Chunk(position, messages), part.length))
-                self._held += part.length
+            self._undecoded.append((position, frame.decode_pieces(data, position.next)))
+
+    def _decode(self) -> None:
+        """Decode some of what has been fetched: compressed, it may come out larger than all that is to wait."""
+        position, pieces = self._undecoded[0]
+        try:
+            messages, size = next(pieces, ([], 0))
+        except BaseException:
+            self._undecoded.popleft()  # it is fetched again, from where the last message has been decoded
+            raise
+        if not messages:
+            self._undecoded.popleft()
+            return
+        position.next = messages[-1].offset + 1
+        self._chunks.append((Chunk(position, messages), size))
+        self._held += size
+        self._notify()
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"

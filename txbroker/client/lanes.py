@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 class Lane:
     """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's.
 
-    ``room`` is how many bytes of messages a batch may have, so that its frame is within what the topic allows.
+    ``most`` is how many bytes of messages a wrapper may have, so that its frame is within what the topic allows, and
+    ``room`` how many a batch may have.
     """
 
-    def __init__(self, producer: Producer, topic: str, index: int, number: int, room: int) -> None:
-        self.room = room
+    def __init__(self, producer: Producer, topic: str, index: int, number: int, most: int) -> None:
+        self.most = most
+        self.room = min(producer.core.options.batch_bytes, most)
         self.topic = topic
         self.index = index
         self.number = number
@@ -86,11 +88,15 @@ class Lane:
         batch = self.open
         if batch is not None:
             self.open = None
-            batch.seal()
+            self.seal(batch)
             self._sealed.append(batch)
             self.batches_sealed += 1
         if self._sealed and not self._paused and self._producer.ready() and self._knows_its_sequence():
             self._send()
+
+    def seal(self, batch: Batch) -> bytes:
+        """The frames of a batch for this partition; a message too large for a wrapper goes as it is."""
+        return batch.seal(self._producer.compressor if batch.size <= self.most else None)
 
     def _knows_its_sequence(self) -> bool:
         identity = self._producer.identity
@@ -220,7 +226,7 @@ class Lane:
         """Fail what has waited here too long without being sent; return when to look again."""
         if self.open is not None and self.open.deadline <= now:
             batch, self.open = self.open, None
-            batch.seal()
+            self.seal(batch)
             self._sealed.append(batch)
         kept: deque[Batch] = deque()
         for batch in self._sealed:

@@ -120,13 +120,14 @@ class Operations:
         number = _number(await self.topic(topic), partition)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
         _raise_error_of(part)
-        messages = found = _messages(topic, partition, data, offset)
+        found, taken = _messages(topic, partition, data, offset, max_bytes)
+        messages = found
         # Of what is wrong farther on there is nothing in an answer: the read that begins there raises it.
-        while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > part.length:
-            max_bytes -= part.length
+        while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > taken:
+            max_bytes -= taken
             offset = messages[-1].offset + 1
             part, data = await self._fetch(number, offset, max_bytes, 0.0)
-            found = _messages(topic, partition, data, offset)
+            found, taken = _messages(topic, partition, data, offset, max_bytes)
             messages = messages + found
         return messages
 
@@ -215,10 +216,13 @@ class Operations:
         request = commands.ShowTransaction(core.correlation(), *_named(which), max_bytes)
         call = core.request(request, commands.TransactionShown)
         shown = await call
-        data, begin, messages = memoryview(call.data), 0, list[Message]()
+        data, begin, messages, obstacle = memoryview(call.data), 0, list[Message](), shown.obstacle
         for number, length in shown.parts:
             topic, index = places.get(number, _gone(number))
-            messages += _messages(topic, index, data[begin : begin + length], 0)
+            try:
+                messages += _messages(topic, index, data[begin : begin + length], 0, max_bytes)[0]
+            except errors.CompressionUnavailable as error:
+                obstacle = obstacle or str(error)
             begin += length
         contents = [PartContent(*places.get(n, _gone(n)), *held) for n, *held in shown.contents]
         runs = [
@@ -230,7 +234,7 @@ class Operations:
             for group, at in shown.offsets
         ]
         return TransactionDetails(
-            shown.transaction, messages, moved, sorted(contents), sorted(runs), shown.obstacle
+            shown.transaction, messages, moved, sorted(contents), sorted(runs), obstacle
         )
 
     async def commit_transaction(self, which: Which, by: str, why: str) -> None:
@@ -334,8 +338,18 @@ def _raise_error_of(part: FetchedPartition) -> None:
         raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
 
 
-def _messages(topic: str, index: int, data: memoryview, offset: int) -> list[Message]:
-    return [
+def _messages(
+    topic: str, index: int, data: memoryview, offset: int, max_bytes: int
+) -> tuple[list[Message], int]:
+    """The messages of frames, about ``max_bytes`` of what comes out, and how many bytes that is."""
+    taken, pieces = 0, list[frame.Message]()
+    for piece, size in frame.decode_pieces(data, offset):
+        pieces += piece
+        taken += size
+        if taken >= max_bytes:
+            break
+    messages = [
         Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
-        for found in frame.decode_run(data, offset)
+        for found in pieces
     ]
+    return messages, taken

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import index
 from struct import Struct
+
+from txbroker import errors
+
+Partitioner = Callable[[str, bytes | None, int], int | None]
+"""A caller's own choice: topic, key and how many partitions there are; None leaves it to the key."""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
@@ -28,3 +35,24 @@ def murmur2(key: bytes) -> int:
 def by_key(key: bytes, partitions: int) -> int:
     """Return the index that Kafka's default partitioner gives this key among ``partitions``."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partitions: int) -> int | None:
+    """Return what the caller's own partitioner says, checked; raises what it raises, and :class:`Misuse`."""
+    try:
+        chosen = partitioner(topic, key, partitions)
+    except Exception as error:
+        error.add_note(f"the partitioner raised this for a message to {topic!r}; the message was not sent")
+        raise
+    if chosen is None:
+        return None
+    try:
+        number = index(chosen)
+    except TypeError:
+        number = -1
+    if not 0 <= number < partitions or isinstance(chosen, bool):
+        raise errors.Misuse(
+            f"the partitioner gave {chosen!r} for a message to {topic!r}, which has partitions 0 to {partitions - 1}; "
+            "nothing was sent. It must give one of these, or None to leave it to the key"
+        )
+    return number

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import cast
 
+from journal.compression import compressor
 from journal.frame import HEADER_BYTES
 from txbroker import errors
 from txbroker.client.batching import Batch, not_bytes
 from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
-from txbroker.client.partitioning import by_key
+from txbroker.client.partitioning import Partitioner, by_caller, by_key
 from txbroker.client.promise import Promise, start
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
@@ -20,15 +21,18 @@ from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, Sent
 class Route:
     """The way to a topic's partitions."""
 
-    def __init__(self, topic: str, lanes: list[Lane]) -> None:
+    def __init__(self, topic: str, lanes: list[Lane], partitioner: Partitioner | None = None) -> None:
         self.topic = topic
+        self._partitioner = partitioner
         self.lanes = lanes
         self._sticky = 0
         self._sealed_before = lanes[0].batches_sealed
 
     def choose(self, key: bytes | None, partition: int | None) -> Lane:
-        """Pick by explicit index, else by key, else one partition for as long as its batch is open."""
+        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch."""
         lanes = self.lanes
+        if partition is None and self._partitioner is not None:
+            partition = by_caller(self._partitioner, self.topic, key, len(lanes))
         if partition is not None:
             if not 0 <= partition < len(lanes):
                 raise errors.UnknownPartition(
@@ -55,6 +59,7 @@ class Producer:
 
     def __init__(self, core: Core) -> None:
         self.core = core
+        self.compressor = compressor(core.options.compression, core.options.compression_level)
         self.identity = (0, 0)
         self.sequences: dict[int, int] = {}
         self.buffered = 0
@@ -93,14 +98,14 @@ class Producer:
     def _learn(self, info: TopicInfo) -> Route:
         largest = info.settings.max_message_bytes or self.core.max_frame
         allowed = min(largest, self.core.max_frame, self.core.max_request)
-        room = min(
-            self.core.options.batch_bytes, allowed - HEADER_BYTES
-        )  # the wrapper has a header of its own
+        most = allowed - HEADER_BYTES  # the wrapper has a header of its own
         lanes = [
-            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number, room))
+            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number, most))
             for part in info.partitions
         ]
-        route = self._routes[info.name] = Route(info.name, lanes)
+        is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
+        partitioner = None if is_own else self.core.options.partitioner
+        route = self._routes[info.name] = Route(info.name, lanes, partitioner)
         return route
 
     # -- for lanes ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from txbroker import commands
+from txbroker.client.partitioning import Partitioner
 from txbroker.commands import Request
 
 
@@ -75,6 +76,11 @@ class Options(NamedTuple):
     "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
     ``linger``, or when it has ``batch_bytes``; 0 sends every message alone. With ``reports``, a topic, the client
     reports there every ``report_interval`` what it has sent, counted in windows of ``report_window``.
+
+    ``compression`` ("zstd", "lz4" or None) is for batches, at ``compression_level`` (None: the codec's default).
+    ``partitioner(topic, key, partitions)`` gives the index of the partition for a message without an explicit one, or
+    None to leave it to the key. It is called for each message, under the connection's lock: it must be quick, and must
+    not use the connection.
     """
 
     client: str = ""
@@ -88,3 +94,6 @@ class Options(NamedTuple):
     reports: str = ""
     report_interval: float = 10.0
     report_window: float = 60.0
+    compression: str | None = None
+    compression_level: int | None = None
+    partitioner: Partitioner | None = None

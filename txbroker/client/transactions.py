@@ -124,7 +124,7 @@ class Transaction:
         serial = cast(TransactionNumber, self.number).serial
         if not self._requests:
             self._serials.flush_before(serial)
-        frames = batch.seal()
+        frames = lane.seal(batch)
         if self._producer.reports is not None:
             self._producer.reports.tally(self._counts, lane.topic, frames)
         self._messages += batch.count
