@@ -1,5 +1,20 @@
+"""Which partition a message goes to.
+
+Seen to fail: with the hash made positive by its amount; with an index below zero taken as Python does.
+"""
+
+import asyncio
+from itertools import groupby
+
+import numpy as np
 import pytest
 
+from journal import frame
+from tests.client.rig import Rig
+from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from txbroker import connect, errors
+from txbroker.client import asyncio as client_asyncio
+from txbroker.client.bulk import send_many
 from txbroker.client.partitioning import by_key, murmur2
 
 
@@ -25,3 +40,118 @@ def test_a_negative_hash_is_made_positive_by_its_sign_bit_not_by_its_amount():
 
 def test_every_partition_gets_keys():
     assert {by_key(str(number).encode(), 10) for number in range(200)} == set(range(10))
+
+
+@pytest.mark.parametrize(
+    ("key", "index"),
+    [(b"", 681), (b"a", 524), (b"ab", 434), (b"abc", 107), (b"123456789", 566), (b"\x00 ", 742)],
+)
+def test_a_key_lands_where_kafkas_java_client_puts_it_among_a_thousand(key, index):
+    """The values are those that other clients of Kafka compare themselves with."""
+    assert by_key(key, 1000) == index
+
+
+# -- the whole choice --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker():
+    broker = ScriptedBroker()
+    broker.topics[1] = ("t2", (2, 3, 4, 5, 6))
+    broker.logs.update({number: [] for number in (4, 5, 6)})
+    broker.ends = dict.fromkeys(broker.logs, 0)
+    return broker
+
+
+def index_of(rig, key=None, partition=None, topic="t2"):
+    route = rig.producer.known_route(topic) or rig.run(rig.producer.route(topic))
+    lane = route.choose(key, partition)
+    lane.append(b"v", 1, key, None)
+    return lane.index
+
+
+def test_explicit_goes_before_the_callers_own_and_that_before_the_key(broker):
+    rig = Rig(broker, partitioner=lambda topic, key, partitions: 1 if key == b"mine" else None)
+    assert index_of(rig, b"mine", 4) == 4
+    assert index_of(rig, b"mine") == 1
+    assert index_of(rig, b"21") == (-973932308 & 0x7FFFFFFF) % 5
+
+
+def test_the_callers_own_is_told_topic_key_and_number_of_partitions(broker):
+    told = []
+    rig = Rig(broker, partitioner=lambda *said: told.append(said) or 0)
+    for key, topic in ((b"k", "t2"), (None, "t2"), (b"k", "t")):
+        index_of(rig, key, topic=topic)
+    assert told == [("t2", b"k", 5), ("t2", None, 5), ("t", b"k", 1)]
+
+
+def test_without_key_and_choice_a_batch_stays_on_a_partition_and_the_next_goes_on(broker):
+    rig = Rig(broker, batch_bytes=300)
+    index_of(rig)  # alone: nothing was in flight
+    batches = [index_of(rig) for _ in range(48)]
+    rig.pump()
+    per_batch = 300 // (frame.HEADER_BYTES + 1)
+    stays = [sum(1 for _ in group) for _, group in groupby(batches)]
+    assert set(batches) == set(range(5)), "all get some"
+    assert max(stays) == per_batch + 1, "a full batch, and the message that found it full"
+    assert len(stays) > 5
+
+
+@pytest.mark.parametrize("wrong", [5, -1, 1 << 40, "1", 1.0, True, b"1", [0]])
+def test_a_number_that_is_no_partition_is_refused_and_nothing_is_sent(broker, wrong):
+    rig = Rig(broker, partitioner=lambda *said: wrong)
+    with pytest.raises(errors.Misuse, match=r"gave .* for a message to 't2', which has partitions 0 to 4"):
+        index_of(rig, b"k")
+    rig.pump()
+    assert not any(broker.values(number) for number in broker.logs)
+    assert rig.producer.buffered == 0
+
+
+def test_what_it_raises_reaches_the_caller_with_a_note_and_the_next_message_goes(broker):
+    def partitioner(topic, key, partitions):
+        return {b"known": 2}[key]
+
+    rig = Rig(broker, partitioner=partitioner)
+    with pytest.raises(KeyError) as caught:
+        index_of(rig, b"unknown")
+    assert "for a message to 't2'; the message was not sent" in caught.value.__notes__[0]
+    assert index_of(rig, b"known") == 2
+
+
+def test_any_integer_will_do_for_a_number(broker):
+    assert index_of(Rig(broker, partitioner=lambda *said: np.int64(3)), b"k") == 3
+
+
+def test_transactions_and_columns_ask_it_too_and_reports_do_not(broker):
+    def partitioner(topic, key, partitions):
+        assert topic != "t"
+        return 4
+
+    rig = Rig(broker, partitioner=partitioner, reports="t", client="meter")
+    transaction = rig.transaction()
+    rig.run(transaction.send("t2", b"a", b"k", None, None, 1))
+    rig.run(send_many(transaction, "t2", [b"b", b"c"], keys=[b"k", None], partitions=[None, 0]))
+    rig.run(transaction.commit())
+    assert (broker.values(6), broker.values(2)) == ([b"a", b"b"], [b"c"])
+    rig.wait(11)
+    assert len(broker.values(1)) == 1, "the report, by its key"
+
+
+def test_every_face_takes_one(broker):
+    server = ScriptedServer(broker)
+    try:
+        with connect(server.url, partitioner=lambda *said: 1) as connection:
+            assert connection.send("t2", b"a").partition == 1
+            assert connection.send_async("t2", b"a", key=b"k").result().partition == 1
+        with connect(server.url, partitioner=lambda *said: 7) as connection:
+            for wrong in (connection.send, connection.send_async):
+                with pytest.raises(errors.Misuse, match="partitions 0 to 4"):
+                    wrong("t2", b"a")
+
+        async def on_a_loop():
+            async with await client_asyncio.connect(server.url, partitioner=lambda *said: 2) as connection:
+                return (await connection.send("t2", b"a")).partition
+
+        assert asyncio.run(on_a_loop()) == 2
+    finally:
+        server.close()

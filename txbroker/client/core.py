@@ -78,6 +78,7 @@ class Core:
         self._connect_at = 0.0
         self._next_expiry = math.inf
         self._drained: Promise[None] | None = None
+        self._drain_by = math.inf
         self._timers: list[tuple[float, int, Promise[None]]] = []
         self._opened: Promise[int] = Promise()
         self.fatal: errors.TxBrokerError | None = None
@@ -294,15 +295,18 @@ class Core:
         """Return the bytes to send, and forget them."""
         output, self._output = self._output, []
         self.output_bytes = 0
+        self._drain_by = math.inf
         drained, self._drained = self._drained, None
         if drained is not None:
             drained.resolve(None)
         return output
 
     def drained(self) -> Promise[None]:
-        """A promise kept when the face takes the output, or the connection dies."""
+        """A promise kept when the face takes the output, or the connection dies: in ``timeout`` s if nothing moves."""
         if self._drained is None:
             self._drained = Promise()
+            self._drain_by = self.clock() + self.options.timeout
+            self.expire_by(self._drain_by)
         return self._drained
 
     def wakeup(self) -> float:
@@ -335,8 +339,11 @@ class Core:
             if call.expired(error):
                 self._pending.pop(call.request.correlation, None)
                 self._waiting.pop(call.request.correlation, None)
+        if now >= self._drain_by:
+            self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
+            self._drain_by = math.inf
         rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
-        self._next_expiry = min([*rest, *(callback(now) for callback in self.on_tick)], default=math.inf)
+        self._next_expiry = min([self._drain_by, *rest, *(callback(now) for callback in self.on_tick)])
 
     def expire_by(self, deadline: float) -> None:
         """Have ``on_tick`` called at ``deadline`` at the latest."""

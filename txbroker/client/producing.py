@@ -197,9 +197,10 @@ class Producer:
         )
 
     def room(self) -> Promise[None]:
-        """A promise kept when there is room again."""
+        """A promise kept when there is room again; what lingers is sent, for whoever waits waits for that."""
         if self._room is None:
             self._room = Promise()
+            self._flush_lanes()
         return self._room
 
     async def flush(self) -> None:

@@ -77,11 +77,16 @@ class Transaction:
         return Receipt(topic, lane.index, None, Durability.STAGED)
 
     async def ready(self, topic: str) -> Route:
-        """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent."""
+        """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent, or BufferFull."""
         self._check_stage()
         core = self.core
         route = self._producer.known_route(topic) or await self._producer.route(topic)
-        if core.output_bytes > core.options.max_buffered:
+        while core.output_bytes > core.options.max_buffered:
+            if core.options.when_full == "raise":
+                raise errors.BufferFull(
+                    f"{core.output_bytes} bytes are unsent, the client's bound is {core.options.max_buffered}; this "
+                    "message was not taken, the transaction goes on"
+                )
             await core.drained()
         if self.number is None:
             await self._begin()
