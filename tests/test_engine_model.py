@@ -200,9 +200,10 @@ class EngineMachine(RuleBasedStateMachine):
 
     def roll_back_by(self, what) -> None:
         transactions = self.engine.transactions
-        before, lsn = list(transactions.live), self.engine.last_lsn
+        before, lsn = set(transactions.live), self.engine.last_lsn
         what()
-        gone = [number for number in before if number not in transactions.live]
+        gone = [number for number in transactions.outcomes.by_number if number in before]
+        assert set(gone) == {number for number in before if number not in transactions.live}
         assert not any(self.state.live[tuple(number)].prepared for number in gone)
         for number in gone:
             lsn += 1
