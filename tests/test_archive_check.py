@@ -15,8 +15,8 @@ from journal.archived_outcome import OUTCOMES_TOPIC, pack
 from journal.inspect import Level, Tally, verify
 from journal.inspect.archive_check import ArchiveCheck
 from journal.transaction import Cause, State
+from tests.archive_scene import ARCHIVE, FIRST, SECOND, room_with_topic
 from tests.engine_room import SMALL, Room, decide
-from tests.test_outcome_archive import ARCHIVE, FIRST, SECOND, room_with_topic
 
 LIES = {
     "state": lambda e: replace(e, state=State.ROLLED_BACK),
