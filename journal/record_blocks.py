@@ -219,8 +219,11 @@ def _alike(body: bytes, position: int, most: int, parts: tuple[Part, ...]) -> tu
 
 
 def _uneven(body: bytes, position: int, most: int) -> int:
-    """How many to read one by one: a commit alone if an add follows it, which may be the first of many pairs."""
-    if most // 2 < FEWEST_EVEN or not body.startswith(_COMMIT, position + HEADER_BYTES):
+    """How many to read one by one: one alone if an add follows it, which may be the first of many pairs.
+
+    As behind a commit, or behind what a group has for the outcome archive.
+    """
+    if most // 2 < FEWEST_EVEN or body.startswith(_ADD, position + HEADER_BYTES):
         return most
     following = position + record.lengths(body, position)[0]
     return 1 if body.startswith(_ADD, following + HEADER_BYTES) else most

@@ -66,7 +66,7 @@ class Replay:
     def _even_transactions(self, lsn: int, block: EvenTransactions) -> None:
         pairs = len(block.frames)
         self._fold_gathered()
-        run = TransactionRun.of_even(block) if self._pairing else None
+        run = TransactionRun.of_even(lsn, block) if self._pairing else None
         if run is not None and self._whole.take(run):
             self._whole.fold_block()
             self._folded(2 * pairs, lsn + 2 * pairs, block.last_at)

@@ -17,10 +17,11 @@ Waiting = tuple[int, TransactionAdded, bytes]
 class TransactionRun(NamedTuple):
     """Such transactions in the order of their commits, as columns: one value of each for all. None has an xid.
 
-    ``times`` are those of the commits, ``pair`` gives the records. ``seen`` is what the session's client had seen when
-    it was decided: as its own two records say, at least.
+    ``lsns`` and ``times`` are those of the commits, ``pair`` gives the records. ``seen`` is what the session's client
+    had seen when it was decided: as its own two records say, at least.
     """
 
+    lsns: Sequence[int]
     sessions: Sequence[int]
     serials: Sequence[int]
     partitions: Sequence[int]
@@ -32,20 +33,24 @@ class TransactionRun(NamedTuple):
     pair: Callable[[int], Pair]
 
     @classmethod
-    def of_even(cls, even: EvenTransactions) -> Self | None:
-        """The run of transactions that look alike; None if a commit is not that of the add before it."""
+    def of_even(cls, lsn: int, even: EvenTransactions) -> Self | None:
+        """The run of transactions that look alike, from ``lsn`` on; None if a commit is not that of the add before."""
         sessions, serials, partitions, counts, _, at_add, frames, *commits = even.columns
         if [sessions, serials, partitions, counts] != [commits[0], commits[1], commits[2], commits[4]]:
             return None
         seen = at_add if at_add == commits[7] else list(map(max, at_add, commits[7]))
+        lsns = range(lsn + 1, lsn + 2 * len(frames), 2)
         return cls(
-            sessions, serials, partitions, counts, commits[3], commits[5], seen, frames, even.pair
+            lsns, sessions, serials, partitions, counts, commits[3], commits[5], seen, frames, even.pair
         )  # fmt: skip
 
     @classmethod
-    def of_pairs(cls, pairs: Sequence[Pair], seen: Sequence[int], frames: Sequence[bytes]) -> Self:
+    def of_pairs(
+        cls, lsns: Sequence[int], pairs: Sequence[Pair], seen: Sequence[int], frames: Sequence[bytes]
+    ) -> Self:
         """The run of some for which :func:`belong` holds."""
         return cls(
+            lsns,
             [add.session for add, _ in pairs],
             [add.serial for add, _ in pairs],
             [add.partition for add, _ in pairs],
@@ -62,13 +67,16 @@ class Stretch:
     """Adds and commits as they come, as far as they are usual: ``pairs`` in the order of the commits.
 
     ``adds`` have no commit yet; commits may be those of adds that waited before, which is what ``waited`` were.
+    ``lsns`` are those of the commits; the records begin at ``lsn``.
     """
 
-    __slots__ = ("_latest", "_waiting", "adds", "frames", "pairs", "seen", "waited")
+    __slots__ = ("_latest", "_lsn", "_waiting", "adds", "frames", "lsns", "pairs", "seen", "waited")
 
-    def __init__(self, waiting: Mapping[TransactionNumber, Waiting]) -> None:
+    def __init__(self, waiting: Mapping[TransactionNumber, Waiting], lsn: int) -> None:
         self._waiting = waiting
+        self._lsn = lsn
         self._latest: dict[int, int] = {}
+        self.lsns: list[int] = []
         self.adds: dict[tuple[int, int], int] = {}
         self.waited: list[TransactionNumber] = []
         self.pairs: list[Pair] = []
@@ -106,6 +114,7 @@ class Stretch:
                 else:
                     del adds[key]
                 latest[session] = seen = max(latest.get(session, 0), seen)
+                self.lsns.append(self._lsn + number)
                 self.pairs.append((add, each))
                 self.seen.append(seen)
                 self.frames.append(frames)

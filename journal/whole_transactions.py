@@ -8,16 +8,21 @@ outcome, and the frames of each partition go to its log together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, repeat
 from operator import gt
 from typing import Final, NamedTuple, cast
+
+from crc32c import crc32c
 
 from journal.catalog import Catalog
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
 from journal.interfaces import ICommitFold, IFold
 from journal.message_run import SHORT_RUN, MessageRun
+from journal.message_store import MessageStore
+from journal.outcome_archive import Waiting as Archived
 from journal.outcomes import Outcome
 from journal.record import AnyRecord, TransactionAdded, TransactionCommitted
 from journal.stamping import stamped
@@ -43,6 +48,25 @@ class _Decided(NamedTuple):
     add: TransactionAdded
     commit: TransactionCommitted
     size: int
+
+    def outcome(self, wall: int) -> Outcome:
+        """What the table would make of it; ``wall`` makes times of the wall clock of journal time."""
+        add, commit, size = self
+        return Outcome(
+            number=TransactionNumber(add.session, add.serial),
+            state=State.COMMITTED,
+            cause=commit.cause,
+            at=commit.at,
+            xid=add.xid,
+            by=commit.by,
+            why=commit.why,
+            placements=commit.placements,
+            owner=add.owner,
+            messages=add.count,
+            bytes=size,
+            wall=commit.at + wall,
+            began=add.at + wall,
+        )
 
 
 class WholeTransactions:
@@ -87,7 +111,7 @@ class WholeTransactions:
         """Take a commit, together with its add if that waits; else it is for the table."""
         number = TransactionNumber(commit.session, commit.serial)
         found = self._waiting.get(number)
-        if found is None or not self._decide(number, found[1], found[2], commit):
+        if found is None or not self._decide(lsn, number, found[1], found[2], commit):
             self.settle()
             self._table.apply(lsn, commit, b"")
         for fold in self._after_commit:
@@ -108,12 +132,17 @@ class WholeTransactions:
             self._seen[session] = seen
 
     def _decide(
-        self, number: TransactionNumber, add: TransactionAdded, frames: bytes, commit: TransactionCommitted
+        self,
+        lsn: int,
+        number: TransactionNumber,
+        add: TransactionAdded,
+        frames: bytes,
+        commit: TransactionCommitted,
     ) -> bool:
         """Keep both for :meth:`fold`; False, with nothing changed, if something about them is unusual or large."""
         placements = commit.placements
-        if len(placements) != 1 or len(frames) > self._table.small_bytes or self._archive.on:
-            return False  # of each outcome the archive wants an entry, as the table makes it
+        if len(placements) != 1 or len(frames) > self._table.small_bytes:
+            return False
         placement = placements[0]
         if placement.partition != add.partition or placement.count != add.count:
             return False
@@ -123,7 +152,10 @@ class WholeTransactions:
         if commit.seen:
             self._see(session, commit.seen)
         size = len(frames)
-        self._decided[number] = _Decided(add, commit, size)
+        self._decided[number] = decided = _Decided(add, commit, size)
+        if self._archive.on:
+            log, wall = self._catalog.stores[add.partition], self._catalog.wall_offset
+            self._archive.note_all(1, [partial(_archived, lsn, decided, frames, log, wall)])
         row = placement.base_offset, add.count, commit.at, frames
         placed = self._placed.get(add.partition)
         if placed is None:
@@ -190,26 +222,9 @@ class WholeTransactions:
     def _remember(self, decided: dict[TransactionNumber, _Decided]) -> None:
         """Make outcomes of those that are not forgotten again at once."""
         outcomes, wall, seen = self._table.outcomes, self._catalog.wall_offset, self._seen
-        for number, (add, commit, size) in decided.items():
-            if number[1] <= seen.get(number[0], 0) and add.xid is None:
-                continue
-            outcomes.remember(
-                Outcome(
-                    number=number,
-                    state=State.COMMITTED,
-                    cause=commit.cause,
-                    at=commit.at,
-                    xid=add.xid,
-                    by=commit.by,
-                    why=commit.why,
-                    placements=commit.placements,
-                    owner=add.owner,
-                    messages=add.count,
-                    bytes=size,
-                    wall=commit.at + wall,
-                    began=add.at + wall,
-                )
-            )
+        for number, each in decided.items():
+            if number[1] > seen.get(number[0], 0) or each.add.xid is not None:
+                outcomes.remember(each.outcome(wall))
 
     # -- many at once ------------------------------------------------------------------------------
 
@@ -221,10 +236,10 @@ class WholeTransactions:
         Returns whether they were taken, and the number after them; if not, the number before which there is no use
         in trying again.
         """
-        stretch = Stretch(self._waiting)
+        stretch = Stretch(self._waiting, lsn)
         end = stretch.take(records, data, first)
         if len(stretch.pairs) < SHORT_RUN or not self.take(
-            TransactionRun.of_pairs(stretch.pairs, stretch.seen, stretch.frames)
+            TransactionRun.of_pairs(stretch.lsns, stretch.pairs, stretch.seen, stretch.frames)
         ):
             return False, max(end, first + NO_STRETCH)
         for number in stretch.waited:
@@ -238,7 +253,9 @@ class WholeTransactions:
         """Take many, none of which waits; False, with nothing changed, if anything about them is unusual."""
         sessions, serials = run.sessions, run.serials
         numbers = set(zip(sessions, serials, strict=True))
-        if self._archive.on or len(numbers) < len(serials) or not self._table.live.keys().isdisjoint(numbers):
+        if len(numbers) < len(serials) or not all(
+            known.keys().isdisjoint(numbers) for known in (self._table.live, self._decided)
+        ):
             return False
         if not all(
             ICommitFold.providedBy(fold) and fold.concerned().isdisjoint(numbers)
@@ -252,8 +269,18 @@ class WholeTransactions:
         for place in _unseen(sessions, serials, seen):
             number = TransactionNumber(sessions[place], serials[place])
             self._decided[number] = _Decided(*run.pair(place), len(run.frames[place]))
+        if self._archive.on:
+            self._archive_all(run)
         self._place_all(run)
         return True
+
+    def _archive_all(self, run: TransactionRun) -> None:
+        """An entry of the archive for each, made when it is wanted: then stores or the clock's offset may be others."""
+        stores = self._catalog.stores
+        logs = {partition: stores[partition] for partition in set(run.partitions)}
+        later: Callable[[int], Archived] = partial(_archived_of, run, logs, self._catalog.wall_offset)
+        count = len(run.frames)
+        self._archive.note_all(count, map(partial, repeat(later), range(count)))
 
     def _seen_through(
         self, sessions: Sequence[int], serials: Sequence[int], seen: Sequence[int]
@@ -289,6 +316,20 @@ class WholeTransactions:
                 placed[partition] = [row]
             else:
                 known.append(row)
+
+
+def _archived_of(run: TransactionRun, logs: Mapping[int, MessageStore], wall: int, place: int) -> Archived:
+    frames = run.frames[place]
+    decided = _Decided(*run.pair(place), len(frames))
+    return _archived(run.lsns[place], decided, frames, logs[run.partitions[place]], wall)
+
+
+def _archived(lsn: int, decided: _Decided, frames: bytes, log: MessageStore, wall: int) -> Archived:
+    """What the archive is told of a transaction of one add."""
+    checksum = crc32c(frames)
+    return Archived(
+        lsn, decided.outcome(wall), 1, checksum, [(log, decided.add.count, decided.size, checksum)]
+    )
 
 
 def _unseen(sessions: Sequence[int], serials: Sequence[int], seen: Mapping[int, int]) -> list[int]:
