@@ -97,7 +97,7 @@ venv: .venv/.ready  ## set up .venv with the pinned packages
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
-	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra zstd --extra lz4 --extra spark --extra bench --extra test \
+	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra zstd --extra lz4 --extra spark --extra bench --extra peers --extra test \
 		--output-file requirements/test.txt pyproject.toml
 
 .PHONY: clean

@@ -21,6 +21,7 @@ COMMANDS = (
     "dump",
     "repair",
     "drill",
+    "bench",
 )
 """In the order of the help. Each is an object of the same name in the module of that name."""
 

@@ -27,16 +27,25 @@ class BrokerProcess:
     """One broker over its whole life: same directory, same port, one process after another.
 
     ``options`` are of ``twistd txbroker``. ``entry`` starts Python code that behaves as ``twistd`` does; without it,
-    that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input.
+    that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input. In a session of its own
+    (``own_session``) it does not hear the Ctrl-C that is meant for whoever has started it.
     """
 
-    def __init__(self, data: Path, log: Path, options: Sequence[str] = (), entry: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        data: Path,
+        log: Path,
+        options: Sequence[str] = (),
+        entry: Sequence[str] = (),
+        own_session: bool = False,
+    ) -> None:
         self.port = free_port()
         self.url = f"tcp:127.0.0.1:{self.port}"
         self.log = log
         self._data = data
         self._options = options
         self._entry = entry
+        self._own_session = own_session
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._ended = False
@@ -64,7 +73,13 @@ class BrokerProcess:
                 raise BrokerFailed("the broker is not wanted any more")
             stdin = subprocess.PIPE if self._entry else subprocess.DEVNULL
             self._close_control()
-            self._process = subprocess.Popen(self._command(*first), stdout=log, stderr=log, stdin=stdin)
+            self._process = subprocess.Popen(
+                self._command(*first),
+                stdout=log,
+                stderr=log,
+                stdin=stdin,
+                start_new_session=self._own_session,
+            )
 
     @property
     def exit_code(self) -> int | None:

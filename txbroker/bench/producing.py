@@ -1,0 +1,96 @@
+"""Sending: batches as the client makes them, every message timed from when it was to be sent."""
+
+from __future__ import annotations
+
+import time
+
+from txbroker.bench.connections import Client, Connections
+from txbroker.bench.load import Load, Messages
+from txbroker.bench.plan import MICROS, Share
+from txbroker.client.batching import Batch
+from txbroker.errors import TxBrokerError, UnknownTopic
+
+
+class Producing(Load):
+    """Clients that send messages, ``depth`` of each under way, or at a rate whatever is under way."""
+
+    def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
+        super().__init__(share, clients, connections)
+        self._messages = [Messages(self.plan, share.first + number) for number in range(len(clients))]
+        self._flights: dict[Batch, tuple[list[float], list[int]]] = {}
+        self._waiting: list[list[float]] = [[] for _ in clients]
+        self._asked = False
+
+    def prepare(self) -> bool:
+        """Know the way to the topic, and have a number as a producer."""
+        if not self._asked:
+            self._asked = True
+            self.fetch_routes()
+        return self.have_routes() and self.all_ready(lambda client: client.producer.ready())
+
+    def operate(self, client: int, wanted: float) -> None:
+        """Send a message, or keep it for when there is room: its time runs."""
+        self.under_way += 1
+        producer = self.clients[client].producer
+        waiting = self._waiting[client]
+        if waiting or producer.full:
+            if not waiting:
+                producer.room().then(lambda: self._send_waiting(client))
+            waiting.append(wanted)
+        else:
+            self._send(client, wanted)
+
+    def _send_waiting(self, client: int) -> None:
+        producer = self.clients[client].producer
+        waiting, self._waiting[client] = self._waiting[client], []
+        for number, wanted in enumerate(waiting):
+            if producer.full:
+                self._waiting[client] = waiting[number:]
+                producer.room().then(lambda: self._send_waiting(client))
+                return
+            self._send(client, wanted)
+
+    def _send(self, client: int, wanted: float) -> None:
+        messages, producer = self._messages[client], self.clients[client].producer
+        number, value = messages.make(wanted)
+        key = messages.key()
+        try:
+            route = producer.known_route(self.plan.topic)
+            if route is None:
+                raise UnknownTopic(f"the topic {self.plan.topic!r} is gone")
+            batch, position = route.choose(key, None).append(value, time.time_ns() // 1000, key, None)
+        except TxBrokerError as error:  # nothing of this client will be taken any more
+            self.under_way -= 1
+            self._lost(client, wanted, number, error)
+            self.stopped = True
+            return
+        if position:
+            flight = self._flights[batch]
+        else:
+            flight = self._flights[batch] = ([], [])
+            batch.then(lambda: self._answered(client, batch))
+        flight[0].append(wanted)
+        flight[1].append(number)
+
+    def _answered(self, client: int, batch: Batch) -> None:
+        wanted, numbers = self._flights.pop(batch)
+        self.under_way -= len(wanted)
+        if batch.error is None:
+            self.tally.operations(wanted, time.monotonic(), 1, self.plan.size)
+            trip = self.clients[client].core.trip(batch.request.correlation)
+            if trip is not None and wanted[0] >= self.tally.begin:
+                queued = int((trip.posted - wanted[0]) * MICROS)
+                self.tally.phases_of("send").record(queued, trip.round_trip, trip.times)
+        else:
+            for at, number in zip(wanted, numbers, strict=True):
+                self._lost(client, at, number, batch.error)
+        for _ in wanted:
+            self.next(client)
+
+    def _lost(self, client: int, wanted: float, number: int, error: BaseException) -> None:
+        self.tally.failed(wanted, error)
+        self.tally.unacknowledged.append((self.share.first + client, number, number + 1))
+
+    def sent(self) -> dict[int, int]:
+        """By each client."""
+        return {self.share.first + number: made.made for number, made in enumerate(self._messages)}

@@ -1,0 +1,110 @@
+"""Reading: what consumers get of a topic, again and again; and how soon after sending, beside a load that sends."""
+
+from __future__ import annotations
+
+import time
+
+from txbroker.bench.connections import Client, Connections
+from txbroker.bench.load import Load
+from txbroker.bench.plan import HEADER, MICROS, Share
+from txbroker.bench.producing import Producing
+from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.promise import start
+from txbroker.errors import TxBrokerError
+
+
+class Reading(Load):
+    """Clients that read the topic's partitions from the beginning to the end, each its own ones, and then again.
+
+    An operation is a message; the latency is that of the fetches.
+    """
+
+    def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
+        super().__init__(share, clients, connections)
+        self._fetched = [0] * len(clients)
+
+    def prepare(self) -> bool:
+        """Be connected."""
+        return self.all_ready(lambda client: bool(client.core.session))
+
+    def operate(self, client: int, wanted: float) -> None:  # noqa: ARG002
+        """Read all once; a closed loop of depth 1, whatever the plan says."""
+        self.under_way += 1
+        start(self._pass(client)).then(lambda: self._over(client))
+
+    def _over(self, client: int) -> None:
+        self.under_way -= 1
+        if not self.tally.errors:
+            self.next(client)
+
+    def _count(self, wanted: float) -> None:
+        """It is messages that are counted, as they come."""
+
+    async def _pass(self, client: int) -> None:
+        plan, core = self.plan, self.clients[client].core
+        mine = range(self.share.first + client, plan.partitions, plan.clients)
+        options = consumer_options(plan.topic, None, partitions=tuple(mine), start="earliest", follow=False)
+        reader = ConsumerCore(core, options, "bench")
+        try:
+            while not self.is_over() and not reader.finished:
+                chunk = reader.take()
+                if chunk is None:
+                    await reader.changed()
+                    continue
+                self._took(
+                    client, len(chunk.messages), sum(len(each.value or b"") for each in chunk.messages)
+                )
+        except TxBrokerError as error:
+            self.tally.failed(time.monotonic(), error)
+        finally:
+            reader.close()
+
+    def _took(self, client: int, messages: int, size: int) -> None:
+        now, tally = time.monotonic(), self.tally
+        fetches, self.clients[client].core.fetches = self.clients[client].core.fetches, []
+        if now >= tally.begin:
+            self._measured += messages
+            tally.read(now, messages, size, fetches)
+
+
+class Following(Producing):
+    """Sends, and reads what was sent as soon as it can be seen: the time from sending to having it is counted, too."""
+
+    def __init__(self, share: Share, clients: list[Client], connections: Connections) -> None:
+        *senders, self._reader_client = clients
+        super().__init__(share, senders, connections)
+        self._reader: ConsumerCore | None = None
+
+    def prepare(self) -> bool:
+        """Follow from the topic's end as it is now."""
+        if self._reader is None:
+            options = consumer_options(self.plan.topic, None, start="latest", max_wait=1.0)
+            self._reader = ConsumerCore(self._reader_client.core, options, "bench")
+            start(self._follow(self._reader))
+        return super().prepare() and bool(self._reader.positions)
+
+    async def _follow(self, reader: ConsumerCore) -> None:
+        while not reader.finished:
+            try:
+                chunk = reader.take()
+            except TxBrokerError as error:
+                self.tally.errors[type(error).__name__] += 1
+                return
+            if chunk is None:
+                await reader.changed()
+                continue
+            self._arrived([each.value or b"" for each in chunk.messages])
+
+    def _arrived(self, values: list[bytes]) -> None:
+        now, begin = int(time.monotonic() * MICROS), int(self.tally.begin * MICROS)
+        first, beyond = self.share.first, self.share.first + len(self.clients)
+        for value in values:
+            if len(value) >= HEADER.size:  # a topic that others send to, too
+                run, client, _, wanted = HEADER.unpack_from(value)
+                if run == self.plan.run and first <= client < beyond and wanted >= begin:
+                    self.tally.delivered.record(now - wanted)
+
+    def is_idle(self) -> bool:
+        """Whether all is answered, and has been seen by the reader."""
+        tally = self.tally
+        return super().is_idle() and (tally.delivered.count >= tally.done or bool(tally.errors))

@@ -1,0 +1,95 @@
+"""The clients' core, with an eye on when requests go out, when answers come, and what the broker says of the time."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import NamedTuple
+
+from txbroker.bench.plan import MICROS
+from txbroker.client.core import Core
+from txbroker.client.retry import Options
+from txbroker.codec import Decoder
+from txbroker.commands import (
+    MAX_ANSWER_HEAD,
+    AnyAnswer,
+    Commit,
+    Fetch,
+    Fetched,
+    Prepare,
+    Request,
+    Send,
+    Timed,
+    TimedAnswer,
+    Times,
+)
+
+MAX_DATA = 1 << 30
+
+
+class Trip(NamedTuple):
+    """A request's way: when it was given to the connection (s), how long until its answer came and was inside (µs)."""
+
+    posted: float
+    round_trip: int
+    times: Times
+
+
+class WatchedCore(Core):
+    """A core whose sends, prepares and commits ask where their time goes, if ``timed``.
+
+    ``newest`` is the correlation number of the last such request. ``fetches`` collects how long each fetch took, in µs.
+    """
+
+    def __init__(self, options: Options, timed: bool) -> None:
+        super().__init__(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        self.newest = 0
+        self.fetches: list[int] = []
+        self._timed = timed
+        self._posted: dict[int, float] = {}
+        self._trips: dict[int, Trip] = {}
+
+    def post(self, request: Request, data: bytes | memoryview = b"") -> None:
+        """Note the time, and ask for the broker's."""
+        if self._timed and isinstance(request, Send | Prepare | Commit):
+            self.newest = request.correlation
+            self._posted[self.newest] = self.clock()
+            request = Timed(self.newest, request)
+        elif type(request) is Fetch:
+            self._posted[request.correlation] = self.clock()
+        super().post(request, data)
+
+    def connected(self) -> None:
+        """Begin anew; what was under way will be posted again, or asked for."""
+        super().connected()
+        self._posted.clear()
+        self._decoder = _Unwrapping(self)
+
+    def answered(self, head: AnyAnswer) -> AnyAnswer:
+        """Take in what an answer tells of the time; return the answer that the client waits for."""
+        posted = self._posted.pop(head.correlation, None)
+        if type(head) is TimedAnswer:
+            if posted is not None:
+                trip = Trip(posted, int((self.clock() - posted) * MICROS), head.times)
+                self._trips[head.correlation] = trip
+            return head.answer
+        if type(head) is Fetched and posted is not None:
+            self.fetches.append(int((self.clock() - posted) * MICROS))
+        return head
+
+    def trip(self, correlation: int) -> Trip | None:
+        """What is known of an answered request; told once."""
+        return self._trips.pop(correlation, None)
+
+
+class _Unwrapping(Decoder[AnyAnswer]):
+    """Gives each answer as its client expects it."""
+
+    def __init__(self, core: WatchedCore) -> None:
+        super().__init__(AnyAnswer, MAX_DATA, MAX_ANSWER_HEAD)  # type: ignore[arg-type]
+        self._answered = core.answered
+
+    def feed(self, data: bytes) -> list[tuple[AnyAnswer, memoryview]]:
+        """As any decoder's."""
+        answered = self._answered
+        return [(answered(head), body) for head, body in super().feed(data)]
