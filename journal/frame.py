@@ -268,6 +268,15 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
     return open_payload(number, frame[HEADER_BYTES:], what, state)
 
 
+def uncompressed(frame: memoryview, what: str) -> bytes:
+    """The wrapper that a compressed one would be without that, offset and all; raises as :func:`open_wrapper`."""
+    _, _, offset, timestamp, count, flag, attribute_length = _unpack_header(frame)
+    if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
+        raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
+    tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER, 0) + open_wrapper(frame, what)
+    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), offset) + tail
+
+
 def _decode_inner(
     whole: bytes, position: int, end: int, base: int, count: int, from_offset: int, messages: list[Message]
 ) -> None:

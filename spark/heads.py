@@ -21,6 +21,7 @@ import numpy.typing as npt
 from crc32c import crc32c
 
 from journal.frame import (
+    COMPRESSION,
     CRC_START,
     HEADER_BYTES,
     LOST,
@@ -66,6 +67,10 @@ class UnsoundBlock(Exception):
         self.end = end
 
 
+class CompressedBlock(Exception):
+    """The block holds a compressed frame: :func:`spark.blocks.read_block` opens it first."""
+
+
 class Heads(NamedTuple):
     """The messages of a block, in order. ``start`` is where a header lies, ``end`` where the frame's bytes end."""
 
@@ -98,7 +103,7 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     """Find and check the messages of a block that begins with the frame of ``offset``.
 
     Returns the messages of its whole frames, how many bytes these take, and the offset behind them. Raises
-    :class:`UnsoundBlock` for the first thing that is wrong.
+    :class:`UnsoundBlock` for the first thing that is wrong, and :class:`CompressedBlock` where a wrapper is compressed.
     """
     start, stop = _find(data)
     if not len(start):
@@ -157,6 +162,8 @@ def _find(data: bytes) -> tuple[Numbers, int]:
             runs.append(found[:first])
             position = int(found[first])
             break
+        elif flags[first] & COMPRESSION:
+            raise CompressedBlock
         else:
             runs.append(found[: first + 1])
             position = int(found[first]) + HEADER_BYTES

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from journal.constants import KIB, MIB
-from spark.heads import Heads, UnsoundBlock, read_heads
+from spark.blocks import read_block
+from spark.heads import Heads, UnsoundBlock
 from spark.logs import Logs, Losses, MessagesLost, Slice
 
 BLOCK_BYTES = 8 * MIB
@@ -30,9 +31,9 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
                 continue
             damage: MessagesLost | None = None
             try:
-                heads, taken, after = read_heads(data, first)
+                heads, taken, after = read_block(data, first)
             except UnsoundBlock as fault:
-                heads, taken, after = read_heads(data[: fault.position], first)
+                heads, taken, after = read_block(data[: fault.position], first)
                 if fault.offset < part.end:
                     damage = cursor.damaged(fault)
                     losses.take(damage)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from journal.compression import NAMES as CODECS
+from journal.compression import compressor
 from spark.branches import Write
 from spark.options import check_known
 from txbroker import errors
@@ -33,6 +35,8 @@ class SinkOptions(NamedTuple):
     audit_topic: str = ""
     write: Write | None = None
     """The write's name and version, if the program has given them."""
+    compression: str | None = None
+    compression_level: int | None = None
 
 
 def parse(options: Mapping[str, str]) -> SinkOptions:
@@ -49,6 +53,7 @@ def parse(options: Mapping[str, str]) -> SinkOptions:
             field, reader = _READERS[name]
             read[field] = reader(name, value)
     urls.parse(read["broker"])
+    compressor(read.get("compression"), read.get("compression_level"))
     return SinkOptions(**read, write=_write(given))
 
 
@@ -97,6 +102,19 @@ def _partitioner(name: str, value: str) -> bool:
     return value.lower() == "key"
 
 
+def _compression(name: str, value: str) -> str | None:
+    if value.lower() not in ("none", *CODECS):
+        raise _wrong(name, value, " or ".join(map(repr, (*CODECS, "none"))))
+    return None if value.lower() == "none" else value.lower()
+
+
+def _level(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise _wrong(name, value, "a whole number") from None
+
+
 def _wrong(name: str, value: str, expected: str) -> errors.InvalidSetting:
     return errors.InvalidSetting(
         f"option {NAMES.get(name, name)!r} is {value!r}, it must be {expected}; {NOTHING}"
@@ -112,6 +130,8 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "branchseconds": ("branch_seconds", _seconds),
     "timeout": ("timeout", _seconds),
     "audittopic": ("audit_topic", _text),
+    "compression": ("compression", _compression),
+    "compressionlevel": ("compression_level", _level),
 }
 _SPELT: Final = (
     "broker",
@@ -122,6 +142,8 @@ _SPELT: Final = (
     "branchSeconds",
     "timeout",
     "auditTopic",
+    "compression",
+    "compressionLevel",
 )
 NAMES: Final = {name.lower(): name for name in (*_SPELT, "txnAppId", "txnVersion")}
 assert NAMES.keys() == _READERS.keys() | {"txnappid", "txnversion"}

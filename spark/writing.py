@@ -61,6 +61,8 @@ class _Sink:
             client=f"spark {who}",
             timeout=options.timeout,
             batch_bytes=options.batch_bytes,
+            compression=options.compression,
+            compression_level=options.compression_level,
             reports=reports,
         )
 

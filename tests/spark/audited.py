@@ -20,6 +20,7 @@ from spark.audit.entries import SHAPE, archive_facts, journal_facts
 from spark.audit.facts import What
 from spark.audit.hunting import arranged
 from spark.audit.run import DAY
+from tests.spark.directories import wrapper_of
 
 SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)
 MINUTE = 60_000_000
@@ -61,10 +62,10 @@ class Making:
         self.engine.sync()
         return base
 
-    def batch(self, partition: int, *values: bytes) -> None:
+    def batch(self, partition: int, *values: bytes, codec: str | None = None) -> None:
         self.time += 1_000_000
         inner = b"".join(frame.encode_inner(n, value, self.time) for n, value in enumerate(values))
-        wrapper = frame.encode_wrapper(inner, len(values), self.time)
+        wrapper = wrapper_of(inner, len(values), self.time, codec)
         self.engine.append(self.engine.catalog.stores[self.numbers[partition]], wrapper, len(values))
         self.engine.sync()
 

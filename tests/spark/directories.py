@@ -7,6 +7,7 @@ from pathlib import Path
 
 import journal
 from journal import frame
+from journal.compression import compressor
 from journal.embedded import Log
 from journal.filenames import SegmentKind, parse_partition_directory, parse_segment_file
 from journal.settings import TopicSettings
@@ -32,11 +33,12 @@ def fill(
     segment_bytes: int = 64 << 10,
     value: Value = value_of,
     per_frame: int = PER_WRAPPER,
+    codec: str | None = None,
 ) -> None:
     """A topic with so many messages, numbered over all partitions, which take them in turns, a wrapper at a time."""
     with journal.open(path) as log:
         log.create_topic(topic, partitions, TopicSettings(segment_bytes=segment_bytes))
-        append(log, range(messages), topic, wrapped, value, per_frame)
+        append(log, range(messages), topic, wrapped, value, per_frame, codec)
 
 
 def append(
@@ -46,8 +48,9 @@ def append(
     wrapped: bool = True,
     value: Value = value_of,
     per_frame: int = PER_WRAPPER,
+    codec: str | None = None,
 ) -> None:
-    """More messages."""
+    """More messages; ``codec`` compresses wrappers."""
     engine, stores = log.engine, log.engine.catalog.topic(topic).partitions
     for turn, start in enumerate(range(numbers.start, numbers.stop, per_frame)):
         batch = range(start, min(start + per_frame, numbers.stop))
@@ -56,7 +59,7 @@ def append(
                 frame.encode_inner(place, value(number), START + number * 1_000_000)
                 for place, number in enumerate(batch)
             ]
-            data = frame.encode_wrapper(b"".join(inner), len(batch), START)
+            data = wrapper_of(b"".join(inner), len(batch), START, codec)
         else:
             data = b"".join(frame.encode(value(number), START + number * 1_000_000) for number in batch)
         engine.append(stores[turn % len(stores)], data, len(batch))
@@ -64,6 +67,15 @@ def append(
             engine.sync()
             engine.housekeeping.run_inline()
     engine.sync()
+
+
+def wrapper_of(inner: bytes, count: int, timestamp: int, codec: str | None) -> bytes:
+    """A wrapper around these frames, compressed if that is worth it."""
+    packer = compressor(codec)
+    packed = packer.pack(inner) if packer is not None else None
+    if packer is None or packed is None:
+        return frame.encode_wrapper(inner, count, timestamp)
+    return frame.encode_wrapper(packed, count, timestamp, packer.number)
 
 
 def segments(path: Path, topic: str = "t", index: int = 0) -> list[Path]:
