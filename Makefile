@@ -70,6 +70,11 @@ bench-atomic: debian .venv/.ready  ## measure a row with its message, and other 
 bench-guard: debian .venv/.ready  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)
 
+.PHONY: bench-spark
+bench-spark: .venv/.ready  ## measure Spark's reads, writes and audits beside Kafka's
+	@.ci/need-debian java=openjdk-17-jre-headless mvn=maven
+	$(RUN) benchmarks.spark $(ARGS)
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic`, in minutes
 	$(RUN) models.check $(ARGS)

@@ -1,0 +1,77 @@
+"""What a tree of processes takes, seen from outside through ``/proc``: processor time, and memory at its peak."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+EVERY: float = 0.1
+"""Seconds between two looks at the memory."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def family(root: int) -> list[int]:
+    """A process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, left = [], [root]
+    while left:
+        found.append(left.pop())
+        left += children.get(found[-1], [])
+    return found
+
+
+def processor_seconds(root: int) -> float:
+    """Processor time of a process and its descendants so far, with that of the dead whom their parents have buried."""
+    return sum(sum(map(int, fields[11:15])) for pid in family(root) if (fields := _stat(pid))) / _TICKS
+
+
+def memory(root: int) -> int:
+    """Bytes that a process and its descendants hold now; what several share counts once (PSS)."""
+    return sum(map(_proportional, family(root)))
+
+
+class PeakMemory:
+    """The most memory that a process and its descendants held at a time while the context was open."""
+
+    def __init__(self, root: int) -> None:
+        self.most = 0
+        self._root = root
+        self._ended = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(EVERY):
+            self.most = max(self.most, memory(self._root))
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``stat`` behind the name; none if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _proportional(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
