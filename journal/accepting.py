@@ -17,6 +17,9 @@ class Accepting(Protocol):
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Journal and apply a decision."""
 
+    def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Journal a decision; the caller applies it."""
+
     def now(self) -> int:
         """Journal time."""
 

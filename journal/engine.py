@@ -132,7 +132,7 @@ class Engine:
         base = store.end_offset
         view = store.append(frames, count, at)
         message = Messages(store.number, base, count, at, producer_id, epoch, sequence)
-        lsn = self._queue(message, view)
+        lsn = self.queue(message, view)
         assert self._filling is not None
         self._filling.ends[store] = base + count
         for fold in self._append_routes:
@@ -142,7 +142,7 @@ class Engine:
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision and apply it to every fold that handles it; return its LSN."""
         assert not self.busy, "no decision may be taken while a large commit is being applied"
-        lsn = self._queue(decision, data)
+        lsn = self.queue(decision, data)
         for fold in self.routes.get(type(decision), ()):
             self._apply(fold, lsn, decision, data)
         return lsn
@@ -155,7 +155,8 @@ class Engine:
             self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
             raise
 
-    def _queue(self, decision: AnyRecord, data: bytes | memoryview) -> int:
+    def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Queue a decision that the caller applies to every fold that handles it, in the same turn; return its LSN."""
         if self.failed:
             raise JournalPoisoned(self.failed)
         lsn = self.next_lsn
@@ -164,10 +165,10 @@ class Engine:
         group = self._filling
         if group is None or group.length + size > GROUP_BYTES or group.count >= GROUP_RECORDS:
             if group is not None and self._archive.waiting and self._archive_outcomes(group):
-                return self._queue(decision, data)
+                return self.queue(decision, data)
             group = self._open_group(lsn)
         elif len(self._archive.waiting) >= BATCH and self._archive_outcomes(group):
-            return self._queue(decision, data)
+            return self.queue(decision, data)
         self._put(group, packed, data, size)
         return lsn
 

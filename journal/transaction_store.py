@@ -156,20 +156,12 @@ class JournalTransactionStore(TransactionTable):
             )
 
     def _judge_size(self, transaction: Transaction | None, size: int, count: int) -> None:
-        limits = self.limits
+        limits, totals = self.limits, self._totals
+        if self.fits(transaction, size, count):
+            return  # 0.5 µs less than going through the table below; 60,000 times a second
         messages, held, requests = 0, 0, 0
         if transaction is not None:
             messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
-        totals = self._totals
-        if (  # 0.5 µs less than going through the table below; 60,000 times a second
-            messages + count <= limits.messages
-            and requests < limits.requests
-            and held + size <= limits.bytes
-            and totals.messages + count <= limits.total_messages
-            and totals.requests < limits.total_requests
-            and totals.bytes + size <= limits.total_bytes
-        ):
-            return
         for what, value, limit in (
             ("messages in one transaction", messages + count, limits.messages),
             ("adds in one transaction", requests + 1, limits.requests),
@@ -182,6 +174,21 @@ class JournalTransactionStore(TransactionTable):
                 raise LimitExceeded(
                     f"{value} {what}, the limit is {limit}; nothing of this request was stored"
                 )
+
+    def fits(self, transaction: Transaction | None, size: int, count: int) -> bool:
+        """Whether the limits have room for an add of that many bytes and messages."""
+        messages, held, requests = 0, 0, 0
+        if transaction is not None:
+            messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
+        limits, totals = self.limits, self._totals
+        return (
+            messages + count <= limits.messages
+            and requests < limits.requests
+            and held + size <= limits.bytes
+            and totals.messages + count <= limits.total_messages
+            and totals.requests < limits.total_requests
+            and totals.bytes + size <= limits.total_bytes
+        )
 
     def _judge_partition(self, transaction: Transaction | None, partition: int) -> None:
         store = self._catalog.store(partition)

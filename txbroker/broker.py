@@ -86,6 +86,7 @@ from txbroker.session import (
 from txbroker.settings import BrokerSettings
 from txbroker.timing import Timing
 from txbroker.transacting import Transacting
+from txbroker.wholes import Wholes
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -147,6 +148,7 @@ class Broker:
         self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
+        self.wholes = Wholes(self, self._broke)
         self._handlers = self._make_handlers()
         engine.on_published = self.fetching.published
         engine.on_idle = self.parking.move

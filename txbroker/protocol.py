@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from journal.constants import KIB
 from txbroker.codec import encode, request_decoder
-from txbroker.commands import Hello, Refused
+from txbroker.commands import Add, Hello, Refused
 from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
 from txbroker.intake import Intake, Pause
 from txbroker.outbox import Outbox, Outboxes
@@ -98,7 +98,10 @@ class BrokerProtocol(Protocol):
         received = factory.broker.received
         produced = 0
         messages = decoder.feed(data)
-        for command, frames in messages:
+        left = messages
+        if len(messages) > 1 and type(messages[0][0]) is Add:
+            left = factory.broker.wholes.take(session, messages)
+        for command, frames in left:
             received(session, command, frames)
             produced += len(frames)
             if self._ended:

@@ -42,6 +42,18 @@ MUTANTS: Final = (
         "                store.publish(store.end_offset)\n",
     ),
     Mutant(
+        "show a whole transaction before the force",
+        "journal/whole_commit.py",
+        "        self._engine.touched((store,))\n",
+        "        store.publish(store.end_offset)\n",
+    ),
+    Mutant(
+        "not remember how a whole transaction ended",
+        "journal/whole_commit.py",
+        "        table.outcomes.remember(outcome)\n",
+        "",
+    ),
+    Mutant(
         "tell of a send before the large commit in its group is shown",
         "journal/engine.py",
         "        first: list[tuple[Deliver, Any]] = []\n",

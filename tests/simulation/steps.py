@@ -17,6 +17,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "send many": (1, TransactionalClient.send_many),
     "send again": (1, TransactionalClient.send_again),
     "begin": (8, TransactionalClient.begin),
+    "commit wholes": (4, TransactionalClient.commit_wholes),
     "go on": (6, TransactionalClient.go_on),
     "end": (5, TransactionalClient.end),
     "ask": (2, TransactionalClient.ask_outcome),

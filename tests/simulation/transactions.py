@@ -27,6 +27,8 @@ class Begun(Intent):
         self.totals = Totals(0, 0, 0)
         self.late = False
         """Whether something was added after the end was asked for, so that the broker may count more."""
+        self.whole = False
+        """Whether it comes in one piece: one add without an xid, the commit right behind it."""
         self.age = 0
         """How long it had been prepared when somebody last looked, in µs of the broker's clock."""
 
@@ -55,6 +57,18 @@ class TransactionalClient(ConsumingClient):
         for _ in range(3):
             self.add(random, begun)
         return begun
+
+    def commit_wholes(self, random: Random) -> None:
+        """Transactions in one piece each, the first of them at the beginning of a read."""
+        if self.connection is not None:
+            self.connection.deliver(1 << 30)
+        for _ in range(random.choice((1, 1, 3))):
+            begun = self._new()
+            begun.whole = True
+            self.add(random, begun)
+            self.commit_own(random, begun)
+        if self.connection is not None and random.random() < 0.8:
+            self.connection.deliver(1 << 30)
 
     def commit_and_send(self, random: Random, *several: Begun) -> None:
         """Their commits in one phase, and just after them a send to one of the last one's partitions."""
@@ -115,7 +129,7 @@ class TransactionalClient(ConsumingClient):
         self.ask(commands.AddOffsets, begun.number[1], key[0], [offset], self._xid(random, begun), then=then)
 
     def _xid(self, random: Random, begun: Begun) -> Xid | None:
-        return begun.xid if begun.totals.requests % 2 else None
+        return begun.xid if begun.totals.requests % 2 and not begun.whole else None
 
     def _add_refused(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
         begun.doomed = True
