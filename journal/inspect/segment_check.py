@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from journal import filenames
 from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
-from journal.frame import LOST, WRAPPER
+from journal.frame import HEADER, HEADER_BYTES, LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
 from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries
 from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable, unreadable
@@ -48,6 +48,9 @@ def check_store(
     """
     directory = filenames.partition_directory(store.topic, store.index, store.number)
     end = store.segments[0].base_offset if store.segments else store.flushed_offset
+    if store.start_offset < end:
+        problem = f"the log starts at offset {store.start_offset}, the checkpoint has no segment below {end}"
+        yield Finding(directory, 0, problem, affects=_between(f"{directory}/", store.start_offset, end))
     for state in store.segments:
         path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
         if state.base_offset != end:
@@ -99,10 +102,13 @@ def _check_segment(
 
 def _first_frame(filesystem: IFilesystem, path: str, state: SegmentState) -> Iterator[Finding]:
     """Its header alone."""
-    found = int.from_bytes(read_some(filesystem, path, 8, 8), "big")
+    header = read_some(filesystem, path, 0, HEADER_BYTES)
+    found, flag = HEADER.unpack(header)[2], HEADER.unpack(header)[5]
     if found != state.base_offset:
         problem = f"it begins with offset {found}, its name says {state.base_offset}"
         yield Finding(path, 0, problem, affects=of_partition(path, state.base_offset, None))
+    elif state.head and not flag & LOST and checksum_of(header) != state.head:
+        yield _of_another(path, state)
 
 
 def _walk(
@@ -124,8 +130,7 @@ def _walk(
             continue
         count(each)
         if not each.position and _is_of_another(each, state):
-            lost = of_partition(path, state.base_offset, state.end_offset - 1)
-            yield Finding(path, 0, "it begins with a message of another segment", affects=lost, foreign=True)
+            yield _of_another(path, state)
         offset = each.offset + each.messages
         yield from _check_frame(path, each, deep)
         while entry < len(index.positions) and index.positions[entry] < each.position:
@@ -148,6 +153,11 @@ def _walk(
         problem = f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
         at = min(state.size, file_size(filesystem, path))
         yield Finding(path, at, problem, affects=lost, foreign=at == state.size)
+
+
+def _of_another(path: str, state: SegmentState) -> Finding:
+    lost = of_partition(path, state.base_offset, state.end_offset - 1)
+    return Finding(path, 0, "it begins with a message of another segment", affects=lost, foreign=True)
 
 
 def _is_of_another(first: FrameEntry, state: SegmentState) -> bool:

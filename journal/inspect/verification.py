@@ -262,6 +262,12 @@ def foreign(files: list[JournalFile], sound: list[Checkpoint], witness: Witness)
 def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None, witness: Witness) -> Iterator[Finding]:
     """What a start would refuse of the journal; it is asked itself, for its word counts."""
     if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
+        if checkpoint is not None:
+            lsn = checkpoint.header.lsn
+            problem = (
+                f"the directory is missing, and the checkpoint says that records were forced to LSN {lsn}"
+            )
+            yield Finding(filenames.JOURNAL_DIRECTORY, 0, problem, affects=Affected(last_lsn=lsn))
         return
     notes: list[str] = []
     scan = JournalScan(filesystem, Journal(filesystem), witness, notes, notes.append)
