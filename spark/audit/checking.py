@@ -13,18 +13,21 @@ import numpy as np
 
 from journal.filesystem import OSFilesystem
 from spark.audit.checksums import join, second_crc32c
-from spark.audit.entries import RETAINED
+from spark.audit.directory import is_taken
+from spark.audit.entries import COMMIT, RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
 from spark.audit.hunting import Shapes, hunt
 from spark.audit.slices import Slice
 
+EARLIEST: Final = 365 * 86_400_000_000
+"""Times of 1970 are those of clocks that were never set, and of seconds or milliseconds given for microseconds."""
 MOST_WINDOWS: Final = 20_000
 """Of one slice; times that are spread wider are told of, and counted together."""
 
 
 class Limits:
-    """What an audit takes for sane: times from 0 to ``latest``, µs since 1970; and the length of a window."""
+    """What an audit takes for sane: times up to ``latest``, µs since 1970; and the length of a window."""
 
     def __init__(self, latest: int, window: int) -> None:
         self.latest = latest
@@ -44,6 +47,9 @@ def check_slice(
     From offset ``decided_from`` on every message must be claimed by somebody (-1: from nowhere on). What is ``wanted``
     is looked for in all that nobody claims.
     """
+    if is_taken(root, part):
+        yield from _taken(claims, part)
+        return
     check = _Check(part, iter(claims), decided_from, limits)
     for each in walk(OSFilesystem(root), part):
         if isinstance(each, Damage):
@@ -53,6 +59,16 @@ def check_slice(
     yield from check.finish()
     if wanted is not None and check.gaps:
         yield from hunt(root, part, check.gaps, wanted)
+
+
+def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
+    """Nothing is there to be judged; of claims that go on elsewhere, that is said."""
+    what = "its file went away while the audit was made: retention has taken it, or the topic was deleted"
+    yield Fact(
+        What.NOTICE, "taken", part.topic, part.partition, part.number, part.first, part.end - 1, part.path, text=what
+    )  # fmt: skip
+    for fact in claims:
+        yield fact._replace(what=What.PIECE, checksum=-1, lsn=part.first, slice=part.id)
 
 
 class _Claim:
@@ -146,7 +162,7 @@ class _Check:
         yield from self._flush()
         if self._insane_count:
             first, last = self._insane[0], self._insane[-1]
-            what = f"{self._insane_count} messages have times before 1970 or after the audited checkpoint and a day"
+            what = f"{self._insane_count} messages have times before 1971 or after the audited checkpoint and a day"
             yield self._violation("time", first, last, part.position, what)
         for window, (messages, size) in sorted(self._windows.items()):
             yield Fact(
@@ -172,6 +188,8 @@ class _Check:
         for fact in self._claims:
             claim = _Claim(fact, self._part)
             if claim.first < self._claimed_to and self._by is not None:
+                if fact.kind == COMMIT and (fact.session, fact.serial) == (self._by.session, self._by.serial):
+                    continue  # its record says once more what its entry says
                 what = f"{_who(fact)} and {_who(self._by)} both have these messages"
                 self._pending.append(
                     self._violation(
@@ -229,7 +247,7 @@ class _Check:
         times, sizes = frames.times()
         self._messages += len(times)
         self._bytes += int(frames.length.sum())
-        insane = (times < 0) | (times > self._limits.latest)
+        insane = (times < EARLIEST) | (times > self._limits.latest)
         if insane.any():
             at = np.flatnonzero(insane)
             self._insane_count += len(at)

@@ -16,9 +16,10 @@ from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.outcomes import wall_text
 from spark import TxBrokerDataSource
 from spark.audit import expecting, summary, windows
-from spark.audit.directory import Directory, look
+from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Expectation
 from spark.audit.facts import SCHEMA, Fact
+from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
 from spark.audit.run import Audit
 
@@ -39,7 +40,11 @@ class Plan(NamedTuple):
 
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
-    directory = look(plan.data)
+    with held(plan.data) as in_use:
+        return _on_spark(plan, look(plan.data, in_use=in_use))
+
+
+def _on_spark(plan: Plan, directory: Directory) -> dict[str, Any]:
     spark = session(plan)
     before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
     spark.conf.set(GENERATED, "false")
@@ -53,6 +58,8 @@ def _conduct(plan: Plan, directory: Directory, spark: SparkSession) -> dict[str,
     began = time.monotonic()
     spark.dataSource.register(TxBrokerDataSource)
     reports = windows.Reports(spark, plan.data, plan.reports) if plan.reports else None
+    if reports is not None and directory.in_use:
+        directory = look(plan.data, in_use=True)  # what they report must be there already
     window = reports.window if reports is not None and reports.window else plan.window
     audit = Audit(spark, directory, window)
     try:
@@ -122,11 +129,15 @@ def _written(
         table.write.mode("overwrite").parquet(path)
         read[name] = spark.read.schema(table.schema).parquet(path)
     made = summary.summed(read["findings"], read["transactions"], read["windows"], found)
+    lines = proven(plan, directory)
+    if made["notices"].get(NOT_LOOKED_FOR):
+        lines.append(f"Not all transactions that were not committed were looked for: see {NOT_LOOKED_FOR!r}.")
     made |= {
         "directory": plan.data,
         "as_of": wall_text(directory.wall),
         "lsn": directory.checkpoint.header.lsn,
-        "proven": proven(plan, directory),
+        "in_use": directory.in_use,
+        "proven": lines,
         "seconds": round(time.monotonic() - began, 1),
     }
     (out / "summary.json").write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n")
@@ -160,6 +171,10 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
     )  # fmt: skip
     for each in plan.expectations:
         lines.append(f"Topic {each.topic} against {each.source.partition('?')[0]} by {', '.join(each.key)}.")
+    if directory.in_use:
+        lines.append(
+            "A broker was at work in it: all is as of that checkpoint, and what went away meanwhile was not looked at."
+        )
     if retained := _retained(directory):
         lines.append(f"Retention has taken some of {', '.join(retained)}: what it took was not looked at.")
     return lines

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -11,18 +14,22 @@ from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow
 from journal.checkpoint import Checkpoint
+from journal.errors import DirectoryLocked
 from journal.filesystem import OSFilesystem
 from journal.inspect import Level, verify
-from journal.inspect.checkpoint_check import live_rows
-from journal.inspect.findings import Finding
-from journal.inspect.journal_walk import surveyed
+from journal.inspect.checkpoint_check import checkpoints, live_rows
+from journal.inspect.findings import Finding, of_partition
+from journal.inspect.journal_walk import JournalFile, leaves_out, surveyed
 from journal.inspect.verification import needed_from
 from journal.message_store import StoreState
 from journal.outcome_archive import head_of
 from journal.transaction import State
-from spark.audit.entries import SHAPE, Ground
+from journal.witness import NOTHING, read_witness
+from spark.audit.beyond import Tail, tails
+from spark.audit.entries import SHAPE, Ground, entry_facts
 from spark.audit.facts import Fact, What
 from spark.audit.slices import SLICE_BYTES, Slice, cut
+from spark.audit.stable import stable
 from spark.checkpoints import newest_checkpoint
 
 
@@ -39,7 +46,10 @@ class Directory(NamedTuple):
     journal: list[str]
     """The files of the journal that a start would read, oldest first."""
     first_lsn: int
-    """Of the journal."""
+    """From here on no record of the journal is missing."""
+    tails: list[Tail]
+    in_use: bool
+    """A broker is at work in it: files come and go."""
 
     @property
     def ground(self) -> Ground:
@@ -48,14 +58,33 @@ class Directory(NamedTuple):
         number, end = (
             (self.archive.number, self.archive.flushed_offset) if self.archive is not None else (0, 0)
         )
-        return Ground(self.slices, names, number, end, self.checkpoint.header.lsn)
+        lsn = self.checkpoint.header.lsn
+        return Ground(self.slices, names, number, end, lsn, catalog_head(self.checkpoint).next_partition)
 
 
-def look(root: str, slice_bytes: int = SLICE_BYTES) -> Directory:
+@contextmanager
+def held(root: str) -> Iterator[bool]:
+    """Keep brokers from starting on it meanwhile; yields whether one is at work there already."""
+    try:
+        lock = OSFilesystem(root).read_lock(filenames.LOCK)
+    except DirectoryLocked:
+        yield True
+        return
+    try:
+        yield False
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def look(root: str, slice_bytes: int = SLICE_BYTES, in_use: bool = False) -> Directory:
     """Read the checkpoint and plan; raises what keeps that from being done."""
+    return stable(root, lambda: _look(root, slice_bytes, in_use))
+
+
+def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
     filesystem = OSFilesystem(root)
     checkpoint = newest_checkpoint(root)
-    head = msgspec.convert(checkpoint.folds.get("catalog", [[1, 0]])[0], HeadRow)
     files = surveyed(filesystem)
     files = files[needed_from(files, checkpoint.header.needed_from) :]
     archive = next((store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC), None)
@@ -63,31 +92,86 @@ def look(root: str, slice_bytes: int = SLICE_BYTES) -> Directory:
         root,
         checkpoint,
         cut(filesystem, checkpoint.stores, slice_bytes),
-        checkpoint.header.at + head.wall_offset,
+        checkpoint.header.at + catalog_head(checkpoint).wall_offset,
         archive,
         head_of(checkpoint.folds.get("archive", []))[0].on,
         [file.path for file in files],
-        files[0].lsn if files else 0,
+        _unbroken_from(files),
+        tails(filesystem, checkpoint.stores),
+        in_use,
     )
 
 
-def verified(root: str, deep: bool) -> Iterator[Fact]:
+def catalog_head(checkpoint: Checkpoint) -> HeadRow:
+    """What a checkpoint says of partitions' numbers and of the clock."""
+    return msgspec.convert(checkpoint.folds.get("catalog", [[1, 0]])[0], HeadRow)
+
+
+def _unbroken_from(files: list[JournalFile]) -> int:
+    """The LSN from which on no repair has left anything out; 0 without a journal."""
+    found = files[0].lsn if files else 0
+    for before, file in pairwise(files):
+        if before.header is None or file.header is None or leaves_out(before.header, file.header):
+            found = file.lsn
+    return found
+
+
+def is_taken(root: str, part: Slice) -> bool:
+    """Whether a slice's file is gone for a good reason: a checkpoint that has been written since no longer has it."""
+    if OSFilesystem(root).exists(part.path):
+        return False
+    store = next((s for s in newest_checkpoint(root).stores if s.number == part.number), None)
+    return store is None or store.start_offset >= part.end
+
+
+def verified(root: str, deep: bool, in_use: bool = False) -> Iterator[Fact]:
     """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too.
 
-    Damaged frames are told by who checks their slices; what lies there and belongs elsewhere is told here.
+    Damaged frames are told by who checks their slices; what lies there and belongs elsewhere is told here. Under a
+    broker at work what is damage stays, and what only looks so, for something was just being written, does not: what
+    is not found thrice is none.
     """
-    for found in verify(OSFilesystem(root), Level.DEEP if deep else Level.QUICK, records=True):
-        if found.foreign or not found.path.endswith(".log"):
-            yield of_finding(found)
+    found = stable(root, lambda: _verified(root, deep))
+    for _ in range(2 if in_use else 0):
+        if not any(fact.what == What.VIOLATION for fact in found):
+            break
+        second = stable(root, lambda: _verified(root, deep))
+        again = {(fact.path, fact.position, fact.text) for fact in second}
+        found = [fact for fact in found if (fact.path, fact.position, fact.text) in again]
+    yield from found
+
+
+def _verified(root: str, deep: bool) -> list[Fact]:
+    filesystem = OSFilesystem(root)
+    findings = verify(filesystem, Level.DEEP if deep else Level.QUICK, records=True)
+    told = [of_finding(each) for each in findings if each.foreign or not each.path.endswith(".log")]
+    return told + list(_witnessed(filesystem))
+
+
+def _witnessed(filesystem: OSFilesystem) -> Iterator[Fact]:
+    """A checkpoint that the witness knows, and that is not there; a start makes do with an older one."""
+    witness = read_witness(filesystem) or NOTHING
+    sound = [each.header.lsn for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
+    if max(sound, default=0) < witness.checkpoint:
+        what = f"the witness knows of a checkpoint at LSN {witness.checkpoint}, which is missing or damaged"
+        path = filenames.checkpoint_file(witness.checkpoint)
+        yield Fact(What.VIOLATION, "checkpoint", path=path, position=0, lsn=witness.checkpoint, text=what)
+
+
+NO_CRASH = (filenames.CHECKPOINT_DIRECTORY, filenames.WITNESS)
+"""What is damaged there no crash has done: a start makes up for it, and it is damage all the same."""
 
 
 def of_finding(found: Finding) -> Fact:
     """A finding of a verification as a row."""
     affects = found.affects
+    if affects.topic is None and found.path.startswith(filenames.PARTITION_DIRECTORY):
+        place = of_partition(found.path)
+        affects = replace(affects, topic=place.topic, partition=place.partition)
     number, xid = affects.transaction, affects.xid
     kind = "archive" if affects.topic == OUTCOMES_TOPIC else found.path.split("/")[0].removesuffix("s")
     return Fact(
-        What.NOTICE if found.harmless else What.VIOLATION,
+        What.NOTICE if found.harmless and found.path.split("/")[0] not in NO_CRASH else What.VIOLATION,
         kind,
         affects.topic or "",
         -1 if affects.partition is None else affects.partition,
@@ -101,6 +185,16 @@ def of_finding(found: Finding) -> Fact:
         lsn=-1 if affects.first_lsn is None else affects.first_lsn,
         text=found.problem,
     )
+
+
+def waiting(directory: Directory, reached: Mapping[int, int]) -> Iterator[Fact]:
+    """Entries of the archive that the checkpoint alone has: how far the journal has ``reached`` is told by log."""
+    ground = directory.ground
+    head, frames = head_of(directory.checkpoint.folds.get("archive", []))
+    path = filenames.checkpoint_file(directory.checkpoint.header.lsn)
+    for offset, frame in enumerate(frames, head.next_offset - len(frames)):
+        if offset >= max(ground.archived, reached.get(ground.archive, 0)):
+            yield from entry_facts(frame, offset, path, 0, ground)
 
 
 def undecided(directory: Directory) -> Iterator[Fact]:

@@ -7,24 +7,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from journal import archived_outcome
-from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome, Part
 from journal.errors import InvalidFrame
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER, HEADER_BYTES
 from journal.frame import walk as walk_run
-from journal.inspect.findings import Finding
 from journal.inspect.journal_walk import JournalEntry, surveyed, walk_file
-from journal.record import ArchiveSet, Messages
+from journal.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
 from spark.audit.checksums import second_crc32c
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, walk
 from spark.audit.slices import Slice, SliceMap
+from spark.audit.stable import stable
 
 SHAPE = "shape"
 """What a transaction that was not committed had for a log: nothing of it may be there."""
 RETAINED = "retained"
 """Marks a claim of which retention has taken a part: only that the rest is there can be proven."""
+COMMIT = "commit"
+"""A claim by a commit's record: it says what an entry of the archive says, too, and less."""
+NEVER = 1 << 62
+"""An LSN above all others."""
 MERGED_BYTES = 256 * 1024
 """Sends of one log that follow each other in the journal are claimed together up to so many bytes."""
 
@@ -33,7 +37,13 @@ class Ground:
     """What claims are laid upon: the logs, their slices, and the checkpoint's LSN."""
 
     def __init__(
-        self, slices: list[Slice], names: dict[int, tuple[str, int]], archive: int, archived: int, lsn: int
+        self,
+        slices: list[Slice],
+        names: dict[int, tuple[str, int]],
+        archive: int,
+        archived: int,
+        lsn: int,
+        next_partition: int,
     ) -> None:
         self.slices = SliceMap(slices)
         self.names = names
@@ -43,6 +53,23 @@ class Ground:
         self.archived = archived
         """The archive's entries below this offset are in its segments."""
         self.lsn = lsn
+        self.next_partition = next_partition
+        """No log had this number yet, or a higher one."""
+
+    def is_edge(self, number: int, offset: int) -> bool:
+        """Whether the log's segments begin or end there: a claim that goes across could not be compared."""
+        return offset in self.slices.span(number)
+
+    def contradiction(self, lsn: int, part: Part) -> str:
+        """What is wrong with the place that an entry names; empty if nothing is known against it."""
+        if lsn > self.lsn:
+            return ""
+        if part.number >= self.next_partition:
+            return f"it names partition number {part.number}, the next one would get {self.next_partition}"
+        topic, index = self.names.get(part.number, (part.topic, part.index))
+        if (topic, index) == (part.topic, part.index):
+            return ""
+        return f"partition number {part.number} is {part.topic}-{part.index} in it, and {topic}-{index}"
 
     def lay(self, claim: Fact) -> Iterator[Fact]:
         """The claim for each slice that it touches; what is wrong with it if it touches none."""
@@ -51,7 +78,9 @@ class Ground:
             return  # of a topic that was deleted
         topic, index = self.names[claim.number]
         claim = claim._replace(topic=topic, partition=index)
-        if claim.last >= end and claim.lsn <= self.lsn:
+        # Of a commit that the archive has, its entry tells it.
+        told = claim.kind == COMMIT and bool(self.archive)
+        if claim.last >= end and claim.lsn <= self.lsn and not told:
             what = (
                 f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
             )
@@ -107,6 +136,8 @@ def entry_facts(
         checksum=entry.checksum, text=json.dumps(_facts(entry)),
     )  # fmt: skip
     for part in entry.parts:
+        if problem := ground.contradiction(entry.lsn, part):
+            yield about._replace(text=problem)
         claim = about._replace(
             what=What.CLAIM, kind="transaction", topic=part.topic, partition=part.index, number=part.number,
             first=part.base_offset, last=part.base_offset + part.count - 1, messages=part.count, bytes=part.bytes,
@@ -136,26 +167,32 @@ def _contradiction(entry: ArchivedOutcome) -> str:
 
 
 def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
-    """What one file of the journal says of the logs: sends, and entries that are not in the archive's segments yet."""
+    """What one file of the journal says of the logs: sends, commits, and entries that the archive has not yet.
+
+    A file that is gone, for a broker at work needs it no more, and damage are told as a gap.
+    """
     filesystem = OSFilesystem(root)
-    files = surveyed(filesystem)
-    number = next(n for n, file in enumerate(files) if file.path == path)
-    header = files[number].header
+    files = stable(root, lambda: surveyed(filesystem))
+    number = next((n for n, file in enumerate(files) if file.path == path), None)
+    lsns = [file.lsn for file in files if file.path > path]
+    gap = Fact(What.GAP, path=path, lsn=min(lsns, default=NEVER))
+    header = files[number].header if number is not None else None
     if header is None:
+        yield gap
         return
-    following = files[number + 1].header if number + 1 < len(files) else None
-    sends = _Sends(ground)
-    for each in walk_file(filesystem, path, header, following):
-        if isinstance(each, Finding):
-            continue
-        if isinstance(each.record, ArchiveSet):
-            yield Fact(What.TURNED, path=path, position=each.position, lsn=each.lsn)
-        if not isinstance(each.record, Messages):
-            continue
-        if each.record.partition == ground.archive:
-            yield from _entries(each, each.record, ground)
-        yield from sends.take(each, each.record)
-    yield from sends.finish()
+    following = files[number + 1].header if number is not None and number + 1 < len(files) else None
+    told = _Told(ground)
+    try:
+        for each in walk_file(filesystem, path, header, following):
+            if isinstance(each, JournalEntry):
+                yield from told.take(each)
+            elif not each.harmless:
+                yield gap
+    except FileNotFoundError:
+        yield gap
+    yield from told.finish()
+    if not filesystem.exists(path):
+        yield gap  # it may have been written over while it was read
 
 
 def _entries(entry: JournalEntry, sent: Messages, ground: Ground) -> Iterator[Fact]:
@@ -166,6 +203,52 @@ def _entries(entry: JournalEntry, sent: Messages, ground: Ground) -> Iterator[Fa
                 entry.data[position : position + length], offset, entry.path, entry.position, ground
             )
         offset += count
+
+
+class _Told:
+    """What the records of a file tell, and how far they let each log go."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._sends = _Sends(ground)
+        self._ends: dict[int, int] = {}
+
+    def take(self, entry: JournalEntry) -> Iterator[Fact]:
+        """Another record."""
+        match entry.record:
+            case ArchiveSet():
+                yield Fact(What.TURNED, path=entry.path, position=entry.position, lsn=entry.lsn)
+            case Messages() as sent:
+                if sent.partition == self._ground.archive:
+                    yield from _entries(entry, sent, self._ground)
+                self._reach(sent.partition, sent.base_offset + sent.count)
+                yield from self._sends.take(entry, sent)
+            case TransactionCommitted() as committed:
+                for placed in committed.placements:
+                    self._reach(placed.partition, placed.base_offset + placed.count)
+                yield from _committed(entry, committed, self._ground)
+
+    def _reach(self, number: int, end: int) -> None:
+        self._ends[number] = max(end, self._ends.get(number, 0))
+
+    def finish(self) -> Iterator[Fact]:
+        """The file is over."""
+        yield from self._sends.finish()
+        for number, end in self._ends.items():
+            yield Fact(What.END, number=number, last=end)
+
+
+def _committed(entry: JournalEntry, committed: TransactionCommitted, ground: Ground) -> Iterator[Fact]:
+    """By a commit's record alone messages are known by their places: whose they are, and how many."""
+    for placed in committed.placements:
+        yield from ground.lay(
+            Fact(
+                What.CLAIM, COMMIT, number=placed.partition, first=placed.base_offset,
+                last=placed.base_offset + placed.count - 1, path=entry.path, position=entry.position,
+                session=committed.session, serial=committed.serial, lsn=entry.lsn, messages=placed.count,
+                text=RETAINED,
+            )
+        )  # fmt: skip
 
 
 class _Sends:
@@ -180,7 +263,11 @@ class _Sends:
         if sent.partition not in self._ground.names:
             return
         known = self._open.get(sent.partition)
-        if known is not None and (known.last + 1 != sent.base_offset or known.bytes >= MERGED_BYTES):
+        if known is not None and (
+            known.last + 1 != sent.base_offset
+            or known.bytes >= MERGED_BYTES
+            or self._ground.is_edge(sent.partition, sent.base_offset)
+        ):
             yield from self._ground.lay(known)
             known = None
         if known is None:

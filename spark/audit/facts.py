@@ -31,6 +31,10 @@ class What(StrEnum):
     """An outcome of the archive, or of the journal."""
     TURNED = "turned"
     """The archive was turned on or off at ``lsn``, or is kept otherwise since."""
+    GAP = "gap"
+    """Records below ``lsn`` are missing in the journal, or cannot be read: what they decided nobody says."""
+    END = "end"
+    """By a file of the journal a log goes on to offset ``last``."""
 
 
 class Fact(NamedTuple):

@@ -6,58 +6,112 @@ compared with that: checksums are kept from the first message on, and that of an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 import numpy as np
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from journal.filesystem import OSFilesystem
 from spark.audit.checksums import second_crc32c, shifted
+from spark.audit.directory import Directory
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Frames, walk
 from spark.audit.slices import Slice
 
 MOST: Final = 50_000
 """So many transactions are looked for, the newest."""
+NOT_LOOKED_FOR: Final = "not looked for"
+BY_CHANCE: Final = 0.01
+"""Where more matches of a checksum are to be expected without any fault, a match proves nothing."""
 MOST_SHAPES: Final = 200
 """So many pairs of a count and a size are looked for in one log, the most frequent."""
 
 
-class Shapes(NamedTuple):
-    """What is looked for in one log: by (messages, bytes), the transactions by checksum; and how many are left out."""
+Content = tuple[int, int, int, int]
+"""What tells messages from others: their log, how many, their bytes, their checksum."""
 
+
+def _content(fact: Fact) -> Content:
+    return fact.number, fact.messages, fact.bytes, fact.checksum
+
+
+class Shapes(NamedTuple):
+    """What is looked for in one log: by (messages, bytes), the transactions by checksum.
+
+    ``left_out`` are those of them that are not looked for. ``by_chance`` is how often, at most, other messages would
+    have one of these checksums, of 32 bits, without being the same. ``archived``: all that was committed is claimed.
+    ``common`` is what somebody else had there rightly, byte for byte.
+    """
+
+    topic: str
+    partition: int
     by_size: dict[tuple[int, int], dict[int, Fact]]
     left_out: int
+    by_chance: float
+    archived: bool
+    common: Set[Content]
 
 
-def shapes(said: DataFrame) -> dict[int, Shapes]:
-    """What is to be looked for, by log."""
-    rows = said.where("messages > 0").orderBy("lsn", ascending=False).limit(MOST).collect()
-    return arranged(map(Fact._make, rows))
+def shapes(said: DataFrame, claims: DataFrame, directory: Directory) -> dict[int, Shapes]:
+    """What is to be looked for, by log; ``claims`` are what may be there."""
+    wanted = said.where("messages > 0")
+    newest = wanted.orderBy("lsn", ascending=False).limit(MOST)
+    rows = list(map(Fact._make, newest.collect()))
+    if not rows:
+        return {}
+    counts = {row["number"]: row["count"] for row in wanted.groupBy("number").count().collect()}
+    checksums = said.sparkSession.createDataFrame(
+        [(each,) for each in {fact.checksum for fact in rows}], ["checksum"]
+    )
+    likewise = claims.join(F.broadcast(checksums), "checksum", "left_semi").select(*Fact._fields)
+    return arranged(rows, map(Fact._make, likewise.toLocalIterator()), directory, counts)
 
 
-def arranged(rows: Iterable[Fact]) -> dict[int, Shapes]:
-    """These, by log."""
+def arranged(
+    rows: Iterable[Fact],
+    claims: Iterable[Fact],
+    directory: Directory,
+    counts: Mapping[int, int] | None = None,
+) -> dict[int, Shapes]:
+    """These, by log; ``counts`` are how many there are in all."""
     found: dict[int, dict[tuple[int, int], dict[int, Fact]]] = {}
+    common = {_content(claim) for claim in claims}
     for fact in rows:
         of_log = found.setdefault(fact.number, {})
         of_log.setdefault((fact.messages, fact.bytes), {})[fact.checksum] = fact
     made = {}
-    for number, of_log in found.items():
-        kept = sorted(of_log, key=lambda size: -len(of_log[size]))
-        left = sum(len(of_log[size]) for size in kept[MOST_SHAPES:])
-        made[number] = Shapes({size: of_log[size] for size in kept[:MOST_SHAPES]}, left)
+    for store in directory.checkpoint.stores:
+        of_log = found.get(store.number, {})
+        sizes = sorted(of_log, key=lambda size: -len(of_log[size]))[:MOST_SHAPES]
+        kept = sum(len(of_log[size]) for size in sizes)
+        left = (counts or {}).get(store.number, kept) - kept
+        if kept or left:
+            chance = (store.flushed_offset - store.start_offset) * kept / 2**32
+            by_size = {size: of_log[size] for size in sizes}
+            mine = {each for each in common if each[0] == store.number}
+            made[store.number] = Shapes(
+                store.topic, store.index, by_size, left, chance, directory.archives, mine
+            )
     return made
+
+
+def left_out(hunted: Mapping[int, Shapes]) -> Iterator[Fact]:
+    """What an audit has not looked for."""
+    for number, each in hunted.items():
+        if each.left_out:
+            what = (
+                f"{each.left_out} transactions that were not committed had messages for this log and were not looked "
+                f"for in it: only the newest {MOST} of all logs, and of one log those of {MOST_SHAPES} different sizes"
+            )
+            yield Fact(What.NOTICE, NOT_LOOKED_FOR, each.topic, each.partition, number, text=what)
 
 
 def hunt(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shapes) -> Iterator[Fact]:
     """What of the transactions that are looked for lies in the gaps: offsets from, to below, that nobody claims."""
-    if wanted.left_out:
-        yield Fact(
-            What.NOTICE, "not looked for", part.topic, part.partition, part.number,
-            text=f"{wanted.left_out} transactions that were not committed: too many different sizes",
-        )  # fmt: skip
+    if not wanted.by_size:
+        return
     most = max(messages for messages, _ in wanted.by_size)
     run = _Run(most)
     gap = 0
@@ -78,14 +132,35 @@ def hunt(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shapes
                 run.clear()
             run.extend(each, bare, low, high)
             for fact, first, last, position in run.found(wanted.by_size):
-                who = f"transaction {fact.session}-{fact.serial}"
-                xid = f" (xid {fact.xid})" if fact.xid else ""
-                what = f"messages of {who}{xid}, which was not committed ({fact.kind}), are in the log"
+                what, text = _judged(fact, wanted)
                 yield fact._replace(
-                    what=What.VIOLATION, kind=fact.kind, first=first, last=last, path=part.path, position=position,
-                    text=what, messages=0, bytes=0, checksum=0,
+                    what=what, kind=fact.kind, first=first, last=last, path=part.path, position=position, text=text,
+                    messages=0, bytes=0, checksum=0,
                 )  # fmt: skip
             here += 1
+
+
+def _judged(fact: Fact, wanted: Shapes) -> tuple[What, str]:
+    """How sure it is that these are messages of a transaction that was not committed."""
+    xid = f" (xid {fact.xid})" if fact.xid else ""
+    text = (
+        f"messages of transaction {fact.session}-{fact.serial}{xid}, which was not committed ({fact.kind}), are in the "
+        "log"
+    )
+    if not wanted.archived:
+        return What.NOTICE, f"{text}, or were sent again: without an archive nobody says what was committed"
+    if _content(fact) in wanted.common:
+        return (
+            What.NOTICE,
+            f"{text}, or were sent again: the very same bytes, times and all, have been committed there",
+        )
+    if wanted.by_chance > BY_CHANCE:
+        often = f"{wanted.by_chance:.2g}"
+        return (
+            What.NOTICE,
+            f"{text}, or others of the same size and checksum: {often} such are to be expected",
+        )
+    return What.VIOLATION, f"{text}; or somebody has sent the very same bytes, times and all, once more"
 
 
 class _Run:

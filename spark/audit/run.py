@@ -12,12 +12,16 @@ from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
 from spark.audit import checking, hunting
+from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits
-from spark.audit.directory import Directory, undecided, verified
-from spark.audit.entries import SHAPE, archive_facts, journal_facts
+from spark.audit.directory import Directory, undecided, verified, waiting
+from spark.audit.entries import COMMIT, NEVER, SHAPE, archive_facts, journal_facts
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
+from spark.audit.known import Known
 
 DAY: Final = 86_400_000_000
+INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, SHAPE]
+"""Facts that only the audit itself needs."""
 Work = Callable[[Iterator[Fact]], Iterator[Fact]]
 
 
@@ -33,9 +37,15 @@ class Audit:
     def run(self) -> DataFrame:
         """Everything that was found, claims left out."""
         said = self._keep(self._said())
-        found = self._keep(self._verified().unionByName(self._checked(said)))
-        claims = [What.CLAIM.value, What.TURNED.value, SHAPE]
-        kept = said.where(~F.col("what").isin(claims)).unionByName(
+        reached = {row["number"]: row["last"] for row in _most(said, What.END, "last", "number").collect()}
+        said = said.unionByName(self._of(waiting(self._directory, reached)))
+        known = self._known(said)
+        found = self._keep(
+            self._verified(deep=not self._directory.archives or known.turned)
+            .unionByName(self._beyond(reached))
+            .unionByName(self._checked(said, known))
+        )
+        kept = said.where(~F.col("what").isin(INNER)).unionByName(
             found.where(F.col("what") != What.PIECE.value)
         )
         pieces = found.where(F.col("what") == What.PIECE.value).toLocalIterator()
@@ -71,14 +81,24 @@ class Audit:
         found = self._tasks(tasks, entries)
         return found.unionByName(self._of(undecided(directory)))
 
-    def _verified(self) -> DataFrame:
-        root, deep = self._directory.root, not self._directory.archives
+    def _verified(self, deep: bool) -> DataFrame:
+        root, in_use = self._directory.root, self._directory.in_use
 
         def work(tasks: Iterator[Fact]) -> Iterator[Fact]:
             for _ in tasks:
-                yield from verified(root, deep)
+                yield from verified(root, deep, in_use)
 
         return self._tasks([Fact("task")], work)
+
+    def _beyond(self, reached: dict[int, int]) -> DataFrame:
+        """What lies behind the ends of the logs."""
+        root, tails, in_use = self._directory.root, self._directory.tails, self._directory.in_use
+
+        def work(tasks: Iterator[Fact]) -> Iterator[Fact]:
+            for task in tasks:
+                yield from check_tail(root, tails[task.slice], reached, in_use)
+
+        return self._tasks([Fact("task", slice=place) for place in range(len(tails))], work)
 
     def _twice(self, said: DataFrame) -> DataFrame:
         """Transactions that have two entries in the archive."""
@@ -101,41 +121,46 @@ class Audit:
 
     # -- the logs ----------------------------------------------------------------------------------------
 
-    def _checked(self, said: DataFrame) -> DataFrame:
+    def _checked(self, said: DataFrame, known: Known) -> DataFrame:
         """Every slice, with the claims on it."""
         directory = self._directory
         slices = {part.id: part for part in directory.slices}
-        claims = said.where(F.col("what") == What.CLAIM.value)
+        claims = said.where(
+            (F.col("what") == What.CLAIM.value) & ((F.col("kind") != COMMIT) | (F.col("lsn") < known.commits))
+        )
         marks = self._of(Fact("slice", slice=number) for number in slices)
         count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
         brought = claims.unionByName(marks).repartition(count, "slice")
-        root, limits, decided = directory.root, self._limits, self._decided(said)
-        shapes = hunting.shapes(said.where(F.col("what") == SHAPE))
+        root, limits, decided = directory.root, self._limits, self._decided(claims, known)
+        hunted = hunting.shapes(said.where(F.col("what") == SHAPE), claims, directory)
+        shapes = self._spark.sparkContext.broadcast(hunted)
 
         def work(incoming: Iterator[Fact]) -> Iterator[Fact]:
             for number, mine in _by_slice(incoming):
                 part = slices[number]
-                since = decided.get(part.number, part.first) if decided is not None else -1
-                yield from checking.check_slice(root, part, mine, since, limits, shapes.get(part.number))
+                since = decided.get(part.number, NEVER)
+                wanted = shapes.value.get(part.number)
+                yield from checking.check_slice(root, part, mine, since, limits, wanted)
 
-        return self._mapped(brought.sortWithinPartitions("slice", "first", "what"), work)
+        ordered = brought.sortWithinPartitions("slice", "first", "what", F.desc("kind"))
+        return self._mapped(ordered, work).unionByName(self._of(hunting.left_out(hunted)))
 
-    def _decided(self, said: DataFrame) -> dict[int, int] | None:
-        """From where on the journal decides every message of a log; None without an archive, where nobody says that.
-
-        What ended before the archive was turned on has no entry.
-        """
+    def _known(self, said: DataFrame) -> Known:
+        highest = {
+            row["what"]: row["lsn"] for row in _most(said, [What.TURNED, What.GAP], "lsn", "what").collect()
+        }
         directory = self._directory
-        if not directory.archives or not directory.journal:
-            return None
-        turned = (
-            said.where(F.col("what") == What.TURNED.value).agg(F.max("lsn").alias("lsn")).collect()[0]["lsn"]
+        return Known.of(
+            directory.archives,
+            directory.first_lsn,
+            highest.get(What.TURNED.value),
+            highest.get(What.GAP.value),
         )
-        since = max(directory.first_lsn, turned or 0)
-        claims = said.where((F.col("what") == What.CLAIM.value) & (F.col("lsn") >= since))
-        rows = claims.groupBy("number").agg(F.min("first").alias("first")).collect()
-        found = {row["number"]: row["first"] for row in rows}
-        return {part.number: found.get(part.number, 1 << 62) for part in directory.slices}
+
+    def _decided(self, claims: DataFrame, known: Known) -> dict[int, int]:
+        """From where on the journal decides every message of a log."""
+        rows = claims.where(F.col("lsn") >= known.since).groupBy("number").agg(F.min("first").alias("first"))
+        return {row["number"]: row["first"] for row in rows.collect()}
 
     # -- Spark -------------------------------------------------------------------------------------------
 
@@ -154,6 +179,12 @@ class Audit:
             yield from batches(work(facts(incoming)))
 
         return frame.select(*ARROW.names).mapInArrow(mapped, SCHEMA)
+
+
+def _most(said: DataFrame, what: What | list[What], column: str, by: str) -> DataFrame:
+    """The highest value of a column of such facts."""
+    kinds = [each.value for each in (what if isinstance(what, list) else [what])]
+    return said.where(F.col("what").isin(kinds)).groupBy(by).agg(F.max(column).alias(column))
 
 
 def _by_slice(incoming: Iterator[Fact]) -> Iterator[tuple[int, Iterator[Fact]]]:

@@ -14,12 +14,14 @@ from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_
 from journal.journal_settings import JournalSettings
 from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits, check_slice, joined
-from spark.audit.directory import look, undecided, verified
-from spark.audit.entries import SHAPE, archive_facts, journal_facts
+from spark.audit.directory import look, undecided, verified, waiting
+from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts
 from spark.audit.facts import What
 from spark.audit.hunting import arranged
-from spark.audit.run import DAY
+from spark.audit.known import Known, highest
+from spark.audit.run import DAY, INNER
 from tests.spark.directories import wrapper_of
 
 SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)
@@ -122,10 +124,10 @@ def copied(path: Path, to: Path) -> Path:
     return to
 
 
-def audited(path: Path, slice_bytes: int = 20_000):
+def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
     """All facts of an audit, without Spark: what Spark brings together is brought together here."""
     root = str(path)
-    directory = look(root, slice_bytes)
+    directory = look(root, slice_bytes, in_use)
     ground, limits = directory.ground, Limits(directory.wall + DAY, MINUTE)
     said = list(undecided(directory))
     for part in directory.slices:
@@ -133,20 +135,29 @@ def audited(path: Path, slice_bytes: int = 20_000):
             said += archive_facts(root, part, ground)
     for file in directory.journal:
         said += journal_facts(root, file, ground)
-    claims = [fact for fact in said if fact.what == What.CLAIM]
-    shapes = arranged(fact for fact in said if fact.what == SHAPE and fact.messages)
-    decided = dict.fromkeys(ground.names, 1 << 62)
-    turned = max([directory.first_lsn, *(fact.lsn for fact in said if fact.what == What.TURNED)])
+    reached: dict[int, int] = {}
+    for fact in said:
+        if fact.what == What.END:
+            reached[fact.number] = max(fact.last, reached.get(fact.number, 0))
+    said += waiting(directory, reached)
+    turned, gap = highest(said, What.TURNED), highest(said, What.GAP)
+    known = Known.of(directory.archives, directory.first_lsn, turned, gap)
+    claims = [fact for fact in said if fact.what == What.CLAIM and known.needs(fact)]
+    shapes = arranged((fact for fact in said if fact.what == SHAPE and fact.messages), claims, directory)
+    decided: dict[int, int] = {}
     for claim in claims:
-        if claim.lsn >= turned:
-            decided[claim.number] = min(decided[claim.number], claim.first)
-    found = list(verified(root, deep=not directory.archives))
+        if claim.lsn >= known.since:
+            decided[claim.number] = min(decided.get(claim.number, NEVER), claim.first)
+    found = list(verified(root, not directory.archives or known.turned, in_use))
+    for tail in directory.tails:
+        found += check_tail(root, tail, reached, in_use)
+    claims.sort(key=lambda claim: claim.kind, reverse=True)
     for part in directory.slices:
         mine = sorted((claim for claim in claims if claim.slice == part.id), key=lambda claim: claim.first)
-        since = decided[part.number] if directory.archives else -1
+        since = decided.get(part.number, NEVER)
         found += check_slice(root, part, mine, since, limits, shapes.get(part.number))
     found += joined(fact for fact in found if fact.what == What.PIECE)
-    return [fact for fact in (*said, *found) if fact.what not in (What.CLAIM, What.PIECE, What.TURNED, SHAPE)]
+    return [fact for fact in (*said, *found) if fact.what not in (*INNER, What.PIECE)]
 
 
 def violations(path: Path, slice_bytes: int = 20_000):

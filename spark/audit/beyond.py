@@ -1,0 +1,66 @@
+"""What lies behind a log's end, as the checkpoint has it: flushed since, torn, or put there by nobody.
+
+A start cuts it off and writes again what the journal holds of it. So nothing of it can be damaged; but messages that
+the journal does not hold have never been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from journal.filenames import partition_directory
+from journal.filesystem import OSFilesystem
+from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import file_size
+from journal.inspect.segment_walk import segments, walk_segment
+from journal.message_store import StoreState
+from spark.audit.facts import Fact, What
+
+
+class Tail(NamedTuple):
+    """Bytes ``position`` to below ``end`` of a file, behind the log's end; a message there has at least ``offset``."""
+
+    topic: str
+    partition: int
+    number: int
+    path: str
+    offset: int
+    position: int
+    end: int
+
+
+def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
+    """What there is now behind the ends of these logs. The journal has had it before."""
+    found = []
+    for store in stores:
+        directory = partition_directory(store.topic, store.index, store.number)
+        if not filesystem.exists(directory):
+            continue
+        places = {state.base_offset: (state.size, state.end_offset) for state in store.segments[-1:]}
+        for base, path in segments(filesystem, directory):
+            known = base >= store.flushed_offset or base in places
+            position, offset = places.get(base, (0, base))
+            size = file_size(filesystem, path) if known else 0
+            if size > position:
+                found.append(Tail(store.topic, store.index, store.number, path, offset, position, size))
+    return found
+
+
+def check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) -> Iterator[Fact]:
+    """Messages there that are above what the journal has ``reached``; unless ``quiet``, what is no message, too."""
+    end = reached.get(tail.number, tail.offset)
+    first, last, position = -1, -1, -1
+    place = Fact(What.VIOLATION, "undecided", tail.topic, tail.partition, tail.number, path=tail.path)
+    for each in walk_segment(OSFilesystem(root), tail.path, tail.offset, tail.end, tail.position):
+        if isinstance(each, Finding):
+            if not quiet:
+                what = f"{tail.end - each.position} bytes behind the log's end are no messages; a start cuts them off"
+                yield place._replace(what=What.NOTICE, kind="torn", position=each.position, text=what)
+            break
+        last = each.offset + each.messages - 1
+        if last >= end and position < 0:
+            first, position = max(each.offset, end), each.position
+    if position >= 0:
+        what = "they lie behind the log's end by the checkpoint, and no record of the journal has decided them; a start"
+        yield place._replace(first=first, last=last, position=position, text=f"{what} cuts them off")

@@ -1,0 +1,58 @@
+"""Tables of damages: each a function that does it to a directory, and says what the audit must name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome, unpack
+from journal.frame import HEADER_BYTES
+from spark.audit.facts import Fact, What
+from tests.spark.audited import audited
+from tests.spark.forging import held
+
+Named = dict[str, object]
+Damage = Callable[[Path], Named]
+
+
+class Damages:
+    """One table. A decorator takes a damage into it."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, Damage] = {}
+        self._harmless: set[str] = set()
+
+    def __call__(self, name: str, harmless: bool = False) -> Callable[[Damage], Damage]:
+        """``harmless``: nothing rests on it, or a crash may leave it so; it is named, and is no violation."""
+        assert name not in self.done
+        if harmless:
+            self._harmless.add(name)
+
+        def take(function: Damage) -> Damage:
+            self.done[name] = function
+            return function
+
+        return take
+
+    def check(self, name: str, path: Path) -> None:
+        """Do it, and see it found and named."""
+        wanted = self.done[name](path)
+        found = [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)]
+        assert (What.VIOLATION in {fact.what for fact in found}) == (name not in self._harmless), found[:10]
+        assert any(_fits(fact, wanted) for fact in found), (wanted, found[:10])
+
+
+def _fits(fact: Fact, wanted: Named) -> bool:
+    return all(
+        str(value) in fact.text if name == "says" else getattr(fact, name) == value
+        for name, value in wanted.items()
+    )
+
+
+def outcomes(path: Path) -> list[Any]:
+    """The entries of the outcome archive, in their order."""
+    found: list[ArchivedOutcome] = [
+        unpack(each.entry.frame[HEADER_BYTES:]) for each in held(path, OUTCOMES_TOPIC)
+    ]
+    return found

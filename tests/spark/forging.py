@@ -1,0 +1,188 @@
+"""What a forger does to a data directory who knows the formats: checksums fit, offsets are dense, checkpoints agree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+from journal import filenames, frame
+from journal.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from journal.filenames import SegmentKind
+from journal.filesystem import OSFilesystem
+from journal.indexes import IndexEntries, salt_of
+from journal.inspect.checkpoint_check import checkpoint_lsns
+from journal.inspect.segment_walk import FrameEntry, partitions, walk_segment
+from journal.message_store import StoreState
+from journal.segment import SegmentState
+
+Frames = list[bytes]
+
+
+class Held(NamedTuple):
+    """A frame of a log, and where it lies."""
+
+    segment: str
+    entry: FrameEntry
+
+    @property
+    def value(self) -> bytes:
+        """What it holds behind key and headers; of a wrapper all that is inside."""
+        data = bytes(self.entry.frame)
+        return data[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[6] :]
+
+
+def newest(path: Path) -> Checkpoint:
+    """The newest checkpoint."""
+    filesystem = OSFilesystem(path)
+    return read_checkpoint(filesystem, checkpoint_lsns(filesystem)[-1])
+
+
+def store_of(path: Path, topic: str, index: int = 0) -> StoreState:
+    """A log as the newest checkpoint has it."""
+    return next(s for s in newest(path).stores if (s.topic, s.index) == (topic, index))
+
+
+def directory_of(store: StoreState) -> str:
+    return filenames.partition_directory(store.topic, store.index, store.number)
+
+
+def log_file(store: StoreState, state: SegmentState, kind: SegmentKind = SegmentKind.LOG) -> str:
+    return filenames.segment_file(directory_of(store), state.base_offset, kind)
+
+
+def held(path: Path, topic: str, index: int = 0) -> list[Held]:
+    """All frames of a log, as far as the newest checkpoint has it."""
+    store = store_of(path, topic, index)
+    found = []
+    for state in store.segments:
+        file = log_file(store, state)
+        walked = walk_segment(OSFilesystem(path), file, state.base_offset, state.size)
+        found += [Held(file, each) for each in walked if isinstance(each, FrameEntry)]
+    return found
+
+
+def holding(path: Path, topic: str, index: int, value: bytes) -> Held:
+    """The first frame whose value begins so."""
+    return next(each for each in held(path, topic, index) if each.value.startswith(value))
+
+
+def write(path: Path, file: str, at: int, data: bytes) -> None:
+    """Put these bytes there."""
+    with open(path / file, "r+b") as opened:
+        opened.seek(at)
+        opened.write(data)
+
+
+def flip(path: Path, file: str, at: int) -> None:
+    """Turn some bits of one byte; from the end if ``at`` is negative."""
+    content = bytearray((path / file).read_bytes())
+    content[at] ^= 0x55
+    (path / file).write_bytes(bytes(content))
+
+
+def sealed(data: bytes) -> bytes:
+    """A frame with the checksum that fits."""
+    return data[:4] + crc32c(data[frame.CRC_START :]).to_bytes(4, "big") + data[8:]
+
+
+def altered(data: bytes, at: int, new: bytes) -> bytes:
+    """A frame with other bytes at that place, and the checksum that fits."""
+    return sealed(data[:at] + new + data[at + len(new) :])
+
+
+def at_time(data: bytes, time: int) -> bytes:
+    """The frame with another timestamp."""
+    return altered(data, 16, time.to_bytes(8, "big", signed=True))
+
+
+def numbered(frames: Sequence[bytes], base: int) -> bytes:
+    """A run with dense offsets."""
+    data = bytearray(b"".join(frames))
+    frame.stamp(memoryview(data), base)
+    return bytes(data)
+
+
+def forge(path: Path, topic: str, index: int, edit: Callable[[list[Frames]], None]) -> None:
+    """Change the frames of a log, segment by segment, and let everything else agree: files, indexes, checkpoints."""
+    store = store_of(path, topic, index)
+    files = [log_file(store, state) for state in store.segments]
+    content: list[Frames] = []
+    for state, file in zip(store.segments, files, strict=True):
+        walked = walk_segment(OSFilesystem(path), file, state.base_offset, state.size)
+        content.append([bytes(each.frame) for each in walked if isinstance(each, FrameEntry)])
+    edit(content)
+    base = store.segments[0].base_offset
+    for state in store.segments:
+        for kind in SegmentKind:
+            (path / log_file(store, state, kind)).unlink(missing_ok=True)
+    made = []
+    for frames, old in itertools.zip_longest(content, store.segments, fillvalue=store.segments[-1]):
+        if frames:
+            made.append(_segment(path, store, old, base, frames))
+            base = made[-1].end_offset
+    grown = base - store.flushed_offset
+
+    def changed(found: StoreState) -> StoreState:
+        if found.number != store.number or found.flushed_offset != store.flushed_offset:
+            return found
+        return msgspec.structs.replace(
+            found, segments=made, flushed_offset=base, end_offset=found.end_offset + grown
+        )
+
+    restate(path, changed)
+
+
+def _segment(path: Path, store: StoreState, old: SegmentState, base: int, frames: Frames) -> SegmentState:
+    data = numbered(frames, base)
+    end = base + sum(frame.HEADER.unpack_from(each)[4] for each in frames)
+    state = SegmentState(
+        base, len(data), end, old.first_time, old.last_time, int.from_bytes(frames[0][4:8], "big")
+    )
+    index = IndexEntries(salt_of(store.number, base))
+    index.add_run(memoryview(data), 0, old.first_time)
+    (path / log_file(store, state)).write_bytes(data)
+    (path / log_file(store, state, SegmentKind.INDEX)).write_bytes(bytes(index.offsets))
+    (path / log_file(store, state, SegmentKind.TIME)).write_bytes(bytes(index.times))
+    return state
+
+
+def restate(path: Path, change: Callable[[StoreState], StoreState | None]) -> None:
+    """Change what all checkpoints say of logs; None leaves one out."""
+    filesystem = OSFilesystem(path)
+    for lsn in checkpoint_lsns(filesystem):
+        old = read_checkpoint(filesystem, lsn)
+        stores = [new for store in old.stores if (new := change(store)) is not None]
+        write_checkpoint(
+            filesystem, old.header, {name: iter(rows) for name, rows in old.folds.items()}, stores
+        )
+
+
+def refold(path: Path, name: str, change: Callable[[list], list]) -> None:
+    """Change the rows of a fold in all checkpoints."""
+    filesystem = OSFilesystem(path)
+    for lsn in checkpoint_lsns(filesystem):
+        old = read_checkpoint(filesystem, lsn)
+        folds = {each: change(rows) if each == name else rows for each, rows in old.folds.items()}
+        write_checkpoint(
+            filesystem, old.header, {each: iter(rows) for each, rows in folds.items()}, old.stores
+        )
+
+
+def sections(content: bytes) -> list[int]:
+    """Where the sections of a checkpoint begin."""
+    layout, position, found = Struct(">II"), 8, []
+    while position < len(content):
+        found.append(position)
+        position += layout.size + layout.unpack_from(content, position)[0]
+    return found
+
+
+def only_partitions(path: Path, topic: str) -> list[str]:
+    """Directories of a topic, by number."""
+    return [place for name, place in partitions(OSFilesystem(path)) if name.topic == topic]
