@@ -62,6 +62,10 @@ bench: .venv/.ready  ## measure, beside the limits of this machine
 bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops
 	$(RUN) benchmarks recovery $(ARGS)
 
+.PHONY: bench-scale
+bench-scale: .venv/.ready  ## measure how cost grows with numbers of things
+	$(RUN) benchmarks.scale $(ARGS)
+
 .PHONY: bench-atomic
 bench-atomic: debian .venv/.ready  ## measure a row with its message, and other ways
 	$(RUN) benchmarks.atomic $(ARGS)

@@ -63,6 +63,11 @@ class ServerProcess:
         if status and kind is None and not self._killed:
             raise ServerFailed(self._said(f"ended with {status}"))
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
     def age(self) -> float:
         """Seconds since just before the process was made."""
         return time.monotonic() - self._began
@@ -107,12 +112,18 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def broker(data: Path, *settings: str) -> ServerProcess:
-    """``twistd -n txbroker`` over a directory, on any free port; default settings but for ``NAME=VALUE`` ones."""
+def broker(data: Path, *settings: str, descriptors: int | None = None) -> ServerProcess:
+    """``twistd -n txbroker`` over a directory, on any free port; default settings but for ``NAME=VALUE`` ones.
+
+    ``descriptors`` is how many files it may open at most, if not what this process may.
+    """
     twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "--nodaemon", "--pidfile="]
     options = ["--data", os.fspath(data), "--listen", "tcp:0:interface=127.0.0.1"]
     options += [part for setting in settings for part in ("--set", setting)]
-    return ServerProcess([*twistd, "txbroker", *options], r"txbroker ready listening=tcp:127\.0\.0\.1:(\d+)")
+    limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors is not None else []
+    return ServerProcess(
+        [*limit, *twistd, "txbroker", *options], r"txbroker ready listening=tcp:127\.0\.0\.1:(\d+)"
+    )
 
 
 def bare(kind: str) -> ServerProcess:
