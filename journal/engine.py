@@ -17,7 +17,7 @@ from typing import Any
 
 from journal import record
 from journal.accepting import Housekeeps
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
 from journal.errors import JournalPoisoned, MemoryExhausted, reserved
@@ -64,7 +64,7 @@ class Engine:
         self.lock = lock
         self.housekeeping: Housekeeps
         self.report: object = ""
-        self.allocator: BudgetAllocator
+        self.allocator: PooledAllocator
         self._archive = transactions.archive
         self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, *folds)
         self.routes = _routes(self.folds)

@@ -36,6 +36,10 @@ NO_ROOM_PAUSE = 10_000_000
 """After a spare found no room on the disk it is tried again only after this long (µs)."""
 
 
+TRIM_INTERVAL = 10_000_000
+"""Memory of the pool that was not needed for so long (µs) goes back to the system."""
+
+
 class Phase(enum.Enum):
     """Where a checkpoint is."""
 
@@ -72,6 +76,7 @@ class Housekeeping:
         self._collecting: CollectGarbage | None = None
         self._witness = NOTHING
         self._witnessed_at = 0
+        self._trimmed_at = 0
         self._gone: list[MessageStore] = []
         self._discarding: set[MessageStore] = set()
 
@@ -97,6 +102,9 @@ class Housekeeping:
         if self._collecting is not None:
             found.append(self._collecting)
             self._collecting = None
+        if now - self._trimmed_at >= TRIM_INTERVAL:
+            self._trimmed_at = now
+            self._engine.allocator.trim()
         if self._witness_due(now):
             found.append(self.testify(self._engine.forced_lsn))
         if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():

@@ -101,18 +101,32 @@ class IBuffer(Interface):
 
     view: memoryview = Attribute("The memory; not to be used after release.")
 
+    def retain() -> None:
+        """Take one more reference: one more release is due."""
+
     def release() -> None:
-        """Give the memory back; exactly once."""
+        """Give a reference back, exactly once; with the last one the memory goes back."""
 
 
 class IBufferAllocator(Interface):
     """Memory within a byte budget."""
 
+    budget: int = Attribute("How many bytes may be allocated and reserved together.")
+
     def allocate(size: int) -> Any:
         """Return an :class:`IBuffer` of ``size`` bytes; raises ``MemoryExhausted`` over the budget."""
 
     def available() -> int:
-        """How many more bytes may be allocated now."""
+        """How many more bytes may be allocated or reserved now."""
+
+    def reserve(size: int) -> None:
+        """Count bytes that are held elsewhere; raises ``MemoryExhausted`` over the budget."""
+
+    def unreserve(size: int) -> None:
+        """Stop counting bytes that were reserved."""
+
+    def trim() -> None:
+        """Give back to the system what was not needed since the last call."""
 
 
 class IClock(Interface):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from journal import filenames
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import LeakDetector, PooledAllocator
 from journal.catalog import Catalog, no_room
 from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
 from journal.constants import START_STRIDE
@@ -129,7 +129,7 @@ class _Recovery:
         self._report = RecoveryReport()
         self._began = clock.monotonic()
         self._files = OpenFiles(filesystem, settings.open_files)
-        self._allocator = BudgetAllocator(settings.pool_bytes)
+        self._allocator = PooledAllocator(settings.pool_bytes, leaks=LeakDetector())
         self._journal = Journal(filesystem, settings.file_bytes)
         self._witness = read_witness(filesystem) or NOTHING
         self._scan = JournalScan(filesystem, self._journal, self._witness, self._report.notes, progress)

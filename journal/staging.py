@@ -13,7 +13,7 @@ import msgspec
 from crc32c import crc32c
 
 from journal import filenames
-from journal.buffers import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.filesystem import write_fully
@@ -73,7 +73,7 @@ class Staging:
     """
 
     def __init__(
-        self, filesystem: IFilesystem, journal: Journal, allocator: BudgetAllocator, budget: int
+        self, filesystem: IFilesystem, journal: Journal, allocator: PooledAllocator, budget: int
     ) -> None:
         self._filesystem = filesystem
         self._journal = journal

@@ -12,10 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from journal.buffers.budget import LARGEST_POOLED, SMALLEST_CHUNK, chunk_size
+from journal.buffers.size_classes import CHUNK, rounded
+from journal.constants import KIB
 from journal.errors import InvalidFrame, MemoryExhausted
 from journal.frame import stamp, walk
 from journal.interfaces import IBuffer, IBufferAllocator
+
+SMALLEST_CHUNK = 512
+"""Ten thousand partitions with a message each: 5 MiB of the pool."""
+LARGEST_FIRST = 64 * KIB
+SMALLEST_SECOND = 4 * KIB
+
+_NO_ROOM = memoryview(bytearray())
 
 
 @dataclass(slots=True)
@@ -27,14 +35,14 @@ class _Chunk:
 
 
 class Tail:
-    """Appended runs of frames in chunks that grow from 4 KiB to 16 MiB with the bytes they wait beside.
+    """Appended runs of frames in chunks: the first as large as what was there the last time, then as much as waits.
 
     ``end_offset``, ``end_position`` and ``last_time`` are those after the last append; ``base_offset`` and
     ``base_position`` those before the oldest one still held.
     """
 
     __slots__ = (
-        "_allocator", "_chunks", "_ends", "_positions", "_room", "_times", "_used", "_view",
+        "_allocator", "_chunks", "_ends", "_first", "_positions", "_room", "_times", "_used", "_view",
         "base_offset", "base_position", "end_offset", "end_position", "last_time",
     )  # fmt: skip
 
@@ -44,8 +52,9 @@ class Tail:
         self.base_position = self.end_position = 0
         self.last_time = last_time
         self._chunks: list[_Chunk] = []
-        self._view = memoryview(bytearray())
+        self._view = _NO_ROOM
         self._used = self._room = 0
+        self._first = SMALLEST_CHUNK
         # One entry per append: the offset and position after it, its time. Arrays: 24 bytes an append.
         self._ends = array("Q")
         self._positions = array("Q")
@@ -195,13 +204,15 @@ class Tail:
         """Forget that many of the oldest appends and release the chunks that held nothing else."""
         if not appends:
             return
+        before = self.base_position
         self.base_offset, self.base_position = self.edge(appends)
         del self._ends[:appends], self._positions[:appends], self._times[:appends]
         chunks = self._chunks
         if not self._ends:
             done = len(chunks)
-            self._view = memoryview(bytearray())
+            self._view = _NO_ROOM
             self._used = self._room = 0
+            self._first = min(max(self.base_position - before, SMALLEST_CHUNK), LARGEST_FIRST)
         else:
             done = bisect_right(chunks, self.base_position, key=_chunk_start) - 1
         for chunk in chunks[:done]:
@@ -210,13 +221,13 @@ class Tail:
 
     def _add_chunk(self, size: int) -> None:
         waiting = self.end_position - self.base_position
-        wanted = min(max(waiting, SMALLEST_CHUNK), LARGEST_POOLED)
+        wanted = min(max(waiting, SMALLEST_SECOND), CHUNK) if waiting else self._first
         try:
-            buffer = self._allocator.allocate(chunk_size(max(size, wanted)))
+            buffer = self._allocator.allocate(rounded(max(size, wanted)))
         except MemoryExhausted:
-            if size >= wanted or wanted <= SMALLEST_CHUNK:
+            if size >= wanted:
                 raise
-            buffer = self._allocator.allocate(chunk_size(size))
+            buffer = self._allocator.allocate(rounded(size))
         self._chunks.append(_Chunk(self.end_position, buffer))
         self._view = buffer.view
         self._used, self._room = 0, len(buffer.view)

@@ -6,7 +6,7 @@ import threading
 import pytest
 from zope.interface.verify import verifyObject
 
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.constants import KIB
 from journal.errors import OffsetOutOfRange
 from journal.filesystem import OSFilesystem
@@ -42,7 +42,7 @@ def with_directory(filesystem):
 
 @pytest.fixture
 def allocator():
-    return BudgetAllocator(BUDGET, poison=True)
+    return PooledAllocator(BUDGET, poison=True)
 
 
 @pytest.fixture

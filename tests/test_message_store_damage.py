@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptSegment
 from journal.filesystem import OSFilesystem, write_fully
@@ -44,7 +44,7 @@ def filesystem(request, tmp_path):
 def state(filesystem):
     """A store of 1,000 messages in segments of 400, appended and sent at 10, 20, ... µs."""
     settings = TopicSettings(segment_bytes=SEGMENT * FRAME)
-    store = MessageStore(17, "orders", 0, settings, files(filesystem), BudgetAllocator(8 * MIB))
+    store = MessageStore(17, "orders", 0, settings, files(filesystem), PooledAllocator(8 * MIB))
     for number in range(COUNT):
         time = number * 10 + 10
         store.append(encode(b"v" * (FRAME - 36), time), 1, time)
@@ -70,7 +70,7 @@ def grow(store, count, timestamp=1):
 
 
 def reopened(filesystem, state):
-    store = MessageStore.restore(state, files(filesystem), BudgetAllocator(8 * MIB))
+    store = MessageStore.restore(state, files(filesystem), PooledAllocator(8 * MIB))
     store.cut()
     return store
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.filesystem import OSFilesystem
@@ -27,7 +27,7 @@ def with_directory(filesystem):
 
 @pytest.fixture
 def allocator():
-    return BudgetAllocator(BUDGET, poison=True)
+    return PooledAllocator(BUDGET, poison=True)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ class TestFlushing:
         assert [(s.first_time, s.last_time) for s in store.state().segments] == [(10, 100), (110, 150)]
 
     def test_without_memory_an_append_changes_nothing(self, filesystem):
-        store = make(filesystem, BudgetAllocator(64 * KIB))
+        store = make(filesystem, PooledAllocator(64 * KIB))
         fill(store, 1, size=60 * KIB)
         with pytest.raises(MemoryExhausted):
             store.append(frame(60 * KIB), 1, 99)
@@ -215,7 +215,7 @@ class TestRecovery:
     def test_replay_takes_frames_that_were_stamped_already(self, store):
         view = store.append(frame() * 2, 2, 10)
         twin = MessageStore(
-            18, "orders", 1, store.settings, OpenFiles(MemoryFilesystem()), BudgetAllocator(MIB)
+            18, "orders", 1, store.settings, OpenFiles(MemoryFilesystem()), PooledAllocator(MIB)
         )
         twin.replay(bytes(view), 0, 2, 10)
         twin.publish(2)

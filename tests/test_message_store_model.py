@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journal.buffers.budget import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import MemoryExhausted, OffsetOutOfRange
 from journal.frame import decode_run, encode, encode_inner, encode_wrapper
@@ -28,7 +28,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.filesystem.force_directory("")
         self.settings = TopicSettings(segment_bytes=segment_bytes, retention_bytes=0)
         self.limit = limit
-        self.allocator = BudgetAllocator(BUDGET, poison=True)
+        self.allocator = PooledAllocator(BUDGET, poison=True)
         self.store = self.make()
         self.checkpoint = self.store.state()
         self.values = []
@@ -124,7 +124,7 @@ class StoreMachine(RuleBasedStateMachine):
         for plan, *_ in self.plans:
             plan.close()
         self.filesystem = self.filesystem.crash_clone(seed) if lost else self.filesystem.kill_clone()
-        self.allocator = BudgetAllocator(BUDGET, poison=True)
+        self.allocator = PooledAllocator(BUDGET, poison=True)
         files = OpenFiles(self.filesystem, self.limit)
         self.store = MessageStore.restore(self.checkpoint, files, self.allocator)
         self.store.cut()

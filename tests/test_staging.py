@@ -7,7 +7,7 @@ the allocator the pool runs dry; with the staged file believed unchecked, damage
 import pytest
 
 from journal import filenames
-from journal.buffers import BudgetAllocator
+from journal.buffers import PooledAllocator
 from journal.errors import CorruptJournal
 from journal.journal_settings import JournalSettings
 from journal.staging import Staged, Staging
@@ -20,7 +20,7 @@ PREPARED = number(1)
 
 @pytest.fixture
 def staging():
-    return Staging(None, None, BudgetAllocator(1000), 500)
+    return Staging(None, None, PooledAllocator(1000), 500)
 
 
 def held_in_all(staging):
@@ -49,7 +49,7 @@ def test_frames_are_held_up_to_the_budget_and_given_back_once(staging):
 
 
 def test_tails_come_first_when_the_pool_itself_is_short():
-    staging = Staging(None, None, BudgetAllocator(100), 500)
+    staging = Staging(None, None, PooledAllocator(100), 500)
     staged = Staged()
     staging.hold(staged, 1, 1, bytes(101), 1, 0)
     assert (staged.held, staging.held_bytes) == ({}, 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from journal.buffers.budget import POISON, SMALLEST_CHUNK, BudgetAllocator
+from journal.buffers import POISON, PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import InvalidFrame, MemoryExhausted
 from journal.frame import decode_run, encode, encode_inner, encode_wrapper, walk
@@ -17,7 +17,7 @@ def wrapper(count):
 
 @pytest.fixture
 def allocator():
-    return BudgetAllocator(8 * MIB, poison=True)
+    return PooledAllocator(8 * MIB, poison=True)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_count_that_the_frames_do_not_have_changes_nothing(tail):
 
 
 def test_without_memory_nothing_changes():
-    tail = Tail(BudgetAllocator(64 * KIB))
+    tail = Tail(PooledAllocator(64 * KIB))
     tail.append(frame(60 * KIB), 1, 5)
     with pytest.raises(MemoryExhausted):
         tail.append(frame(60 * KIB), 1, 6)
@@ -60,21 +60,41 @@ def test_without_memory_nothing_changes():
 
 
 def test_chunks_grow_with_what_is_waiting(tail, allocator):
-    taken = []
+    sizes = []
     while tail.end_position < 700 * KIB:
-        before = allocator.available()
-        tail.append(frame(KIB), 1, 5)
-        if before != allocator.available():
-            taken.append(before - allocator.available())
-    assert taken == [4 * KIB, *(KIB << power for power in range(2, 10))]
+        tail.append(frame(128), 1, 5)
+        if len(tail._chunks) > len(sizes):
+            sizes.append(len(tail._chunks[-1].buffer.view))
+    assert sizes == [512, 4 * KIB, *(8 * KIB << power for power in range(7))]
+
+
+def test_the_first_chunk_is_as_large_as_what_was_there_before(tail):
+    def first_chunk(messages):
+        for _ in range(messages):
+            tail.append(frame(128), 1, 5)
+        size = len(tail._chunks[0].buffer.view)
+        tail.drop(len(tail))
+        return size
+
+    assert [first_chunk(count) for count in (10, 10, 1, 1, 10_000, 1, 1)] == [
+        512, 2 * KIB, 2 * KIB, 512, 512, 64 * KIB, 512,
+    ]  # fmt: skip
+
+
+def test_ten_thousand_partitions_with_a_message_each_take_5_mib():
+    allocator = PooledAllocator(8 * MIB)
+    tails = [Tail(allocator) for _ in range(10_000)]
+    for tail in tails:
+        tail.append(frame(136), 1, 5)
+    assert allocator.usage().used < 5 * MIB
 
 
 def test_a_smaller_chunk_does_when_a_large_one_is_over_the_budget():
-    allocator = BudgetAllocator(SMALLEST_CHUNK * 5)
+    allocator = PooledAllocator(24 * KIB)
     tail = Tail(allocator)
     for _ in range(5 * 4):
         tail.append(frame(KIB), 1, 5)
-    assert allocator.available() == 0
+    assert [len(chunk.buffer.view) for chunk in tail._chunks] == [KIB, 4 * KIB, 8 * KIB, *[KIB] * 7]
 
 
 def test_frames_larger_than_a_chunk_get_one_of_their_size(tail):
@@ -127,14 +147,16 @@ def test_dropping_everything_gives_all_memory_back(tail, allocator):
 
 def test_dropping_a_part_releases_only_chunks_that_hold_nothing_else(tail, allocator):
     views = [tail.append(frame(KIB), 1, number) for number in range(100)]
-    tail.drop(63)
+    sizes = [len(chunk.buffer.view) // KIB for chunk in tail._chunks]
+    assert sizes == [1, 4, 8, 16, 32, 64]
+    tail.drop(60)
     assert allocator.available() == allocator.budget - 96 * KIB
     tail.drop(1)
     assert allocator.available() == allocator.budget - 64 * KIB
-    assert bytes(views[63][:4]) == bytes([POISON] * 4)
-    assert offsets(views[64]) == [74]
+    assert bytes(views[60][:4]) == bytes([POISON] * 4)
+    assert offsets(views[61]) == [71]
     assert offsets(tail.read(74, 110, MIB)) == list(range(74, 110))
-    assert tail.oldest_time == 64
+    assert tail.oldest_time == 61
 
 
 def test_dropping_nothing_does_nothing(tail):

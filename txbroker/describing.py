@@ -234,6 +234,7 @@ class Describing:
         """What the engine knows; the counts of transactions are those of this moment."""
         engine = self._engine
         live = engine.transactions.live.values()
+        pool = engine.allocator.usage()
         return {
             "start": engine.start_number,
             "topics": sum(not is_internal(name) for name in self._catalog.topics),
@@ -242,7 +243,11 @@ class Describing:
             "forced_lsn": engine.forced_lsn,
             "pending_bytes": engine.pending_bytes,
             "unflushed_bytes": sum(store.unflushed_bytes for store in engine.dirty),
-            "pool_bytes_used": engine.allocator.budget - engine.allocator.available(),
+            "pool_bytes_used": pool.used + pool.reserved,
+            "pool_bytes_kept": pool.kept,
+            "pool_bytes_fragmented": pool.fragmented,
+            "pool_chunks": pool.chunks,
+            "pool_buffers_lost": engine.allocator.lost,
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
             "transactions_active": sum(each.state is not State.PREPARED for each in live),
             "transactions_in_doubt": engine.transactions.in_doubt,

@@ -1,5 +1,7 @@
 """Pooled memory within a byte budget: where message bytes live between the socket and the disk."""
 
-from journal.buffers.budget import BudgetAllocator, Buffer
+from journal.buffers.allocator import PooledAllocator
+from journal.buffers.buffer import POISON, Buffer
+from journal.buffers.leaks import LeakDetector, warn
 
-__all__ = ["BudgetAllocator", "Buffer"]
+__all__ = ["POISON", "Buffer", "LeakDetector", "PooledAllocator", "warn"]

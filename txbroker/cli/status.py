@@ -23,7 +23,14 @@ GROUPS: Final = {
     ),
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
-    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pool_bytes_used"),
+    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes"),
+    "Memory": (
+        "pool_bytes_used",
+        "pool_bytes_kept",
+        "pool_bytes_fragmented",
+        "pool_chunks",
+        "pool_buffers_lost",
+    ),
     "Scrubber": ("scrubbed_bytes", "scrub_passes", "scrub_age", "scrub_findings"),
     "Journal": ("last_lsn", "forced_lsn", "checkpoint_lsn"),
 }

@@ -1,0 +1,195 @@
+"""Where memory comes from that no cache has: chunks, pages in parts, maps of their own for what is huge; the budget.
+
+Netty has several arenas so that threads do not wait for each other's lock; here all threads share the interpreter's, so
+there is one.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from journal.buffers.chunk import Chunk
+from journal.buffers.chunk_list import ChunkLists
+from journal.buffers.size_classes import CHUNK, DEEPEST, FIRST_RUN, PAGE, SIZES, class_of, depth_of, rounded
+from journal.buffers.subpage import Subpage
+from journal.constants import MIB
+from journal.errors import MemoryExhausted
+
+RESERVE: Final = 4 * MIB
+"""Memory that stays at hand, although nobody has needed it for a while."""
+
+HUGE: Final = len(SIZES)
+"""Stands for a class where memory is larger than a chunk."""
+
+
+Block = tuple[memoryview, int, int, Chunk | Subpage | None, Callable[..., Any]]
+"""Memory that was given out: in which map, from which position on, its class, to whom it is to be given back, and what
+buffers are made of it."""
+
+
+def extent(block: Block) -> memoryview:
+    """All of the memory of a block."""
+    memory, start, number, _, _ = block
+    return memory if number == HUGE else memory[start : start + SIZES[number]]
+
+
+class Usage(NamedTuple):
+    """How much there is of what, in bytes, and how many chunks.
+
+    ``used`` are pages in use, with what caches hold and with the free parts of pages, and what is huge; ``fragmented``
+    are these free parts. ``kept`` are pages that are not in use, and still backed by the system's memory.
+    """
+
+    used: int
+    reserved: int
+    kept: int
+    fragmented: int
+    chunks: int
+
+
+class Arena:
+    """At most ``budget`` bytes in use and reserved; what is kept beside them makes way for them.
+
+    What is counted are whole pages: a part of a page counts when it needs another page. All calls need ``lock``, but
+    those of properties.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.lock = Lock()
+        self.free = budget
+        """Bytes that are not used; some may be reserved."""
+        self.reserved = 0
+        """Bytes held elsewhere that are to be counted; one thread's to change, lock or not."""
+        self._huge = 0
+        self._least_free = budget
+        self._depth = max(0, DEEPEST - ((budget - 1) // PAGE).bit_length())
+        self.chunks = ChunkLists()
+        self._pages: tuple[OrderedDict[Subpage, None], ...] = tuple(OrderedDict() for _ in range(FIRST_RUN))
+        """Pages with a free part, by class; the one that has had one for longest is used first."""
+
+    @property
+    def used(self) -> int:
+        """Bytes of pages in use, and of what is huge."""
+        return self.budget - self.free
+
+    @property
+    def available(self) -> int:
+        """How many more bytes may be used or reserved."""
+        return self.free - self.reserved
+
+    @property
+    def unbacked(self) -> int:
+        """Bytes of the budget that no memory of the system is behind: to be reserved without anything making way."""
+        return self.budget - self._huge - self.chunks.backed * PAGE
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are not used and may still have the system's memory."""
+        return self.free - self.unbacked
+
+    def take(self, size: int, kind: Callable[..., Any]) -> Block | None:
+        """Give memory out, for buffers of a kind; None if the budget has no room.
+
+        Raises :class:`MemoryExhausted` if the system has none. In either case nothing has changed.
+        """
+        if size > CHUNK:
+            return self._take_huge(rounded(size), kind)
+        number = class_of(size)
+        if number >= FIRST_RUN:
+            run = self._take_run(depth_of(number))
+            return run and (run[0].memory, run[1] * PAGE, number, run[0], kind)
+        pages = self._pages[number]
+        if pages:
+            subpage = next(iter(pages))
+        else:
+            run = self._take_run(DEEPEST)
+            if run is None:
+                return None
+            subpage = Subpage(*run, number)
+            pages[subpage] = None
+        start = subpage.take()
+        if not subpage.free:
+            del pages[subpage]
+        return subpage.chunk.memory, start, number, subpage, kind
+
+    def give(self, block: Block) -> None:
+        """Take memory back; a page whose parts are all free goes back to its chunk."""
+        memory, start, number, home, _ = block
+        if number < FIRST_RUN:
+            assert isinstance(home, Subpage)
+            was_full = not home.free
+            home.give(start)
+            if home.free == home.all:
+                self._pages[number].pop(home, None)
+                self._give_run(home.chunk, home.start // PAGE, DEEPEST)
+            elif was_full:
+                self._pages[number][home] = None
+        elif isinstance(home, Chunk):
+            self._give_run(home, start // PAGE, depth_of(number))
+        else:
+            self.free += len(memory)
+            self._huge -= len(memory)
+
+    def make_way(self) -> None:
+        """Give back what is kept, as far as it would exceed the budget beside what is used and reserved."""
+        surplus = self.reserved - self.unbacked
+        if surplus > 0:
+            self.chunks.shed(-(-surplus // PAGE))
+
+    def trim(self) -> None:
+        """Give back what is kept and has not been needed since the last call, beyond the reserve.
+
+        So memory that is taken and released again and again stays, as with jemalloc's decay.
+        """
+        self.chunks.shed((self._least_free - self.unbacked - RESERVE) // PAGE)
+        self._least_free = self.free
+
+    def usage(self) -> Usage:
+        """What there is."""
+        free = sum(page.free_bytes for pages in self._pages for page in pages)
+        return Usage(self.used, self.reserved, self.kept, free, len(self.chunks))
+
+    def _take_run(self, depth: int) -> tuple[Chunk, int] | None:
+        if CHUNK >> depth > self.free - self.reserved:
+            return None
+        found = self.chunks.allocate(depth)
+        if found is None:
+            try:
+                self.chunks.add(Chunk(self._depth))
+            except OSError as error:
+                raise self._refused(CHUNK >> self._depth, error) from error
+            found = self.chunks.allocate(depth)
+            assert found is not None, "an empty chunk has a run of any length"
+        self.free -= CHUNK >> depth
+        if self.free < self._least_free:
+            self._least_free = self.free
+        self.make_way()
+        return found
+
+    def _give_run(self, chunk: Chunk, page: int, depth: int) -> None:
+        self.chunks.release(chunk, page, depth)
+        self.free += CHUNK >> depth
+
+    def _take_huge(self, size: int, kind: Callable[..., Any]) -> Block | None:
+        if size > self.available:
+            return None
+        try:
+            memory = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        except OSError as error:
+            raise self._refused(size, error) from error
+        self.free -= size
+        self._huge += size
+        self.make_way()
+        return memory, 0, HUGE, None, kind
+
+    def _refused(self, size: int, error: OSError) -> MemoryExhausted:
+        return MemoryExhausted(
+            f"the system gives no {size} bytes of memory ({error}); {self.used} of the pool's {self.budget} bytes are "
+            "in use. Nothing has changed, try again when what is pending has been flushed; if it stays so, lower "
+            "pool_bytes or let the process have more memory (ulimit -v, vm.overcommit_memory, vm.max_map_count)"
+        )
