@@ -79,6 +79,15 @@ bench-spark: .venv/.ready  ## measure Spark's reads, writes and audits beside Ka
 	@.ci/need-debian java=openjdk-17-jre-headless mvn=maven
 	$(RUN) benchmarks.spark $(ARGS)
 
+# Kafka, Artemis and the clients in Java come from Maven Central, NATS from Go's modules: Debian's cannot force.
+PEERS := redis-server=redis-server redis-benchmark=redis-tools '/usr/lib/rabbitmq/bin/rabbitmq-server=rabbitmq-server' \
+	javac=openjdk-17-jdk-headless mvn=maven '/usr/lib/*/libaio.so.1*=libaio1' strace=strace
+
+.PHONY: bench-peers
+bench-peers: debian .venv/.ready  ## measure, beside Kafka, Redis, RabbitMQ and others
+	@.ci/need-debian $(PEERS) || echo 'what is missing is left out of the figures, and named in the report' >&2
+	$(RUN) benchmarks.peers $(ARGS)
+
 .PHONY: model
 model: debian .venv/.ready  ## check the protocol of `txbroker.atomic`, in minutes
 	$(RUN) models.check $(ARGS)

@@ -11,14 +11,14 @@ from txbroker.commands import Add, Commit, Committed, Done, Prepare
 
 
 class OnePhase:
-    """A transaction of one message: Add and Commit in one write, one answer."""
+    """A transaction, of one message unless told otherwise: Add and Commit in one write, one answer."""
 
-    def __init__(self, peer: Peer, partition: int, frames: bytes) -> None:
+    def __init__(self, peer: Peer, partition: int, frames: bytes, messages: int = 1) -> None:
         self.socket = peer.socket
         self._peer = peer
         self._partition = partition
         self._frames = frames
-        self._totals = Totals(1, 1, crc32c(frames))
+        self._totals = Totals(messages, 1, crc32c(frames))
         self._serial = 0
 
     def begin(self) -> bytes:

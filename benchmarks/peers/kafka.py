@@ -1,4 +1,4 @@
-"""Kafka 4 as one node that is broker and controller (KRaft), from Maven Central's jars."""
+"""Kafka 4 as one node that is broker and controller (KRaft), from Maven Central's jars: the server alone."""
 
 from __future__ import annotations
 

@@ -26,6 +26,9 @@ PATIENCE = 90.0
 GRACE = 2.0
 """Seconds for the other processes of a server to end when its first one has ended."""
 
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""What runs a server so that it ends even if we are killed: its folder stays, but no process does."""
+
 ATTEMPTS = 3
 """Starts, where a port that was free is taken by another program just before the server has it."""
 
@@ -95,11 +98,12 @@ class PeerServer(ABC):
         for attempt in range(1, ATTEMPTS + 1):
             self._empty()
             self.ports = free_ports(self.ports_wanted)
-            self.prepare()
             try:
+                self.prepare()
                 self._start()
-            except PeerFailed:
-                if attempt == ATTEMPTS or not _TAKEN.search(self.said()):
+            except BaseException as error:
+                self._stop()
+                if attempt == ATTEMPTS or not isinstance(error, PeerFailed) or not _TAKEN.search(self.said()):
                     raise
             else:
                 break
@@ -159,7 +163,7 @@ class PeerServer(ABC):
         began = time.monotonic()
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
+                [*DIES_WITH_US, *self.command()], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
                 env=self.environment(), start_new_session=True, **self._identity(),
             )  # fmt: skip
         ready = re.compile(self.ready.encode())
@@ -167,7 +171,6 @@ class PeerServer(ABC):
             if self._process.poll() is not None:
                 raise PeerFailed(f"{self.name} ended with {self._process.returncode}. {self.said()}")
             if time.monotonic() - began > PATIENCE:
-                self._stop()
                 raise PeerFailed(f"{self.name} is not ready after {PATIENCE:.0f} s. {self.said()}")
             time.sleep(0.02)
         self.started_in = time.monotonic() - began
@@ -175,7 +178,8 @@ class PeerServer(ABC):
     def _stop(self) -> None:
         """End its first process, which ends the others; those that stay are killed, each by its pid."""
         process = self._process
-        assert process is not None
+        if process is None:
+            return
         with ExitStack() as stack:
             family = [descriptor(stack, pid) for pid in self.processes()] if process.poll() is None else []
             process.terminate()

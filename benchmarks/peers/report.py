@@ -1,0 +1,179 @@
+"""All figures as Markdown: ratios, durability, forces, targets, what is missing, and every setting line by line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.peers.charts import ordered
+from benchmarks.peers.contender import Measure
+from benchmarks.peers.forces import Forces
+from benchmarks.peers.goals import BY_KEY, GOALS, LOADS, OWN, Load, Result, Results, result
+from benchmarks.report import machine, number
+
+
+@dataclass
+class System:
+    """What is to be said of one contender beside its figures."""
+
+    name: str
+    durability: str
+    forced: bool
+    version: str = ""
+    settings: list[str] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
+    forces: Forces | None = None
+    trouble: list[str] = field(default_factory=list)
+    """Why it is missing, or what failed; what was measured of it stands nevertheless."""
+
+
+@dataclass
+class Run:
+    """Everything that one run has found."""
+
+    systems: dict[str, System]
+    samples: dict[tuple[str, str], list[Measure]] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    idle: float | None = None
+    """Processors that all servers together kept busy while none was asked for anything."""
+
+    def add(self, system: str, measures: Mapping[str, Measure]) -> None:
+        """A key of ``load:suffix`` is a further way of the same system to do that load."""
+        for key, measure in measures.items():
+            load, _, suffix = key.partition(":")
+            name = f"{system}, {suffix}" if suffix else system
+            self.samples.setdefault((load, name), []).append(measure)
+
+    def results(self) -> Results:
+        """The figures of all that was measured."""
+        return {key: result(BY_KEY[key[0]], key[1], found) for key, found in self.samples.items()}
+
+    def system(self, name: str) -> System:
+        """The system of a figure, whatever its suffix."""
+        return self.systems.get(name) or next(
+            s for s in self.systems.values() if name.startswith(f"{s.name}, ")
+        )
+
+    def unforced(self) -> list[str]:
+        """The names of systems whose answers promise less."""
+        return [system.name for system in self.systems.values() if not system.forced]
+
+
+def markdown(run: Run) -> str:
+    """The whole report."""
+    results = run.results()
+    parts = [figures(load, run, results) for load in LOADS if any(key == load.key for key, _ in results)]
+    return (
+        "\n\n".join([*parts, targets(results), troubles(run), *map(described, run.systems.values())]) + "\n"
+    )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; columns that begin with ">" are numbers."""
+    heads = [column.lstrip(">") for column in columns]
+    rule = ["---:" if column.startswith(">") else "---" for column in columns]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)).replace("|  |", "| |")
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else number(seconds * 1000)
+
+
+def figures(load: Load, run: Run, results: Results) -> str:
+    """One load: every system with what its answer promises."""
+    own = results.get((load.key, OWN))
+    rows = []
+    for one in ordered(load, results):
+        system = run.system(one.system)
+        forces = "" if system.forces is None else f"{system.forces.each:.2f}"
+        spread = f"{number(min(one.samples))} – {number(max(one.samples))}"
+        name = f"**{one.system}**" if one.system == OWN else one.system
+        latencies = milliseconds(one.p50), milliseconds(one.p99)
+        rows.append((name, number(one.value), spread, *latencies, ratio(own, one), forces, system.durability))
+    columns = (
+        "system",
+        f">{load.unit}",
+        ">least – greatest",
+        ">p50 ms",
+        ">p99 ms",
+        ">txbroker is",
+        ">forces each",
+    )
+    return f"### {load.title}\n\n" + table((*columns, "on disk when acknowledged"), rows)
+
+
+def ratio(own: Result | None, other: Result) -> str:
+    """How many times better ours is: more of a rate, less of a latency."""
+    if own is None or other.system == OWN:
+        return ""
+    times = other.value / own.value if own.load.by_latency else own.value / other.value
+    return f"{times:.2f} ×"
+
+
+def targets(results: Results) -> str:
+    """Each target, what it is compared with, and whether it is met."""
+    rows = []
+    for goal in GOALS:
+        met = goal.is_met(results)
+        verdict = {None: "not measured", True: "yes", False: "**no**"}[met]
+        own, beside = goal.own(results), goal.beside(results)
+        rows.append((BY_KEY[goal.load].title, goal.text, number(own), number(beside), verdict))
+    return "### Targets\n\n" + table(("load", "target", ">txbroker", ">wanted", "met"), rows)
+
+
+def troubles(run: Run) -> str:
+    """What is missing and what failed; it is not left out."""
+    rows = [
+        (system.name, " ".join(what.split())[:600])
+        for system in run.systems.values()
+        for what in system.trouble
+    ]
+    if not rows:
+        return "Nothing is missing, and nothing failed."
+    return "### Missing or failed\n\n" + table(("system", "why"), rows)
+
+
+def described(system: System) -> str:
+    """A system with all of its settings."""
+    lines = [
+        f"### {system.name}: {system.version or 'missing'}",
+        "",
+        f"On disk when acknowledged: {system.durability}.",
+    ]
+    if system.forces is not None:
+        calls = ", ".join(f"{count} {name}" for name, count in sorted(system.forces.calls.items())) or "none"
+        lines += [
+            "",
+            f"Forces, counted by strace over {system.forces.acknowledged} requests one at a time: {calls}.",
+        ]
+    for title, said in (("Settings", system.settings), ("Clients", system.clients)):
+        if said:
+            lines += ["", f"{title}:", "", *(f"    {line}" for line in said)]
+    return "\n".join(lines)
+
+
+def document(run: Run) -> str:
+    """The same with every sample, as JSON."""
+    results = run.results()
+    figures = [
+        {
+            "load": load, "system": name, "unit": one.load.unit, "value": one.value, "samples": one.samples,
+            "measures": [measure._asdict() for measure in run.samples[load, name]],
+        }
+        for (load, name), one in results.items()
+    ]  # fmt: skip
+    targets = [
+        {
+            "load": goal.load, "target": goal.text, "own": goal.own(results),
+            "wanted": goal.beside(results), "met": goal.is_met(results),
+        }
+        for goal in GOALS
+    ]  # fmt: skip
+    systems = [
+        {**asdict(system), "forces": system.forces and system.forces._asdict()}
+        for system in run.systems.values()
+    ]
+    found = {"machine": machine(), "options": run.options, "idle_processors": run.idle}
+    return json.dumps({**found, "figures": figures, "targets": targets, "systems": systems}, indent=2)
