@@ -143,8 +143,8 @@ def read_checkpoint(
 def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes], int]) -> Iterator[bytes]:
     file = filesystem.open(path, writable=False)
     try:
-        if file.read(0, len(MAGIC)) != MAGIC:
-            raise _damaged(path, 0, "it does not begin as a checkpoint does")
+        if (found := file.read(0, len(MAGIC))) != MAGIC:
+            raise _damaged(path, 0, _of_no_known_form(found))
         position, end = len(MAGIC), file.size()
         while position < end:
             lengths = file.read(position, _SECTION.size)
@@ -160,6 +160,12 @@ def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes
             position += _SECTION.size + length
     finally:
         file.close()
+
+
+def _of_no_known_form(magic: bytes) -> str:
+    if magic[:-1] == MAGIC[:-1]:
+        return f"it is of format version {magic[-1]}, which is not known here: another version of this program wrote it"
+    return "it does not begin as a checkpoint does"
 
 
 def walk_sections(

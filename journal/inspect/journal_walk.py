@@ -14,6 +14,7 @@ from journal.file_window import FileWindow
 from journal.inspect.findings import NOBODY, Affected, Finding, second_crc32c, unreadable
 from journal.interfaces import IFilesystem
 from journal.journal_file import (
+    FILE_MAGIC,
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
@@ -80,13 +81,22 @@ def survey(filesystem: IFilesystem, path: str) -> JournalFile:
 def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
     """A journal file under whatever name; ``lsn`` is what its header says, 0 without a sound one."""
     try:
-        header = unpack_file_header(read_some(filesystem, path, 0, FIRST_GROUP), path, second_crc32c)
+        data = read_some(filesystem, path, 0, FIRST_GROUP)
+        header = unpack_file_header(data, path, second_crc32c)
     except CorruptJournal:
-        problem = "both copies of its header are damaged: its records cannot be checked"
-        return JournalFile(path, 0, None, problem)
+        return JournalFile(path, 0, None, _no_header(data))
     except OSError as error:
         return JournalFile(path, 0, None, unreadable(path, error).problem, True)
     return JournalFile(path, header.first_lsn, header)
+
+
+def _no_header(data: bytes) -> str:
+    """Why a file has no header that could be read."""
+    versions = {copy[-1] for copy in (data[: len(FILE_MAGIC)], data[BLOCK : BLOCK + len(FILE_MAGIC)])
+                if copy[:-1] == FILE_MAGIC[:-1] and copy != FILE_MAGIC}  # fmt: skip
+    if len(versions) == 1:
+        return f"it is of format version {versions.pop()}, which is not known here: its records cannot be checked"
+    return "both copies of its header are damaged: its records cannot be checked"
 
 
 def chain_findings(files: list[JournalFile], needed_from: int) -> Iterator[Finding]:

@@ -49,6 +49,13 @@ def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
 
 def check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) -> Iterator[Fact]:
     """Messages there that are above what the journal has ``reached``; unless ``quiet``, what is no message, too."""
+    try:
+        yield from _check_tail(root, tail, reached, quiet)
+    except FileNotFoundError:
+        return  # of a topic that was deleted meanwhile, or cut off by a start
+
+
+def _check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) -> Iterator[Fact]:
     end = reached.get(tail.number, tail.offset)
     first, last, position = -1, -1, -1
     place = Fact(What.VIOLATION, "undecided", tail.topic, tail.partition, tail.number, path=tail.path)

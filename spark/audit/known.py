@@ -13,18 +13,20 @@ class Known(NamedTuple):
     """How far the journal and the archive tell of everything.
 
     Every message that was decided at LSN ``since`` or later has a claim. Of commits below LSN ``commits`` the records
-    are needed, for the archive was not on: ``turned`` is when it was turned on, if the journal knows.
+    are needed, for the archive was not on; ``turned`` says whether the journal knows when it was turned on. ``whole``
+    says that all of the journal could be read, so that nothing behind the logs' ends is there but what it holds.
     """
 
     since: int
     commits: int
     turned: bool
+    whole: bool
 
     @classmethod
     def of(cls, archives: bool, first_lsn: int, turned: int | None, gap: int | None) -> Known:
         """From whether outcomes are archived, and the highest LSNs of such facts, None without any."""
         commits = NEVER if not archives else turned or 0
-        return cls(max(first_lsn, gap or 0), commits, turned is not None)
+        return cls(max(first_lsn, gap or 0), commits, turned is not None, gap is None)
 
     def needs(self, claim: Fact) -> bool:
         """Whether a claim says what no other one does."""

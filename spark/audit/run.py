@@ -42,7 +42,7 @@ class Audit:
         known = self._known(said)
         found = self._keep(
             self._verified(deep=not self._directory.archives or known.turned)
-            .unionByName(self._beyond(reached))
+            .unionByName(self._beyond(reached if known.whole else None))
             .unionByName(self._checked(said, known))
         )
         kept = said.where(~F.col("what").isin(INNER)).unionByName(
@@ -90,8 +90,10 @@ class Audit:
 
         return self._tasks([Fact("task")], work)
 
-    def _beyond(self, reached: dict[int, int]) -> DataFrame:
-        """What lies behind the ends of the logs."""
+    def _beyond(self, reached: dict[int, int] | None) -> DataFrame:
+        """What lies behind the ends of the logs, if it is known how far the journal goes."""
+        if reached is None:
+            return self._of([])
         root, tails, in_use = self._directory.root, self._directory.tails, self._directory.in_use
 
         def work(tasks: Iterator[Fact]) -> Iterator[Fact]:

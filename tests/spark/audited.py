@@ -149,7 +149,7 @@ def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
         if claim.lsn >= known.since:
             decided[claim.number] = min(decided.get(claim.number, NEVER), claim.first)
     found = list(verified(root, not directory.archives or known.turned, in_use))
-    for tail in directory.tails:
+    for tail in directory.tails if known.whole else ():
         found += check_tail(root, tail, reached, in_use)
     claims.sort(key=lambda claim: claim.kind, reverse=True)
     for part in directory.slices:

@@ -235,12 +235,16 @@ def test_a_journal_file_that_goes_away_while_it_is_audited_takes_no_send_for_und
     for number in range(10):
         made.put("quiet", 0, b"sent %d" % number)
     made.checkpoint()
+    made.put("quiet", 0, b"behind the checkpoint")
+    made.engine.want_flush(list(made.engine.catalog.stores.values()))
+    made.engine.housekeeping.run_inline()
     from tests.spark import audited as module
 
     real = module.look
 
     def look(*given):
         seen = real(*given)
+        assert [tail.topic for tail in seen.tails] == ["quiet"]
         made.turn_over()
         assert not (made.path / seen.journal[0]).exists()
         return seen

@@ -12,11 +12,12 @@ import pytest
 from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC, unpack
 from journal.archived_outcome import pack as pack_outcome
+from journal.errors import StorageUnavailable
 from journal.filenames import SegmentKind
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER_BYTES
 from journal.inspect.journal_walk import journal_files
-from tests.spark.audited import copied
+from tests.spark.audited import audited, copied
 from tests.spark.damaging import Damages, outcomes
 from tests.spark.forging import (
     directory_of,
@@ -172,6 +173,29 @@ def _(path):
     return {"kind": "journal", "path": file, "position": 8192}
 
 
+@damage("a journal file has another's name")
+def _(path):
+    file = _newest_journal(path)
+    other = filenames.journal_file(int(Path(file).stem) + 5)
+    (path / file).rename(path / other)
+    return {"kind": "journal", "path": other, "says": "another file under this name"}
+
+
+@damage("a deleted topic's partition is back", harmless=True)
+def _(path):
+    gone = filenames.partition_directory("again", 0, 9)
+    assert not (path / gone).exists()
+    shutil.copytree(path / directory_of(store_of(path, "orders", 0)), path / gone)
+    return {"topic": "again", "partition": 0, "path": gone, "says": "no topic has this partition"}
+
+
+@damage("an older checkpoint lies under the newest one's name")
+def _(path):
+    older, last = sorted((path / "checkpoints").iterdir())
+    shutil.copy(older, last)
+    return {"kind": "checkpoint", "path": f"checkpoints/{last.name}"}
+
+
 @damage("both copies of a journal file's header are damaged")
 def _(path):
     file = _newest_journal(path)
@@ -185,7 +209,7 @@ def _(path):
     file = _newest_journal(path)
     for at in (7, 4096 + 7):
         write(path, file, at, b"\x02")
-    return {"kind": "journal", "path": file}
+    return {"kind": "journal", "path": file, "says": "format version 2, which is not known here"}
 
 
 @damage("the newest journal file is missing")
@@ -306,3 +330,11 @@ def _(path):
 @pytest.mark.parametrize("name", damage.done)
 def test_a_damage_is_found_and_named(sound, tmp_path, name):
     damage.check(name, copied(sound, tmp_path / "data"))
+
+
+def test_checkpoints_of_a_newer_format_are_no_damage_that_could_be_judged(sound, tmp_path):
+    path = copied(sound, tmp_path / "data")
+    for each in (path / "checkpoints").iterdir():
+        write(path, f"checkpoints/{each.name}", 7, b"\x02")
+    with pytest.raises(StorageUnavailable, match="of format version 2, which is not known here"):
+        audited(path)

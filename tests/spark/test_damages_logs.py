@@ -115,6 +115,16 @@ def _(path):
     return {"kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "path": found.segment}
 
 
+@damage("a frame is of a newer format version, with a checksum that fits")
+def _(path):
+    found = holding(path, "quiet", 0, b"quiet 05")
+    write(path, found.segment, found.entry.position, altered(bytes(found.entry.frame), 28, b"\x02"))
+    return {
+        "kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "path": found.segment,
+        "position": found.entry.position, "says": "its flag is 0x2000000, which is not known",
+    }  # fmt: skip
+
+
 @damage("a hole of zeros in the middle of a segment")
 def _(path):
     found = holding(path, "quiet", 0, b"quiet 05")
@@ -158,6 +168,15 @@ def _(path):
 
 
 # -- files of logs ---------------------------------------------------------------------------------------------
+
+
+@damage("garbage lies behind a log's end", harmless=True)
+def _(path):
+    store = store_of(path, "quiet")
+    file = log_file(store, store.segments[-1])
+    size = (path / file).stat().st_size
+    write(path, file, size, b"garbage" * 10)
+    return {"kind": "torn", "topic": "quiet", "partition": 0, "path": file, "position": size}
 
 
 @damage("a segment is deleted")
