@@ -202,6 +202,18 @@ class TestSending:
         read = lines(run("tail", topic, "--partition", "1", "--from-offset", "0", "--json"))
         assert "".join(message["value"] + "\n" for message in read) == said
 
+    @pytest.mark.parametrize("name", ["zstd", "lz4"])
+    def test_lines_go_compressed_if_wanted_and_are_shown_as_they_were(self, run, topic, name):
+        said = "".join(f"a line of a log, number {number}\n" for number in range(3_000))
+        run("send", topic, "--partition", "1", "--compression", name, stdin=said)
+        read = lines(run("tail", topic, "--partition", "1", "--from-offset", "0", "--json"))
+        assert "".join(message["value"] + "\n" for message in read) == said
+        described = json.loads(run("topics", "describe", topic, "--json").stdout)
+        assert described["partitions"][1]["bytes"] < len(said) / 2
+        assert "zstd|lz4" in run("send", topic, "--compression", "gzip", "x", code=2).stderr.replace(
+            "'", ""
+        ).replace(", ", "|")
+
     def test_a_file_is_one_message_whatever_is_in_it(self, run, topic, tmp_path):
         (tmp_path / "f").write_bytes(bytes(range(256)) * 300)
         run("send", topic, "--file", str(tmp_path / "f"), "--partition", "0")

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import journal
 import txbroker
+from journal.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, walk
 from journal.settings import TopicSettings
 from tests.broker_process import BrokerProcess
 from txbroker.cli import command_line
@@ -56,6 +57,20 @@ def test_nothing_is_lost_at_any_point(drill, tmp_path):
     assert "LOST" in result.stdout
     assert not (tmp_path / "out/data").exists(), "what nobody needs any more is removed"
     assert "<svg" in (tmp_path / "out/report.html").read_text()
+
+
+def test_compressed_batches_are_lost_no_more_than_others(drill, tmp_path):
+    ways = [word for way in ("zstd", "lz4", "none") for word in ("--compression", way)]
+    report, _ = drill("--fresh", "--seconds", 6, "--kills", 6, "--seed", 5, "--keep", *ways)
+    assert report.violations == []
+    assert report.counts.acknowledged > 100
+    frames = [
+        HEADER.unpack_from(data, at)[5]
+        for log in (tmp_path / "out/data/partitions").glob("*/*.log")
+        for data in [log.read_bytes()]
+        for at, _, _, _ in walk(data)
+    ]
+    assert {(flag & COMPRESSION) >> COMPRESSION_SHIFT for flag in frames} == {0, 1, 2}
 
 
 def killed_recovering(report):

@@ -15,6 +15,8 @@ from typing import Any
 import click
 import msgspec
 
+from journal.compression import NAMES as CODECS
+from journal.compression import compressor
 from journal.constants import MIB
 from journal.errors import DirectoryLocked, InvalidSetting
 from txbroker import config
@@ -96,6 +98,12 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     help="Messages per second of one client at most; 0: no bound.",
 )
 @click.option(
+    "--compression",
+    multiple=True,
+    type=click.Choice(["none", *CODECS]),
+    help="How clients compress; said again, each connection takes one by chance. Default: none.",
+)
+@click.option(
     "--at",
     "points",
     metavar="POINT",
@@ -147,6 +155,7 @@ def _orders(
     config_file: Path | None,
     settings: tuple[str, ...],
     out: Path | None,
+    compression: tuple[str, ...],
     **rest: Any,
 ) -> Orders:
     """What was asked for, checked before anything is made."""
@@ -156,6 +165,8 @@ def _orders(
         raise click.UsageError("--in-place needs --data DIRECTORY")
     if minutes is not None and seconds is not None:
         raise click.UsageError("say either --minutes or --seconds")
+    for way in compression:
+        compressor(None if way == "none" else way)  # a package that is missing is said now
     checked = _checked(config_file, settings)
     limits = checked.journal.limits
     orders = Orders(
@@ -166,6 +177,7 @@ def _orders(
         in_place=in_place,
         options=_options(config_file, settings),
         largest=min(LARGEST, checked.broker.max_frame // 2),
+        compression=compression or ("none",),
         large_transactions=min(limits.messages // LARGE_MESSAGES, limits.bytes // (32 * MIB)) > 0,
         **rest,
     )
@@ -204,6 +216,12 @@ def _command(orders: Orders) -> str:
     words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
     words += ["--power-cuts"] if orders.power_cuts else []
+    words += [
+        word
+        for way in orders.compression
+        if orders.compression != ("none",)
+        for word in ("--compression", way)
+    ]
     if orders.points != all_points():
         words += [word for point in orders.points for word in ("--at", point)]
     return shlex.join([*words, *orders.options])

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from journal import frame
-from journal.errors import InvalidFrame
+from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.frame import LOST, Message
 from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.journal_file import FileHeader
@@ -65,7 +65,7 @@ def _section(section: Any) -> dict[str, Any]:
 def _values(run: memoryview) -> dict[str, Any]:
     try:
         messages = frame.decode_run(run)
-    except InvalidFrame as error:
+    except (InvalidFrame, CompressionUnavailable) as error:
         return {"values": [], "undecodable": str(error)}
     return {"values": [_message(message) for message in messages]}
 

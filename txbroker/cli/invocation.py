@@ -28,11 +28,13 @@ class Invocation:
     timeout: int = DEFAULT_TIMEOUT
 
     @contextmanager
-    def connect(self) -> Iterator[txbroker.Connection]:
-        """A connection to the broker for the length of a ``with``."""
+    def connect(self, compression: str | None = None) -> Iterator[txbroker.Connection]:
+        """A connection to the broker for the length of a ``with``; ``compression`` is for what it sends."""
         seconds = self.timeout / 1_000_000
         try:
-            connection = txbroker.connect(self.broker, client="txbroker-cli", timeout=seconds)
+            connection = txbroker.connect(
+                self.broker, client="txbroker-cli", timeout=seconds, compression=compression
+            )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
         except Misuse as error:

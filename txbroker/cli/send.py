@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from journal.compression import NAMES as CODECS
 from txbroker.cli.arguments import Parsed, header
 from txbroker.cli.exits import Failure, exit_for
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -45,6 +46,9 @@ WINDOW = 1_000
     help="Send a file's bytes as one message. Repeatable.",
 )
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send to this partition.")
+@click.option(
+    "--compression", type=click.Choice(list(CODECS)), help="Compress batches so. They stay so in the log."
+)
 @pass_invocation
 def send(
     invocation: Invocation,
@@ -54,6 +58,7 @@ def send(
     headers: tuple[tuple[str, bytes], ...],
     files: tuple[Path, ...],
     partition: int | None,
+    compression: str | None,
 ) -> None:
     """Send messages to TOPIC.
 
@@ -64,7 +69,7 @@ def send(
         raise click.UsageError("say either VALUEs or --file, not both")
     tally = Tally(topic, invocation.as_json)
     encoded_key = None if key is None else key.encode()
-    with invocation.connect() as broker:
+    with invocation.connect(compression) as broker:
         sending = Sending(broker, topic, encoded_key, dict(headers), partition)
         try:
             for receipt in sending.receipts(bodies(values, files)):

@@ -58,10 +58,16 @@ class Life:
 
     def connect(self, reconnect: bool = True) -> txbroker.Connection:
         """A new connection; waits for the broker. Raises ConnectionUnavailable if it shall not be waited for."""
+        ways = self.plan.compression
+        way = self.chance.choice(ways) if len(ways) > 1 else ways[0]
         while True:
             try:
                 found = txbroker.connect(
-                    self.plan.url, client=self.sender, timeout=self.plan.timeout, reconnect=reconnect
+                    self.plan.url,
+                    client=self.sender,
+                    timeout=self.plan.timeout,
+                    reconnect=reconnect,
+                    compression=None if way == "none" else way,
                 )
             except LOST:
                 if not self.goes_on():

@@ -31,7 +31,8 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     ``points``: where to kill, names or ``random``. ``out`` gets everything: ledgers, logs, the report, and the
     directory ``data`` with the broker's files, unless ``in_place``. ``data`` is copied there first. ``options`` are
     of ``twistd txbroker``; ``entry`` is the module that behaves as twistd. ``largest`` is the size of the largest
-    messages in bytes; ``large_transactions`` says whether the settings allow some of 300 such messages.
+    messages in bytes; ``large_transactions`` says whether the settings allow some of 300 such messages. ``compression``
+    is how clients compress, each connection in one of these ways, by chance.
     """
 
     seed: int
@@ -49,5 +50,6 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     options: list[str] = []
     largest: int = LARGEST
     large_transactions: bool = True
+    compression: tuple[str, ...] = ("none",)
     entry: str = ENTRY
     command: str = ""

@@ -29,6 +29,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rate`` is the messages per second of one client at most, 0 for as many as possible. ``two_phase`` is the
     share of transactions in two phases. ``large``: some transactions are larger than one turn can apply.
+    ``compression``: each connection of a client takes one of these ways by chance, "none" among them.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     two_phase: float = 0.5
     large: bool = False
     largest: int
+    compression: tuple[str, ...] = ("none",)
 
     def topic(self, short: str) -> str:
         """The topic's full name."""

@@ -110,6 +110,7 @@ class Drill:
             two_phase=orders.two_phase,
             large=MID_APPLY in orders.points and orders.large_transactions,
             largest=orders.largest,
+            compression=orders.compression,
         )
 
     # -- the whole ---------------------------------------------------------------------------------
