@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 FULL: Final = Extent(
     [Shape(size, rows, count) for size, rows in ((100, 4_000_000), (1024, 500_000)) for count in (1, 16)],
     [Shape(100, 1_000_000, 4), Shape(1024, 200_000, 4)],
-    [Ledger(100, True), Ledger(1000, True), Ledger(1000, False)],
+    [Ledger(100, True), Ledger(1000, True, repeated=True), Ledger(3000, True), Ledger(1000, False)],
 )
 QUICK: Final = Extent(
     [Shape(100, 200_000, 1), Shape(1024, 20_000, 16)], [Shape(100, 100_000, 4)], [Ledger(10, True)]

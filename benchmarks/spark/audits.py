@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from crc32c import crc32c
 
 import journal
 from benchmarks.frames import BODY, TIMESTAMP
-from benchmarks.spark.watching import PeakMemory
+from benchmarks.spark.watching import Watch
 from journal import frame
 from journal.journal_settings import JournalSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
@@ -33,11 +32,16 @@ SESSION: Final = 1 << 32 | 9
 
 
 class Ledger(NamedTuple):
-    """So many transactions of :data:`MESSAGES` messages of 100 bytes; ``batched``: as the client sends them, else
-    every message is a frame of its own, which is the most that an audit can have to look at."""
+    """So many transactions of :data:`MESSAGES` messages of 100 bytes.
+
+    ``batched``: as the client sends them, else every message is a frame of its own, which is the most that an audit
+    can have to look at.
+    """
 
     transactions: int
     batched: bool
+    repeated: bool = False
+    """Whether it is audited as often as everything else is measured; else once."""
 
     @property
     def title(self) -> str:
@@ -91,30 +95,26 @@ def audit(data: Path, log: int, report: Path) -> Audited:
     shutil.rmtree(report, ignore_errors=True)
     command = [sys.executable, "-m", "spark.audit", "--data", os.fspath(data), "--out", os.fspath(report)]
     environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"--driver-memory {DRIVER_MEMORY} pyspark-shell"}
-    began, busy = time.monotonic(), _buried()
+    began = time.monotonic()
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
-        with PeakMemory(process.pid) as watch:
+        with Watch(process.pid) as watch:
             said, _ = process.communicate()
         whole = time.monotonic() - began
         if process.returncode:
             raise AssertionError(f"the audit of {data} ended with {process.returncode}:\n{said[-4000:]}")
     seconds = json.loads((report / "summary.json").read_text())["seconds"]
-    return Audited(seconds, whole, watch.most, _buried() - busy, log)
-
-
-def _buried() -> float:
-    """Processor time of all processes that have ended below this one."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return Audited(seconds, whole, watch.memory, watch.processor, log)
 
 
 def audit_all(ledgers: list[Ledger], folder: Path, repeat: int) -> dict[Ledger, list[Audited]]:
-    """Each built once, and audited ``repeat`` times."""
+    """Each built once, and audited once, or ``repeat`` times."""
     found: dict[Ledger, list[Audited]] = {}
     for ledger in ledgers:
         log = build(ledger, folder / "audited")
-        found[ledger] = [audit(folder / "audited", log, folder / "report") for _ in range(repeat)]
+        found[ledger] = [
+            audit(folder / "audited", log, folder / "report") for _ in range(repeat if ledger.repeated else 1)
+        ]
         shutil.rmtree(folder / "audited")
     return found

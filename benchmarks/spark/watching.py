@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-EVERY: float = 0.1
-"""Seconds between two looks at the memory."""
+EVERY: float = 0.2
+"""Seconds between two looks."""
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -37,11 +37,15 @@ def memory(root: int) -> int:
     return sum(map(_proportional, family(root)))
 
 
-class PeakMemory:
-    """The most memory that a process and its descendants held at a time while the context was open."""
+class Watch:
+    """What a process and its descendants took while the context was open.
+
+    ``memory`` is the most that they held at a time; ``processor`` their seconds, also of those that nobody has buried.
+    """
 
     def __init__(self, root: int) -> None:
-        self.most = 0
+        self.memory = 0
+        self.processor = 0.0
         self._root = root
         self._ended = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
@@ -58,7 +62,8 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._ended.wait(EVERY):
-            self.most = max(self.most, memory(self._root))
+            self.memory = max(self.memory, memory(self._root))
+            self.processor = max(self.processor, processor_seconds(self._root))
 
 
 def _stat(pid: int) -> list[str]:

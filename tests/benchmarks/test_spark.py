@@ -13,7 +13,7 @@ from benchmarks.spark.reads import count_messages
 from benchmarks.spark.report import document
 from benchmarks.spark.rows import SOURCES, Shape
 from benchmarks.spark.session import Sample
-from benchmarks.spark.watching import PeakMemory, family, memory, processor_seconds
+from benchmarks.spark.watching import Watch, family, memory, processor_seconds
 from tests.spark.directories import fill
 
 SMALL = Shape(100, 1_000_000, 1)
@@ -106,17 +106,18 @@ def test_memory_and_processor_time_are_those_of_the_whole_family_also_of_its_dea
     command = [sys.executable, "-c", PARENT]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent,
-        PeakMemory(parent.pid) as watch,
+        Watch(parent.pid) as watch,
     ):
         assert parent.stdout.readline() == "ready\n"
         assert len(family(parent.pid)) == 2
         assert memory(parent.pid) > 64 << 20
-        while watch.most < 64 << 20:
+        while watch.memory < 64 << 20:
             pass
         busy = processor_seconds(parent.pid)
         assert busy > 0
         parent.stdin.close()
         assert parent.stdout.readline() == "buried\n"
         assert processor_seconds(parent.pid) >= busy
+    assert watch.processor > 0
     assert family(parent.pid) == [parent.pid]
     assert memory(parent.pid) == 0
