@@ -108,7 +108,8 @@ class Bench:
         """One load, after all that others wrote is on disk."""
         os.sync()
         with self._reported(one, f"{load} failed"):
-            measures = run_load(self._warm_up * one.warm_up, self._seconds)
+            warm_up = self._warm_up * (1.0 if load == "python" else one.warm_up)
+            measures = run_load(warm_up, self._seconds)
             for key, measure in measures.items():
                 if not measure.rate:
                     raise PeerFailed(f"{key}: nothing was acknowledged within the time that counts")
@@ -171,16 +172,17 @@ def terminated(_number: int, _frame: FrameType | None) -> None:
     type=click.Choice([*CONTENDERS, *KEYS]),
     help="A system (beside txbroker) or a load; again for more.",
 )
-@click.option("--seconds", default=2.5, help="That are counted, for each figure.", show_default=True)
+@click.option("--seconds", default=2.0, help="That are counted, for each figure.", show_default=True)
 @click.option("--warm-up", default=1.5, help="Seconds before those; thrice for Java.", show_default=True)
 @click.option("--repeat", default=5, help="Turns; a figure is their median.", show_default=True)
 @click.option("--quick", is_flag=True, help="One second each, once: to see that it works.")
 @click.option("--folder", default=Path("build/bench"), type=PATH, help="On the disk to measure.")
 @click.option("--out", default=Path("build/bench-peers"), type=PATH, help="For report and charts.")
+@click.option("--images", type=PATH, help="For the charts alone, as docs/images; else they are in OUT, too.")
 @click.option("--json", "file", type=PATH, help="Every sample, to this file and not to OUT/peers.json.")
 def main(
     only: tuple[str, ...], seconds: float, warm_up: float, repeat: int, quick: bool,
-    folder: Path, out: Path, file: Path | None,
+    folder: Path, out: Path, images: Path | None, file: Path | None,
 ) -> None:  # fmt: skip
     """Measure the broker beside Kafka, Redis, NATS, RabbitMQ, Artemis and PostgreSQL."""
     signal.signal(signal.SIGTERM, terminated)
@@ -194,16 +196,16 @@ def main(
         os.chmod(scratch, 0o755)  # some servers run as a user of their own
         with bench.servers(Path(scratch)), Progress(console=Console(stderr=True), transient=True) as progress:
             bench.all(repeat, progress)
-    written(bench.run, out, file)
+    written(bench.run, out, images or out, file)
 
 
-def written(run: report.Run, out: Path, file: Path | None) -> None:
+def written(run: report.Run, out: Path, images: Path, file: Path | None) -> None:
     """Report, charts and JSON."""
     out.mkdir(parents=True, exist_ok=True)
     (file or out / "peers.json").write_text(report.document(run) + "\n")
     text = report.markdown(run)
     (out / "report.md").write_text(text)
-    drawn = charts.draw(run.results(), run.unforced(), out)
+    drawn = charts.draw(run.results(), run.unforced(), images)
     print(text)
     print(
         f"written: {', '.join(map(str, [out / 'report.md', file or out / 'peers.json', *drawn]))}",

@@ -31,8 +31,8 @@ PRODUCER = {
 }
 """Each batch is forced by itself, so the largest are fastest: 1.6 times 256 KiB, 50 times its own 16 KiB."""
 
-FIRST_GUESS = 50_000.0
-"""Messages a second, before the first have been counted."""
+FIRST_GUESS = 20e6
+"""Bytes a second, before the first have been counted."""
 
 SIZES = {"batches": 100, "large-batches": 1024}
 TRANSACTIONS = {"one-phase": 1, "one-phase-10": 10}
@@ -62,7 +62,9 @@ class Kafka(Contender):
         return self._server
 
     def runs(self) -> Mapping[str, Run]:
-        loads = (*SIZES, "depth-1", *TRANSACTIONS, "python")
+        loads = [*SIZES, "depth-1", "python"]
+        if self.forced:
+            loads += TRANSACTIONS
         return {load: functools.partial(self._run, load) for load in loads}
 
     def processes(self) -> list[int]:
@@ -112,8 +114,8 @@ class Kafka(Contender):
         """The tool knows no time: the last rate tells how many messages take about so many seconds."""
         guess = self._guess.get(load)
         if guess is None:
-            guess = self._tool(load, topic, 0, int(FIRST_GUESS * (warm_up + seconds))).rate
-            before = int(FIRST_GUESS * (warm_up + seconds))
+            before = int(FIRST_GUESS / SIZES[load] * (warm_up + seconds))
+            guess = self._tool(load, topic, 0, before).rate
         else:
             before = 0
         found = self._tool(load, topic, int(guess * warm_up), int(guess * seconds))

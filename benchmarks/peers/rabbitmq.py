@@ -15,7 +15,7 @@ import pika
 
 from benchmarks.peers.contender import Contender, Measure, Measures, Run
 from benchmarks.peers.jars import classpath
-from benchmarks.peers.programs import HEAP, output_of
+from benchmarks.peers.programs import HEAP, JAVA_WARM_UP, output_of
 from benchmarks.peers.python_clients import run_python
 from benchmarks.peers.server import DIES_WITH_US, PeerFailed, PeerMissing, PeerServer
 
@@ -154,6 +154,7 @@ class Rabbitmq(Contender):
 
     name = "RabbitMQ quorum queue"
     peer = "rabbitmq"
+    warm_up = JAVA_WARM_UP
     durability = "write-ahead log of the quorum queue forced before the confirm"
 
     def __init__(self) -> None:

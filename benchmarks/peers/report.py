@@ -74,7 +74,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; columns that begin with ">" are numbers."""
     heads = [column.lstrip(">") for column in columns]
     rule = ["---:" if column.startswith(">") else "---" for column in columns]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, rule, *rows)).replace("|  |", "| |")
+    lines = ("".join(f" {cell} |" if cell else " |" for cell in row) for row in (heads, rule, *rows))
+    return "\n".join(f"|{line}" for line in lines)
 
 
 def milliseconds(seconds: float | None) -> str:
