@@ -10,10 +10,11 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import figures, recovery, report
+from benchmarks import compressed, figures, recovery, report, runs
 from benchmarks.figures import Samples
-from benchmarks.runs import BROKER, MACHINE, Usage
+from benchmarks.runs import MACHINE, Usage
 
+BROKER = runs.BROKER | compressed.LOADS
 FOLDER = Path("build/bench")
 WIDTH = 160
 """Columns where the output is no terminal."""

@@ -122,6 +122,36 @@ DECODED_SINGLES = Figure(
 CLIENT_SEND = Figure("Python client: send, p50", "µs", DEPTH_1.name)
 CLIENT_ASYNC = Figure("Python client: send_async and flush", "messages/s", BATCHES.name)
 CLIENT_CONSUME = Figure("Python client: consume", "messages/s", DECODED.name)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is measured of rows that the Python client sends and reads, in one way to compress them or none."""
+
+    sent: Figure
+    read: Figure
+    bytes: Figure
+    sender: Figure
+    broker: Figure
+    reader: Figure
+
+    @classmethod
+    def of(cls, way: str) -> Rows:
+        def figure(what: str, unit: str) -> Figure:
+            return Figure(f"rows, {way}: {what}", unit, "" if way == "plain" else f"rows, plain: {what}")
+
+        return cls(
+            figure("sent", "messages/s"), figure("read", "messages/s"), figure("log", "% of the values"),
+            figure("sender's processor", "µs/message"), figure("broker's processor", "µs/message"),
+            figure("reader's processor", "µs/message"),
+        )  # fmt: skip
+
+    @property
+    def all(self) -> tuple[Figure, ...]:
+        return (self.sent, self.read, self.bytes, self.sender, self.broker, self.reader)
+
+
+ROWS = {way: Rows.of(way) for way in ("plain", "zstd", "lz4")}
 MEMORY = Figure(
     "resident memory at most", "MiB", worst=True,
     target=Target(f"≤ 120 + pool ({POOL:.0f})", plus=120 + POOL, at_most=True),
@@ -131,7 +161,8 @@ READY = Figure("ready on an empty directory", "s", IMPORTS.name, 1.0, Target("�
 ALL = (
     FORCE_RATE, FORCE_P50, FORCE_P99, SEQUENTIAL, ECHO, ECHO_P50, LOOPBACK, INTERPRETER, IMPORTS,
     SINGLES, PARTITIONS, DEPTH_1, DEPTH_1_P99, CLIENTS, CLIENTS_P99, BATCHES, LARGE, ONE_PHASE, TWO_PHASE,
-    SERVED, DECODED, DECODED_SINGLES, CLIENT_SEND, CLIENT_ASYNC, CLIENT_CONSUME, MEMORY, READY,
+    SERVED, DECODED, DECODED_SINGLES, CLIENT_SEND, CLIENT_ASYNC, CLIENT_CONSUME,
+    *ROWS["plain"].all, *ROWS["zstd"].all, *ROWS["lz4"].all, MEMORY, READY,
 )  # fmt: skip
 
 assert len({figure.name for figure in ALL}) == len(ALL)

@@ -43,6 +43,8 @@ KNOWN_FLAGS = WRAPPER | TOMBSTONE | VERSION_MASK
 PIECE_BYTES = MIB
 """About so much is decoded at a time of what comes out of compressed frames."""
 
+_WRAPPER = VERSION | WRAPPER
+
 _unpack_header = HEADER.unpack_from
 _pack_id = Struct(">Q").pack_into
 
@@ -234,29 +236,38 @@ def decode_pieces(data: bytes | memoryview, from_offset: int = 0) -> Iterator[tu
         if offset + count > from_offset:
             if crc32c(view[position + CRC_START : after]) != crc:
                 raise InvalidFrame(f"frame at {position} (offset {offset}) fails its checksum")
-            if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
-                messages.append(
-                    _decode_one(whole, position, after, offset, timestamp, flag, attribute_length)
-                )
+            if flag == _WRAPPER and not attribute_length:
+                _decode_inner(whole, position + HEADER_BYTES, after, offset, count, from_offset, messages)
             elif flag & COMPRESSION:
                 try:
-                    run = open_wrapper(view[position:after], f"the wrapper at offset {offset}")
-                    inside: list[Message] = []
-                    _decode_inner(run, 0, len(run), offset, count, from_offset, inside)
+                    inside, size = _decode_compressed(view[position:after], from_offset)
                 except RequestRefused:
                     if messages:
                         yield messages, position - begin + opened  # sound, and all that can be had before it
                     raise
                 messages += inside
-                opened += len(run)
+                opened += size
             else:
-                _decode_inner(whole, position + HEADER_BYTES, after, offset, count, from_offset, messages)
+                one = _decode_one(whole, position, after, offset, timestamp, flag, attribute_length)
+                messages.append(one)
         position = after
         if opened >= PIECE_BYTES:
             yield messages, position - begin + opened
             messages, begin, opened = [], position, 0
     if messages:
         yield messages, position - begin + opened
+
+
+def _decode_compressed(frame: memoryview, from_offset: int) -> tuple[list[Message], int]:
+    """The messages at ``from_offset`` and after of a compressed wrapper, and how many bytes came out of it."""
+    _, _, offset, _, count, flag, attribute_length = _unpack_header(frame)
+    what = f"the wrapper at offset {offset}"
+    if flag & ~COMPRESSION != _WRAPPER or attribute_length:
+        raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
+    run = open_wrapper(frame, what)
+    messages: list[Message] = []
+    _decode_inner(run, 0, len(run), offset, count, from_offset, messages)
+    return messages, len(run)
 
 
 def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
@@ -271,7 +282,7 @@ def open_wrapper(frame: memoryview, what: str, state: str = "") -> bytes:
 def uncompressed(frame: memoryview, what: str) -> bytes:
     """The wrapper that a compressed one would be without that, offset and all; raises as :func:`open_wrapper`."""
     _, _, offset, timestamp, count, flag, attribute_length = _unpack_header(frame)
-    if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
+    if flag & ~COMPRESSION != _WRAPPER or attribute_length:
         raise InvalidFrame(f"{what} has flag {flag:#x}: only a wrapper may be compressed")
     tail = _TAIL.pack(timestamp, count, VERSION | WRAPPER, 0) + open_wrapper(frame, what)
     return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), offset) + tail

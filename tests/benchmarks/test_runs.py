@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from benchmarks import figures, processes
+from benchmarks.__main__ import BROKER
 from benchmarks.peer import Peer, UnexpectedAnswer
 from benchmarks.processes import ServerFailed, ServerProcess
-from benchmarks.runs import BROKER, MACHINE, check
+from benchmarks.runs import MACHINE, check
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +28,9 @@ EXPECTED = {
     "decoded": {figures.DECODED},
     "decoded-singles": {figures.DECODED_SINGLES},
     "python-client": {figures.CLIENT_SEND, figures.CLIENT_ASYNC, figures.CLIENT_CONSUME},
+    "rows": set(figures.ROWS["plain"].all),
+    "rows-zstd": set(figures.ROWS["zstd"].all),
+    "rows-lz4": set(figures.ROWS["lz4"].all),
 }
 
 
