@@ -29,7 +29,7 @@ PRODUCER = {
     "buffer.memory": "67108864",
     "enable.metrics.push": "false",
 }
-"""Each batch is forced by itself, so the largest are fastest: 1.6 times 256 KiB, 50 times its own 16 KiB."""
+"""Each batch is forced by itself, so the largest are fastest (docs/benchmarks.md has the others that were tried)."""
 
 FIRST_GUESS = 20e6
 """Bytes a second, before the first have been counted."""

@@ -124,9 +124,8 @@ def parsed(logged: Iterable[str], warm_up: float, seconds: float) -> Measure:
     if not done:
         raise PeerFailed("pgbench logged no transaction")
     begin = min(ended - latency for ended, latency in done) + warm_up
-    within = [one for one in done if begin <= one[0] <= begin + seconds]
-    counted = sorted(latency for ended, latency in within if begin <= ended - latency)
+    counted = sorted(latency for ended, latency in done if begin <= ended <= begin + seconds)
     if not counted:
         raise PeerFailed("pgbench logged no transaction after the warm-up")
     last = len(counted) - 1
-    return Measure(len(within) / seconds, counted[last // 2], counted[int(0.99 * last)], len(done))
+    return Measure(len(counted) / seconds, counted[last // 2], counted[int(0.99 * last)], len(done))

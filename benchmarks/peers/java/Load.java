@@ -6,7 +6,8 @@ import java.util.concurrent.atomic.AtomicReference;
 
 /**
  * Lets clients work for a while: a time that is not counted, then one that is. Prints one line of JSON: how many exchanges
- * were acknowledged in all, how many within the time that counts, and the latencies of these in seconds.
+ * were acknowledged in all, how many within the time that counts, and the latencies of these in seconds, whenever they
+ * began: without those that began before it, long ones would be missing.
  */
 final class Load {
     /** One exchange at a time: returns when it is acknowledged. */
@@ -23,9 +24,8 @@ final class Load {
     private final long end;
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
     private long acknowledged;
-    private long counted;
     private long[] latencies = new long[1 << 16];
-    private int kept;
+    private int counted;
 
     Load(double warmUp, double seconds) {
         begin = System.nanoTime() + (long) (warmUp * 1e9);
@@ -86,13 +86,10 @@ final class Load {
     private synchronized void count(long began, long ended) {
         acknowledged++;
         if (ended >= begin && ended <= end) {
-            counted++;
-            if (began >= begin) {
-                if (kept == latencies.length) {
-                    latencies = Arrays.copyOf(latencies, 2 * kept);
-                }
-                latencies[kept++] = ended - began;
+            if (counted == latencies.length) {
+                latencies = Arrays.copyOf(latencies, 2 * counted);
             }
+            latencies[counted++] = ended - began;
         }
     }
 
@@ -100,7 +97,7 @@ final class Load {
         if (failure.get() != null) {
             throw new Exception("the load failed", failure.get());
         }
-        Arrays.sort(latencies, 0, kept);
+        Arrays.sort(latencies, 0, counted);
         System.out.printf(
             java.util.Locale.ROOT,
             "{\"acknowledged\": %d, \"counted\": %d, \"seconds\": %.9f, \"p50\": %s, \"p99\": %s}%n",
@@ -120,6 +117,6 @@ final class Load {
     }
 
     private String quantile(double share) {
-        return kept == 0 ? "null" : Double.toString(latencies[(int) (share * (kept - 1))] / 1e9);
+        return counted == 0 ? "null" : Double.toString(latencies[(int) (share * (counted - 1))] / 1e9);
     }
 }
