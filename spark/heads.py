@@ -52,6 +52,8 @@ _FLAG_AT = 28
 _LONG_RUN = 16
 """So many equal lengths are worth stepping over at once."""
 _MOST_FOLLOWED = 4096
+_LARGE = 2048
+"""Bytes of a frame on average from which on a view costs less than a copy: 1 GB in wrappers 0.04 s, not 0.09."""
 
 
 class UnsoundBlock(Exception):
@@ -232,6 +234,11 @@ def _check_outer(
 
 def _checksums(data: bytes, start: Numbers, length: Numbers) -> npt.NDArray[np.uint32]:
     """The checksums of the frames that begin there. Frames of equal length are cut by the thousand."""
+    if int(length.sum()) >= _LARGE * len(length):
+        view = memoryview(data)
+        begins, ends = (start + CRC_START).tolist(), (start + length).tolist()
+        views = (view[begin:end] for begin, end in zip(begins, ends, strict=True))
+        return np.fromiter(map(crc32c, views), np.uint32, len(start))
     breaks = np.flatnonzero((np.diff(start) != length[:-1]) | (np.diff(length) != 0)) + 1
     if len(breaks) * _LONG_RUN > len(start):
         begins, ends = (start + CRC_START).tolist(), (start + length).tolist()
