@@ -58,6 +58,10 @@ format: .venv/.ready  ## sort the imports and format every file
 bench: .venv/.ready  ## measure, beside the limits of this machine
 	$(RUN) benchmarks $(ARGS)
 
+.PHONY: bench-buffers
+bench-buffers: .venv/.ready  ## measure the buffer pool beside plain memory
+	$(RUN) benchmarks.buffers $(ARGS)
+
 .PHONY: bench-recovery
 bench-recovery: .venv/.ready  ## measure restarts after kills and clean stops
 	$(RUN) benchmarks recovery $(ARGS)

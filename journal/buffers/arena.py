@@ -19,7 +19,7 @@ from journal.buffers.subpage import Subpage
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
 
-RESERVE: Final = 4 * MIB
+RESERVE: Final = 1 * MIB
 """Memory that stays at hand, although nobody has needed it for a while."""
 
 HUGE: Final = len(SIZES)
