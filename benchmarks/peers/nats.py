@@ -23,7 +23,8 @@ from benchmarks.peers.server import PeerMissing, PeerServer
 
 MODULE = "github.com/nats-io/nats-server/v2"
 VERSION = "v2.15.2"
-WINDOW = 8192
+WINDOW = 512
+"""Each message is forced by itself, and answers wait for all that were read together: more would only make bunches."""
 
 
 class NatsServer(PeerServer):

@@ -1,9 +1,11 @@
 import io.nats.client.Connection;
 import io.nats.client.JetStream;
+import io.nats.client.JetStreamOptions;
 import io.nats.client.Nats;
 import io.nats.client.Options;
 import io.nats.client.api.StorageType;
 import io.nats.client.api.StreamConfiguration;
+import java.time.Duration;
 import java.util.List;
 
 /**
@@ -11,6 +13,9 @@ import java.util.List;
  * acknowledged, and removes it.
  */
 final class NatsLoad {
+    /** Its own 2 s would end requests that wait behind thousands of others for a slow disk. */
+    private static final JetStreamOptions PATIENT = JetStreamOptions.builder().requestTimeout(Duration.ofSeconds(60)).build();
+
     public static void main(String[] arguments) throws Exception {
         String stream = arguments[1];
         byte[] body = new byte[100];
@@ -18,7 +23,7 @@ final class NatsLoad {
         try (Connection connection = Nats.connect(options)) {
             connection.jetStreamManagement().addStream(
                 StreamConfiguration.builder().name(stream).subjects(stream).storageType(StorageType.File).build());
-            JetStream publisher = connection.jetStream();
+            JetStream publisher = connection.jetStream(PATIENT);
             Load load = new Load(Double.parseDouble(arguments[4]), Double.parseDouble(arguments[5]));
             if (arguments[2].equals("depth-1")) {
                 load.each(List.<Load.Client>of(() -> publisher.publish(stream, body)));
