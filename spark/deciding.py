@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from spark import branches
 from spark.branches import Branch, Listed, Write, branch_of
-from spark.register import Decision, Register, Standing
+from spark.register import TOPIC, Decision, Register, Standing
 from txbroker import errors
 from txbroker.client.blocking import Connection
 
@@ -63,6 +63,7 @@ def commit(
         _finish(broker, register, standing, patience)
         return None
     listed = branches.undecided(broker, write.name)
+    _check_epochs(register, standing, listed)
     winners = _winners(broker, write, told, standing, listed)
     if any(branch.write.version <= standing.decided for branch in listed.prepared):
         _finish(broker, register, standing, patience=0.0)  # whose driver died in the middle of it
@@ -82,6 +83,19 @@ def commit(
         ) from error
     _carry_out(broker, register, Standing(write.version, generation), decision, patience)
     return decision
+
+
+def _check_epochs(register: Register, standing: Standing, listed: Listed) -> None:
+    """Raise RegisterDamaged if branches are of a later epoch than there has been: the register is not their one."""
+    newest = max(listed.prepared, key=lambda branch: branch.epoch, default=None)
+    if newest is None or newest.epoch <= standing.epoch or newest.epoch <= register.read().epoch:
+        return  # somebody may have begun the next epoch since the register was read
+    raise branches.RegisterDamaged(
+        f"{newest.xid} was begun in epoch {newest.epoch} of {register.name!r}, and its register is only at "
+        f"{standing.epoch}: the topic {TOPIC!r} or the group {register.group!r} has been deleted, or put back from a "
+        "copy, so what was decided is not known. Nothing was ended. What is undecided stays so; with what else is "
+        "known of the write end it by hand: 'txbroker transactions list --in-doubt'"
+    )
 
 
 def _winners(
@@ -120,6 +134,7 @@ def settle(broker: Connection, name: str, patience: float = PATIENCE) -> Swept:
     register = Register(broker, name)
     generation = register.claim(broker.core.options.client)
     standing = register.read()
+    _check_epochs(register, standing, branches.undecided(broker, name))
     try:
         standing = register.end_epoch(standing, generation)
     except errors.GenerationFenced as error:
@@ -185,6 +200,7 @@ def _mixed(decision: Decision, refused: dict[Branch, errors.TxBrokerError]) -> e
 def _sweep(broker: Connection, register: Register, standing: Standing, patience: float) -> Swept:
     """End what nothing can be decided about any more, and what is decided. Anybody may do that at any time."""
     listed = branches.undecided(broker, register.name)
+    _check_epochs(register, standing, listed)
     winners: set[Branch] = set()
     committed = list[Branch]()
     if any(branch.write.version == standing.decided for branch in listed.prepared):

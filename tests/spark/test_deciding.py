@@ -168,6 +168,25 @@ def test_a_decision_that_is_gone_is_not_guessed(broker, process, write):
     assert in_doubt(broker, write) == 6
 
 
+def test_a_register_that_begins_anew_under_prepared_branches_is_found_by_their_epochs(broker, process, write):
+    writes.drive(broker, write, writes.rows("a", 2, 2))
+    following = Write(write.name, 8)
+    half_committed(broker, process, following, writes.rows("b", 2, 2))
+    seen = writes.seen(process.address)
+    broker.delete_topic(TOPIC)
+    again = writes.prepare(broker, following, writes.rows("again", 2, 2))  # in epoch 0, for nothing is known
+    for act in (
+        lambda: deciding.commit(broker, following, again),
+        lambda: deciding.settle(broker, write.name),
+        lambda: deciding.give_up(broker, following, again),
+    ):
+        with pytest.raises(
+            RegisterDamaged, match=r"was begun in epoch \d+ .* its register is only at .*deleted"
+        ):
+            act()
+    assert (in_doubt(broker, write), writes.seen(process.address)) == (3 + 4, seen)
+
+
 def test_a_decision_lost_to_retention_is_not_guessed(broker, process, write):
     half_committed(broker, process, write, writes.rows("a", 3, 2))
     register = Register(broker, write.name)
