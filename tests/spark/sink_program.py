@@ -26,6 +26,8 @@ from spark.source import TxBrokerDataSource
 
 MOMENTS = ("prepared", "decided", "between two commits", "committed", "told")
 """When a driver dies. Decided are all but the first."""
+BROKER_DIES = ", and it is the broker that dies"
+"""Behind a moment."""
 
 
 @dataclass
@@ -66,6 +68,11 @@ class Deaths:
         for victim in [*self.victims, os.getpid()]:
             os.kill(victim, signal.SIGKILL)
 
+    def broker(self) -> None:
+        """Kill the broker, whoever starts it again."""
+        if self.once("broker died"):
+            os.kill(int(os.environ["BROKER"]), signal.SIGKILL)
+
     def executor(self) -> None:
         """Kill the executor whose worker this is: the JVM two processes up."""
         daemon = _parent(os.getpid())
@@ -84,8 +91,10 @@ class Interfering:
     after: int
     deaths: Deaths
 
-    def write_rows(self, *given: Any) -> Any:
-        written = super().write_rows(*given)  # type: ignore[misc]
+    def write_rows(self, write: Any, expected: Any, batches: Any) -> Any:
+        if self.moment == "executor while it sends":
+            batches = self._dying(batches)
+        written = super().write_rows(write, expected, batches)  # type: ignore[misc]
         context = TaskContext.get()
         assert context is not None
         first = context.partitionId() == 0
@@ -99,34 +108,52 @@ class Interfering:
             time.sleep(8)
         return written
 
+    def _dying(self, batches: Any) -> Any:
+        """Its first rows have been sent when it asks for more."""
+        yield next(batches)
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 0 and self.deaths.once("executor died"):
+            self.deaths.executor()
+        yield from batches
+
     def commit_told(self, *given: Any) -> None:
         deaths, life = self.deaths, os.environ.get("LIFE", "")
         count = next(number for number in itertools.count() if deaths.once(f"life {life} commit {number}"))
         moment = self.moment if count == self.after else ""
+        die = deaths.driver
+        if moment.endswith(BROKER_DIES):
+            moment, die = moment.removesuffix(BROKER_DIES), deaths.broker
         if moment == "prepared":
-            deaths.driver()
-        decide, end = Register.decide, branches.end
+            die()
+        claim, decide, end = Register.claim, Register.decide, branches.end
+
+        def claimed(*given: Any) -> Any:
+            generation = claim(*given)
+            if moment == "claimed":
+                die()
+            return generation
 
         def decided(*given: Any) -> Any:
             decision = decide(*given)
             if moment == "decided":
-                deaths.driver()
+                die()
             return decision
 
         def ended(broker: Any, some: Any, *, commit: bool) -> Any:
             some = list(some)
             if moment == "between two commits" and commit:
                 end(broker, some[: len(some) // 2], commit=True)
-                deaths.driver()
+                die()
             refused = end(broker, some, commit=commit)
             if moment == "committed" and commit:
-                deaths.driver()
+                die()
             return refused
 
-        Register.decide, branches.end = decided, ended  # type: ignore[assignment,method-assign]
+        Register.claim, Register.decide = claimed, decided  # type: ignore[method-assign]
+        branches.end = ended  # type: ignore[assignment]
         super().commit_told(*given)  # type: ignore[misc]
         if moment == "told":
-            deaths.driver()
+            die()
 
 
 class Batch(Interfering, writing.BatchSink):

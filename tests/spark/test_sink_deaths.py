@@ -2,10 +2,12 @@
 
 import collections
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import txbroker
 from spark import branches, deciding
 from tests.broker_process import BrokerProcess
 from tests.spark import sink_program, writes
-from tests.spark.sink_program import MOMENTS, Job
+from tests.spark.sink_program import BROKER_DIES, MOMENTS, Job
 from tests.spark.standalone import Standalone
 
 pytestmark = pytest.mark.slow
@@ -43,8 +45,9 @@ def job(tmp_path, broker):
     return Job(broker.address, str(folder))
 
 
-def start(job, life=""):
+def start(job, life="", **more):
     environment = {
+        **more,
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
@@ -164,9 +167,7 @@ def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_beh
 ):
     job.moment, job.master, job.partitions = moment, cluster.master, 6
     finish(start(job))
-    assert (
-        Path(job.folder) / f"{moment.replace('fails', 'failed')}{' died' * (moment == 'executor')}"
-    ).exists()
+    assert (Path(job.folder) / ("task failed" if moment == "task fails" else "executor died")).exists()
     assert_once(broker, map(str, range(job.rows)))
     assert_nothing_in_doubt(broker)
 
@@ -207,6 +208,53 @@ def test_a_broker_that_is_killed_between_prepare_and_commit_has_kept_all(broker,
     broker.start()
     finish(process)
     assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+@pytest.mark.parametrize("moment", ["prepared", "claimed", "decided", "between two commits", "committed"])
+def test_a_broker_that_is_killed_at_any_step_of_the_driver_is_waited_for_and_each_row_is_there_once(
+    broker, job, moment
+):
+    job.moment = moment + BROKER_DIES
+    process = start(job, BROKER=str(broker.process.pid))
+    wait_until(lambda: broker.process.poll() is not None)
+    broker.kill()
+    broker.start()
+    finish(process)
+    assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_two_drivers_of_one_version_at_once_write_the_rows_of_one_of_them(broker, job, tmp_path):
+    job.options = {"txnAppId": "nightly", "txnVersion": "12"}
+    folder = tmp_path / "another job"
+    folder.mkdir()
+    other = replace(job, folder=str(folder), attempt="b", partitions=7)
+    for process in [start(job), start(other)]:
+        output, _ = process.communicate(timeout=280)
+        assert process.returncode == 0 or "WriteRefused" in output, output
+    settle_all(broker)
+    found = counted(broker)
+    assert {attempt for by in found.values() for attempt in by} in ({"a"}, {"b"}), "rows of both, or of none"
+    assert_once(broker, map(str, range(job.rows)), attempts="ab")
+    assert_nothing_in_doubt(broker)
+
+
+def test_a_stream_whose_checkpoint_was_deleted_is_another_write_and_leaves_nothing_in_doubt(broker, job):
+    """As with every sink: who deletes it reads, and writes, everything once more."""
+    (Path(job.folder) / "lines").mkdir()
+    (Path(job.folder) / "lines" / "0.txt").write_text("".join(f"{row}\n" for row in range(100)))
+    job.kind, job.moment = "stream", "decided"
+    finish(start(job, "first"), dies=True)
+    shutil.rmtree(Path(job.folder) / "checkpoint")
+    job.moment, job.attempt = "", "b"
+    finish(start(job, "second"))
+    with txbroker.connect(broker.address) as connection:
+        [left] = {branch.write.name for branch in branches.undecided(connection).prepared}
+        deciding.settle(connection, left)
+    assert {row: sorted(by) for row, by in counted(broker).items()} == {
+        str(row): ["a", "b"] for row in range(100)
+    }
     assert_nothing_in_doubt(broker)
 
 
