@@ -14,6 +14,7 @@ import msgspec
 from journal import frame
 from journal.errors import InvalidFrame
 from journal.filenames import RESERVED_PREFIX
+from journal.outcomes import Outcome
 from journal.transaction import Cause, State, TransactionNumber, Xid
 
 OUTCOMES_TOPIC: Final = RESERVED_PREFIX + "outcomes"
@@ -74,6 +75,7 @@ class ArchivedOutcome(msgspec.Struct, array_like=True, frozen=True, tag=1):
         return TransactionNumber(self.session, self.serial)
 
 
+_TAG: Final = ArchivedOutcome.__struct_config__.tag
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(ArchivedOutcome).decode
 
@@ -81,6 +83,23 @@ _decode = msgspec.msgpack.Decoder(ArchivedOutcome).decode
 def pack(entry: ArchivedOutcome) -> builtins.bytes:
     """The frame of an entry, its id zero: a log stamps it."""
     return frame.encode(_encode(entry), entry.wall)
+
+
+PartFields = tuple[str, int, int, int, int, int, int]
+"""The fields of a :class:`Part`, in its order."""
+
+
+def pack_outcome(
+    lsn: int, outcome: Outcome, requests: int, checksum: int, parts: list[PartFields]
+) -> builtins.bytes:
+    """As :func:`pack` of an entry with these fields, which is not made: once a transaction, half the time."""
+    session, serial = outcome.number
+    entry = (
+        _TAG, session, serial, outcome.state, outcome.cause, lsn, outcome.at, outcome.wall, outcome.began,
+        outcome.prepared, outcome.xid, outcome.by, outcome.why, outcome.owner, outcome.heuristic, outcome.messages,
+        outcome.bytes, requests, checksum, parts,
+    )  # fmt: skip
+    return frame.encode(_encode(entry), outcome.wall)
 
 
 def unpack(payload: builtins.bytes | memoryview) -> ArchivedOutcome:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 from zope.interface import implementer
 
-from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome, Part, pack
+from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome
 from journal.catalog import Catalog, Topic
 from journal.interfaces import IFold
 from journal.message_store import MessageStore
@@ -29,46 +29,8 @@ BATCH = 1_000
 """So many entries do not wait for the end of their group: it stays of a bounded size."""
 
 
-class Waiting(NamedTuple):
-    """What an entry is made of, once it is due. Of what the transaction had: (log, messages, bytes, checksum)."""
-
-    lsn: int
-    outcome: Outcome
-    requests: int
-    checksum: int
-    parts: Sequence[tuple[MessageStore, int, int, int]]
-
-    def entry(self) -> ArchivedOutcome:
-        """The entry."""
-        outcome = self.outcome
-        bases = {placement.partition: placement.base_offset for placement in outcome.placements}
-        return ArchivedOutcome(
-            *outcome.number,
-            outcome.state,
-            outcome.cause,
-            self.lsn,
-            outcome.at,
-            outcome.wall,
-            outcome.began,
-            outcome.prepared,
-            outcome.xid,
-            outcome.by,
-            outcome.why,
-            outcome.owner,
-            outcome.heuristic,
-            outcome.messages,
-            outcome.bytes,
-            self.requests,
-            self.checksum,
-            [
-                Part(log.topic, log.index, log.number, bases.get(log.number, NEVER_PLACED), count, size, crc)
-                for log, count, size, crc in self.parts
-            ],
-        )
-
-
-Later = Callable[[], Waiting]
-"""Makes what waits when it is wanted. In replay hardly any is: the log has it a moment later."""
+Later = Callable[[], bytes]
+"""Makes the frame of an entry when it is wanted. In replay hardly any is: the log has it a moment later."""
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
@@ -99,8 +61,8 @@ class OutcomeArchive:
         self._catalog = catalog
         self.on = False
         self.next_offset = 0
-        self.waiting: deque[Waiting | Later | bytes] = deque()
-        """In the order of their offsets; ``bytes`` of those that are packed, as by a checkpoint that kept them."""
+        self.waiting: deque[bytes | Later] = deque()
+        """The frames of entries, in the order of their offsets."""
         self._store: MessageStore | None = None
 
     # -- questions ---------------------------------------------------------------------------------
@@ -141,37 +103,31 @@ class OutcomeArchive:
 
     def _pack(self) -> list[bytes]:
         """The frames of all that waits; they are made once."""
-        waiting = self.waiting
-        for number, each in enumerate(waiting):
-            if not isinstance(each, bytes):
-                waiting[number] = pack((each if isinstance(each, Waiting) else each()).entry())
-        return cast(list[bytes], list(waiting))
+        frames = [each if type(each) is bytes else cast(Later, each)() for each in self.waiting]
+        self.waiting = deque(frames)
+        return frames
 
     # -- the fold ----------------------------------------------------------------------------------
 
-    def note(
-        self,
-        lsn: int,
-        outcome: Outcome,
-        requests: int,
-        checksum: int,
-        parts: Sequence[tuple[MessageStore, int, int, int]],
-    ) -> None:
+    def note(self, lsn: int, outcome: Outcome, requests: int, checksum: int, parts: list[PartFields]) -> None:
         """A transaction has ended while the archive is on."""
         offset = self.next_offset
         self.next_offset = offset + 1
         if offset >= self.store.end_offset:
-            self.waiting.append(Waiting(lsn, outcome, requests, checksum, parts))
+            self.waiting.append(pack_outcome(lsn, outcome, requests, checksum, parts))
             if len(self.waiting) > BATCH:
                 self.settle()
 
     def note_transaction(self, lsn: int, outcome: Outcome, transaction: Transaction) -> None:
         """As :meth:`note`, for a transaction from the table."""
         stores = self._catalog.stores
-        parts = [
-            (stores[partition], count, size, checksum)
-            for partition, count, size, checksum in transaction.parts()
-        ]
+        bases = {placement.partition: placement.base_offset for placement in outcome.placements}
+        parts = []
+        for number, count, size, checksum in transaction.parts():
+            log = stores[number]
+            parts.append(
+                (log.topic, log.index, number, bases.get(number, NEVER_PLACED), count, size, checksum)
+            )
         self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
 
     def note_all(self, count: int, outcomes: Iterable[Later]) -> None:

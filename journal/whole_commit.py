@@ -81,7 +81,9 @@ class WholeCommits:
         )  # fmt: skip
         table.outcomes.remember(outcome)
         if table.archive.on:
-            table.archive.note(lsn, outcome, 1, checksum, [(store, messages, size, checksum)])
+            base = commit.placements[0].base_offset
+            part = store.topic, store.index, store.number, base, messages, size, checksum
+            table.archive.note(lsn, outcome, 1, checksum, [part])
         self._engine.touched((store,))
         return outcome
 

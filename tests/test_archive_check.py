@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from journal import outcome_archive
-from journal.archived_outcome import OUTCOMES_TOPIC, pack
+from journal.archived_outcome import OUTCOMES_TOPIC, pack, unpack
+from journal.frame import HEADER_BYTES
 from journal.inspect import Level, Tally, verify
 from journal.inspect.archive_check import ArchiveCheck
 from journal.transaction import Cause, State
@@ -39,14 +40,15 @@ def problems(room: Room) -> list:
 def lying(monkeypatch, lie, about: int) -> None:
     """Let the entry numbered ``about`` be a lie: bytes, as the function makes them of the truth."""
     told = 0
-    truth = outcome_archive.Waiting.entry
+    truth = outcome_archive.pack_outcome
 
-    def entry(waiting):
+    def packed(*fields):
         nonlocal told
         told += 1
-        return lie(truth(waiting)) if told == about + 1 else truth(waiting)
+        frame = truth(*fields)
+        return pack(lie(unpack(frame[HEADER_BYTES:]))) if told == about + 1 else frame
 
-    monkeypatch.setattr(outcome_archive.Waiting, "entry", entry)
+    monkeypatch.setattr(outcome_archive, "pack_outcome", packed)
 
 
 def some(room: Room, count: int = 5) -> None:
