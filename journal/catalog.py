@@ -76,6 +76,8 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.stores: dict[int, MessageStore] = {}
         self.next_partition = 1
+        self.internal = 0
+        """Partitions of the engine's own topics."""
         self.wall_offset = 0
         self.max_partitions = 100_000
         self.start_moved_lsn = 0
@@ -118,9 +120,10 @@ class Catalog:
                 f"{partitions} partitions for topic {name!r}; 1 to {MAX_PARTITIONS_PER_TOPIC} are allowed. Nothing "
                 "was changed"
             )
-        if len(self.stores) + partitions > self.max_partitions:
+        wanted = len(self.stores) - self.internal + partitions
+        if wanted > self.max_partitions:
             raise LimitExceeded(
-                f"topic {name!r} with {partitions} partitions would make {len(self.stores) + partitions} in all, the "
+                f"topic {name!r} with {partitions} partitions would make {wanted} in all, the "
                 f"limit is {self.max_partitions}; nothing was changed"
             )
         return TopicCreated(name, self.next_partition, partitions, settings, at)
@@ -161,6 +164,7 @@ class Catalog:
         self.topics[record.topic] = Topic(record.topic, record.settings, stores, record.at)
         self.stores.update((store.number, store) for store in stores)
         self.next_partition += record.partitions
+        self.internal += sum(store.internal for store in stores)
 
     def _replay(self, record: Messages, data: bytes | memoryview) -> None:
         store = self.stores[record.partition]
@@ -177,7 +181,7 @@ class Catalog:
             fitted = self._place_run(store, run, number) if at_end else 0
             if not fitted:
                 self.place(
-                    store, run.frames[number], run.bases[number], run.counts[number], run.times[number]
+                    store, run.frames.run(number), run.bases[number], run.counts[number], run.times[number]
                 )
             number += fitted or 1
             store.publish(store.end_offset)  # before more room is made: what is not published is not flushed
@@ -225,6 +229,7 @@ class Catalog:
             numbers = range(row.first_partition, row.first_partition + row.partitions)
             partitions = [self.stores[number] for number in numbers]
             self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created)
+            self.internal += sum(store.internal for store in partitions)
 
 
 def no_room() -> bool:

@@ -19,6 +19,8 @@ from journal.file_window import FileWindow
 
 FILE_MAGIC = b"TXBJRNL\x01"
 GROUP_MAGIC = 0x54584247
+_MAGIC_BYTE = GROUP_MAGIC >> 24
+_LOOKED_AT = 256 * BLOCK
 HEADER_COPIES = 2
 FIRST_GROUP = HEADER_COPIES * BLOCK
 """Where the first group of a file begins."""
@@ -282,10 +284,14 @@ class FileScan:
         Only block boundaries are looked at. Groups left by an earlier use of the file have lower LSNs or another
         salt, and do not count.
         """
-        for position in range(self.stop, self._window.size - GROUP_HEADER_BYTES, BLOCK):
-            header = self._header_at(position)
-            if header is not None and header.first_lsn > self.next_lsn <= header.forced_lsn:
-                return position
+        end = self._window.size - GROUP_HEADER_BYTES
+        for start in range(self.stop, end, _LOOKED_AT):
+            if _MAGIC_BYTE not in bytes(self._window.at(start, _LOOKED_AT)[::BLOCK]):
+                continue  # as nearly everywhere: what is ready for groups to come is zeros
+            for position in range(start, min(start + _LOOKED_AT, end), BLOCK):
+                header = self._header_at(position)
+                if header is not None and header.first_lsn > self.next_lsn <= header.forced_lsn:
+                    return position
         return None
 
     def unproven(self, size: int) -> list[tuple[int, int]]:

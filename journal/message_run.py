@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import Self
 
 from journal.record import Messages
+from journal.stamping import Joined
 
 Row = tuple[int, int, int, int, int, int, int, bytes]
 """The fields of a :class:`Messages`, in its order, and its frames."""
@@ -23,7 +24,7 @@ class MessageRun:
 
     __slots__ = ("bases", "counts", "epochs", "frames", "partition", "producers", "sequences", "times")
 
-    def __init__(self, partition: int, columns: Sequence[Sequence[int]], frames: Sequence[bytes]) -> None:
+    def __init__(self, partition: int, columns: Sequence[Sequence[int]], frames: Joined) -> None:
         self.partition = partition
         self.bases, self.counts, self.times, self.producers, self.epochs, self.sequences = columns
         self.frames = frames
@@ -39,13 +40,13 @@ class MessageRun:
             [record.epoch for record in records],
             [record.sequence for record in records],
         )
-        return cls(records[0].partition, columns, frames)
+        return cls(records[0].partition, columns, Joined.of(frames))
 
     @classmethod
     def of_rows(cls, rows: Sequence[Row]) -> Self:
         """The run of some rows of one partition."""
         partitions, *columns, frames = zip(*rows, strict=True)
-        return cls(partitions[0], columns, frames)
+        return cls(partitions[0], columns, Joined.of(frames))
 
     @property
     def is_of_one_producer(self) -> bool:

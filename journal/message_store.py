@@ -184,7 +184,7 @@ class MessageStore:
         ends = list(accumulate(run.counts[first:], initial=self._tail.end_offset))
         if ends[:-1] != list(run.bases[first:]):
             return 0
-        return self._tail.append_stamped(run.frames[first:], ends[1:], run.times[first:])
+        return self._tail.append_stamped(run.frames, first, ends[1:], run.times[first:])
 
     def publish(self, end: int) -> None:
         """Let readers and the flusher see all below ``end``: it has been forced to the journal."""

@@ -20,7 +20,10 @@ _TAG_END = 2
 
 
 class Part(NamedTuple):
-    """One of the records that come again and again: its head's numbers (position, first byte or 0), and its lengths."""
+    """One of the records that come again and again: its head's numbers (position, first byte or 0), and its lengths.
+
+    ``data_length`` -1: the data is of any length and lies elsewhere.
+    """
 
     numbers: tuple[tuple[int, int], ...]
     head_length: int
@@ -95,7 +98,13 @@ def shape_of(parts: tuple[Part, ...]) -> Shape:
     layout, wide = [">"], [">"]
     start = 0
     for part in parts:
-        same += [start + place for place in range(HEADER_BYTES) if not 4 <= place < 8]  # all but the checksum
+        # All but the checksum, and but the length if that may be any.
+        same += [
+            start + place
+            for place in range(0 if part.data_length >= 0 else 4, HEADER_BYTES)
+            if not 4 <= place < 8
+        ]
+        data_length = max(0, part.data_length)
         start += HEADER_BYTES
         known = -HEADER_BYTES
         position = 0
@@ -107,9 +116,9 @@ def shape_of(parts: tuple[Part, ...]) -> Shape:
             wide.append(f"{place - known}x{_CODES[code] if code else 'x'}")
             position = known = place + (_WIDTHS[code] if code else 1)
         same += range(start + position, start + part.head_length)
-        rest = f"{part.head_length - known}x{part.data_length}{'s' if part.with_data else 'x'}"
+        rest = f"{part.head_length - known}x{data_length}{'s' if part.with_data else 'x'}"
         layout.append(rest)
         wide.append(rest)
         columns += [-1] if part.with_data else []
-        start += part.head_length + part.data_length
+        start += part.head_length + data_length
     return Shape(Struct("".join(layout)), Struct("".join(wide)), columns, same, small)

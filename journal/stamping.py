@@ -1,15 +1,33 @@
-"""Offsets for many runs of frames at once, as replay needs them: a column of bytes at a time."""
+"""Many runs of frames at once, as replay needs them: a column of bytes at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from struct import pack
+from typing import NamedTuple, Self
 
 from journal.errors import InvalidFrame
 from journal.frame import HEADER_BYTES, stamp
 
 
-def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) -> list[bytes]:
+class Joined(NamedTuple):
+    """Runs of frames, one behind the other in ``data``: the n-th from ``edges[n]`` to ``edges[n + 1]``."""
+
+    data: bytes | bytearray
+    edges: Sequence[int]
+
+    @classmethod
+    def of(cls, runs: Sequence[bytes]) -> Self:
+        """These runs, copied."""
+        return cls(b"".join(runs), list(accumulate(map(len, runs), initial=0)))
+
+    def run(self, number: int) -> bytes:
+        """One of them."""
+        return bytes(self.data[self.edges[number] : self.edges[number + 1]])
+
+
+def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) -> Joined:
     """Copies of runs of checked frames, each stamped from its base on.
 
     For runs of one frame of one length 0.1 µs each, else as :func:`stamp`. Raises :class:`InvalidFrame` if a run does
@@ -21,18 +39,15 @@ def stamped(runs: Sequence[bytes], bases: Sequence[int], counts: Sequence[int]) 
         offsets = pack(f">{number}Q", *bases)
         for byte in range(8):
             whole[8 + byte :: size] = offsets[byte::8]
-        data = bytes(whole)
-        return [data[start : start + size] for start in range(0, len(data), size)]
-    view, start, found = memoryview(whole), 0, []
-    for run, base, count in zip(runs, bases, counts, strict=True):
-        piece = view[start : start + len(run)]
-        if stamp(piece, base) != base + count:
+        return Joined(whole, range(0, len(whole) + 1, size))
+    edges = list(accumulate(map(len, runs), initial=0))
+    view = memoryview(whole)
+    for start, end, base, count in zip(edges, edges[1:], bases, counts, strict=False):
+        if stamp(view[start:end], base) != base + count:
             raise InvalidFrame(
-                f"a run of {len(run)} bytes does not hold {count} messages; nothing was stored"
+                f"a run of {end - start} bytes does not hold {count} messages; nothing was stored"
             )
-        found.append(bytes(piece))
-        start += len(run)
-    return found
+    return Joined(whole, edges)
 
 
 def _single(whole: bytearray, size: int, number: int, counts: Sequence[int]) -> bool:

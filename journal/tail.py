@@ -10,13 +10,13 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 from journal.buffers.size_classes import CHUNK, rounded
 from journal.constants import KIB
 from journal.errors import InvalidFrame, MemoryExhausted
 from journal.frame import stamp, walk
 from journal.interfaces import IBuffer, IBufferAllocator
+from journal.stamping import Joined
 
 SMALLEST_CHUNK = 512
 """Ten thousand partitions with a message each: 5 MiB of the pool."""
@@ -87,26 +87,27 @@ class Tail:
         self._times.append(time)
         return view
 
-    def append_stamped(self, runs: Sequence[bytes], ends: Sequence[int], times: Sequence[int]) -> int:
-        """Append many runs of frames that carry their offsets already, up to the first without room; return how many.
+    def append_stamped(self, runs: Joined, first: int, ends: Sequence[int], times: Sequence[int]) -> int:
+        """Append runs of frames that carry their offsets already, from that number on, up to the one without room.
 
-        ``ends`` are the offsets after each. In replay: 0.2 µs for a frame of 136 bytes where :meth:`append` takes 1.1.
-        Raises :class:`MemoryExhausted` if there is no room for any.
+        Returns how many. ``ends`` are the offsets after each of these, ``times`` theirs. In replay: 0.1 µs for a frame
+        of 136 bytes where :meth:`append` takes 1.1. Raises :class:`MemoryExhausted` if there is no room for any.
         """
-        if self._used + len(runs[0]) > self._room:
-            self._add_chunk(len(runs[0]))
+        edges = runs.edges
+        begin = edges[first]
+        if self._used + edges[first + 1] - begin > self._room:
+            self._add_chunk(edges[first + 1] - begin)
         start = self._used
-        positions = list(accumulate(map(len, runs), initial=start))
-        count = bisect_right(positions, self._room) - 1
-        used = positions[count]
-        self._view[start:used] = b"".join(runs[:count] if count < len(runs) else runs)
-        shift = self.end_position - start
-        self._used = used
-        self._positions.extend([position + shift for position in positions[1 : count + 1]])
+        last = bisect_right(edges, begin + self._room - start, first) - 1
+        count, used = last - first, start + edges[last] - begin
+        self._view[start:used] = memoryview(runs.data)[begin : edges[last]]
+        shift = self.end_position - begin
+        self._positions.extend([edge + shift for edge in edges[first + 1 : last + 1]])
         self._ends.extend(ends[:count])
         self._times.extend(times[:count])
+        self._used = used
         self.end_offset = ends[count - 1]
-        self.end_position = used + shift
+        self.end_position = edges[last] + shift
         self.last_time = times[count - 1]
         return count
 

@@ -79,7 +79,11 @@ def test_many_runs_are_stamped_as_each_alone(stretches, base):
             bases.append(base)
             counts.append(sum(map(len, batches)))
             base += counts[-1] + 7
-    assert stamping.stamped(runs, bases, counts) == [stamped(*each) for each in zip(runs, bases, strict=True)]
+    found = stamping.stamped(runs, bases, counts)
+    assert [found.run(number) for number in range(len(runs))] == [
+        stamped(*each) for each in zip(runs, bases, strict=True)
+    ]
+    assert found.edges[-1] == len(found.data)
 
 
 @pytest.mark.parametrize("wrong", ["a count", "two frames", "a wrapper", "nothing", "half a frame"])

@@ -79,6 +79,19 @@ def pairs(count, first=1, at=10**15, session=3, partition=1, **more):
     return found
 
 
+RAGGED = [b"v" * length for length in (0, 1, 30, 5, 300, 6)]
+"""Data of many lengths, one after the other."""
+
+
+def ragged(records):
+    """The same, but whatever has data has of another length than the one before it."""
+    kinds = [
+        not isinstance(each, TransactionCommitted) and RAGGED[n // 2 % 6 - n % 2]
+        for n, (each, _) in enumerate(records)
+    ]
+    return [(each, kind or b"") for (each, _), kind in zip(records, kinds, strict=True)]
+
+
 NUMBERS = st.one_of(*(st.integers(1 << bits >> 1, (1 << bits) + 1) for bits in (0, 7, 8, 16, 32, 63)))
 SENDS = st.builds(Messages, *[NUMBERS] * 7)
 
@@ -87,7 +100,7 @@ SENDS = st.builds(Messages, *[NUMBERS] * 7)
     st.lists(
         st.tuples(
             st.one_of(SENDS, st.builds(Mark, NUMBERS), st.just(None)),
-            st.sampled_from([b"", b"x", b"a longer run of frames"]),
+            st.sampled_from([b"", b"x", b"a longer run of frames", None]),
             st.integers(1, 3 * FEWEST_EVEN),
             st.integers(1, 70_000),
         ),
@@ -98,17 +111,19 @@ def test_whatever_they_are_they_are_what_unpacking_each_gives(stretches):
     """Stretches of sends, or transactions, whose numbers count up, over the edges of the widths of msgpack's own."""
     records = []
     for first, data, count, step in stretches:
+        begin = len(records)
         if first is None:
-            records += pairs(count, first=step, frames=data)[step % 2 :]
-            continue
-        for number in range(count):
+            records += pairs(count, first=step, frames=data or b"")[step % 2 :]
+        for number in range(count if first else 0):
             each = first
             if isinstance(first, Messages):
                 each = Messages(
                     first.partition, first.base_offset + number * step, first.count, first.at + number,
                     first.producer_id, first.epoch, first.sequence + number,
                 )  # fmt: skip
-            records.append((each, data))
+            records.append((each, data or b""))
+        if data is None:
+            records[begin:] = ragged(records[begin:])
     body = packed(records)
     found, _ = read(body, len(records))
     one_by_one, position = [], 0
@@ -150,6 +165,30 @@ def test_a_wider_number_whose_value_looks_like_the_next_ones_first_byte_is_notic
 def test_transactions_that_look_alike_come_by_columns(more):
     records = pairs(BLOCK_RECORDS, first=70_000, **more)
     assert read(packed(records), len(records)) == (records, len(records))
+
+
+def test_sends_and_transactions_that_differ_in_their_lengths_come_by_columns_too():
+    for records in (sends(BLOCK_RECORDS, first=70_000), pairs(BLOCK_RECORDS, first=70_000)):
+        records = ragged(records)
+        assert len({len(data) for _, data in records}) > 4
+        assert read(packed(records), len(records)) == (records, len(records))
+
+
+def test_among_records_of_many_lengths_one_of_another_kind_or_form_ends_what_looks_alike():
+    """Behind it they go on alike."""
+    others = [
+        [(Mark(1000), b"")],
+        pairs(1, first=1020, told=False),
+        pairs(1, first=1020, xid=Xid(1, b"x", b"y")),
+        pairs(1, first=1020, session=300),
+        pairs(2, first=1020)[::2],
+        sends(1, first=1000),
+    ]
+    for other in others:
+        records = ragged([*pairs(20, first=1000), *other, *pairs(20, first=1022)])
+        found, even = read(packed(records), len(records))
+        assert found == records
+        assert even >= 40
 
 
 @pytest.mark.parametrize("edge", [128, 256, 65_536])
@@ -299,7 +338,9 @@ WORDS = st.one_of(st.integers(-20, 20), st.sampled_from([-(1 << 31), 1 << 31]))
 @settings(max_examples=300)
 @given(
     st.lists(
-        st.tuples(st.one_of(SENDS, st.just(None)), st.sampled_from([b"", b"frames"]), st.integers(1, 40)),
+        st.tuples(
+            st.one_of(SENDS, st.just(None)), st.sampled_from([b"", b"frames", None]), st.integers(1, 40)
+        ),
         min_size=1,
         max_size=3,
     ),
@@ -323,7 +364,9 @@ def test_whatever_the_bytes_are_both_readers_say_the_same_of_them(stretches, spo
     """Only what no writer makes, under checksums that hold: lengths beyond a head, other types, a wrong count."""
     records = []
     for each, data, count in stretches:
-        records += [(each, data)] * count if each else pairs(count, first=60_000 + len(records), frames=data)
+        frames = data or b""
+        alike = [(each, frames)] * count if each else pairs(count, first=60_000 + len(records), frames=frames)
+        records += ragged(alike) if data is None else alike
     body, starts = b"", []
     for each in records:
         starts.append(len(body))

@@ -185,6 +185,44 @@ def test_whatever_clients_say_they_have_seen_replay_remembers_what_the_table_wou
         check_both(records_of(deeds, archive), size, archive)
 
 
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_at_the_end_of_a_group_logs_and_outcomes_have_all_that_it_decided(count):
+    """Nothing of it is kept for later: a journal may hold nothing else for gigabytes."""
+    room = Room()
+    room.topic(partitions=2)
+    deeds = [("both", 1, serial, 1 + serial % 2, 0, 0, None) for serial in range(1, count + 1)]
+    records = records_of(deeds)
+    body = b"".join(pack(*each, 0) + each[1] for each in records)
+    Replay(room.engine, 0).group(1 << 40, len(records), body, "f", 0)
+    assert sum(store.high_watermark for store in room.engine.catalog.stores.values()) == count
+    assert len(room.engine.transactions.outcomes.by_number) == count
+
+
+def test_outcomes_wait_for_no_more_than_a_block_of_their_group(monkeypatch):
+    """Twelve thousand of them would no longer fit into the processor's cache."""
+    monkeypatch.setattr("journal.record_blocks.BLOCK_RECORDS", 20)
+    room = Room()
+    room.topic(partitions=2)
+    together = []
+    remember = WholeTransactions._remember
+    monkeypatch.setattr(
+        WholeTransactions,
+        "_remember",
+        lambda self, decided: (together.append(len(decided)), remember(self, decided)),
+    )
+    deeds = [
+        (deed, 1, first + serial, 1, 0, 0, None)
+        for first in range(1, 200, 2)
+        for deed in ("add", "commit")
+        for serial in (0, 1)
+    ]
+    records = records_of(deeds)
+    body = b"".join(pack(*each, 0) + each[1] for each in records)
+    Replay(room.engine, 0).group(1 << 40, len(records), body, "f", 0)
+    assert sum(together) == 200
+    assert max(together) <= 10
+
+
 def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own():
     """Add 2, commit 1, add 3, commit 2 …: what looks alike is no pair."""
     adds, commits = [], []
@@ -251,6 +289,25 @@ def test_a_fold_that_looks_at_commits_is_shown_those_that_concern_it(kind):
         assert len(fold.seen) == 40
     else:
         assert 30 in {serial for _, serial in fold.seen}
+
+
+class AddsToo(Commits):
+    """One that looks at adds, too: then none waits for its commit."""
+
+    handles = (TransactionAdded, TransactionCommitted)
+
+
+def test_a_fold_that_looks_at_adds_is_shown_each_in_its_turn():
+    room = Room()
+    room.topic()
+    for _ in range(40):
+        room.begin((1, b"v")).commit()
+    room.engine.sync()
+    fold = AddsToo()
+    recover(room.inner.kill_clone(), room.clock, SMALL, [fold])
+    lsns = [lsn for lsn, _ in fold.seen]
+    assert [serial for _, serial in fold.seen] == [1 + number // 2 for number in range(80)]
+    assert lsns == list(range(lsns[0], lsns[0] + 80))
 
 
 def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice():

@@ -238,7 +238,7 @@ class Describing:
         return {
             "start": engine.start_number,
             "topics": sum(not is_internal(name) for name in self._catalog.topics),
-            "partitions": len(self._stores),
+            "partitions": len(self._stores) - self._catalog.internal,
             "last_lsn": engine.last_lsn,
             "forced_lsn": engine.forced_lsn,
             "pending_bytes": engine.pending_bytes,
