@@ -18,6 +18,8 @@ from journal.transaction_limits import TransactionLimits
 
 ARCHIVE_SEGMENT_BYTES = 64 * MIB
 """Retention takes whole segments."""
+ARCHIVE_FORCE_MESSAGES = 50_000
+"""Nobody waits for it to be in segments, and 8 MiB of the pool are few: a force for each thousand would be many."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +30,8 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     must be free, else new work is refused. ``open_files`` bounds the segments held open.
 
     With ``outcome_archive`` every transaction's outcome is kept in a log of its own, which then has at least the newest
-    ``outcome_archive_bytes`` and what is younger than ``outcome_archive_age`` (None: everything).
+    ``outcome_archive_bytes`` and what is younger than ``outcome_archive_age`` (None: everything). None: as the journal
+    has it, for who starts a directory that is not theirs to set.
     """
 
     pool_bytes: int = 256 * MIB
@@ -38,7 +41,7 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     low_water_bytes: int = 256 * MIB
     open_files: int = 512
     max_partitions: int = 100_000
-    outcome_archive: bool = False
+    outcome_archive: bool | None = False
     outcome_archive_bytes: int | None = 1024 * MIB
     outcome_archive_age: int | None = None
     limits: TransactionLimits = TransactionLimits()
@@ -69,6 +72,7 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not self.outcome_archive:
             return None
         return TopicSettings(
+            force_messages=ARCHIVE_FORCE_MESSAGES,
             segment_bytes=ARCHIVE_SEGMENT_BYTES,
             retention_bytes=self.outcome_archive_bytes,
             retention_age=self.outcome_archive_age,

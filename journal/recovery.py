@@ -341,8 +341,10 @@ class _Recovery:
         self._journal.open_first(started + 1, secrets.randbits(32), first_lsn, end)
         housekeeping.testify(first_lsn - 1, durably=True).run()
         self._engine.started(started + 1, first_lsn)
-        for record in self._engine.transactions.archive.judge(self._settings.archive, self._engine.now()):
-            self._engine.accept(record)
+        if self._settings.outcome_archive is not None:
+            archive = self._engine.transactions.archive
+            for record in archive.judge(self._settings.archive, self._engine.now()):
+                self._engine.accept(record)
         self._engine.sync()
 
     def _sweep(self, housekeeping: Housekeeping, kept: list[CheckpointHeader]) -> None:

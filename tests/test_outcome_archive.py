@@ -7,9 +7,10 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 import journal.engine
+from journal import archived_outcome
 from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC
 from journal.constants import KIB, MIB
-from journal.errors import InvalidName
+from journal.errors import InvalidName, LimitExceeded
 from journal.record import PartitionOffset, TopicDeleted
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, TransactionNumber
@@ -201,6 +202,45 @@ class TestSettings:
         assert unseen not in (first, last)
         for after in (on, on.crashed(), on.crashed().crashed()):
             assert [number for number, _, _ in ended(after)] == [first, last]
+
+    @pytest.mark.parametrize("on", [True, False])
+    def test_left_to_the_journal_it_stays_as_it_was(self, on):
+        room = Room(settings=replace(ON, outcome_archive=on))
+        room.settings = replace(ON, outcome_archive=None, outcome_archive_bytes=5 * MIB)
+        again = room.stopped()
+        archive = again.engine.transactions.archive
+        assert archive.on is on
+        assert archive.topic is None or archive.topic.settings.retention_bytes != 5 * MIB
+
+    @pytest.mark.parametrize("end", ["stopped", "killed", "crashed"])
+    def test_a_directory_of_a_broker_without_one_gets_it_with_the_next_start(self, end):
+        """Its partitions keep their numbers; what ended before is not in it, whoever replays it."""
+        room = Room()
+        room.topic()
+        room.begin((1, b"a")).commit().sync()
+        doubtful = room.begin((2, b"b")).prepare("x").sync().number
+        room.settings = ON
+        started = getattr(room, end)()
+        number = started.engine.transactions.archive.store.number
+        assert number == 3
+        decide(started, "x", commit=True)
+        after = started.begin((1, b"c")).commit().sync().number
+        for each in (started, started.crashed()):
+            assert [archived_outcome.unpack(value).number for value in each.values(number)] == [
+                doubtful,
+                after,
+            ]
+            assert (each.values(1), each.values(2)) == ([b"a", b"c"], [b"b"])
+
+    def test_its_partition_is_not_one_of_those_that_topics_may_have(self):
+        room = Room(settings=replace(ON, max_partitions=2))
+        room.topic()
+        catalog = room.engine.catalog
+        for each in (catalog, room.crashed().engine.catalog):
+            with pytest.raises(LimitExceeded, match="would make 3 in all, the limit is 2"):
+                each.judge_creation("more", 1, TopicSettings(), 1)
+        catalog.max_partitions = 3
+        assert catalog.judge_creation("more", 1, TopicSettings(), 1).partitions == 1
 
     def test_its_retention_is_that_of_the_settings_and_changes_with_them(self):
         room = room_with_topic(outcome_archive_bytes=5 * MIB, outcome_archive_age=7)

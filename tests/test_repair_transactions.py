@@ -6,12 +6,14 @@ Seen to fail in a copy: with a transaction left undecided that lost its frames, 
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from journal import inspect
+from journal.archived_outcome import unpack
 from journal.transaction import Cause, State
-from tests.engine_room import Room, contents, damage, xid_of
+from tests.engine_room import SMALL, Room, contents, damage, xid_of
 from tests.repair_checks import is_repaired
-from tests.repair_scene import all_files, held, scene
+from tests.repair_scene import all_files, held, repaired, scene
 
 
 @pytest.fixture(scope="module")
@@ -21,15 +23,15 @@ def disk():
     return room.inner, held(room)
 
 
-def staged_scene():
+def staged_scene(settings=SMALL):
     """A prepared transaction whose frames are in a staged file alone."""
-    room = Room()
-    room.topic("t", 2)
-    room.begin((1, b"in doubt"), (2, b"too")).prepare("old")
+    room = Room(settings=settings)
+    first, second = (store.number for store in room.topic("t", 2))
+    room.begin((first, b"in doubt"), (second, b"too")).prepare("old")
     room.engine.sync()
     for _ in range(4):
         for _ in range(8):
-            room.send(bytes(9000))
+            room.send(bytes(9000), number=first)
         room.checkpoint()
     [path] = [path for path in all_files(room.inner) if path.startswith("staged/")]
     return room, path
@@ -46,6 +48,21 @@ def test_a_prepared_transaction_that_lost_its_frames_is_rolled_back_and_its_coor
     outcome = started.engine.transactions.outcome(number)
     assert (outcome.state, outcome.cause, outcome.heuristic) == (State.ROLLED_BACK, Cause.OPERATOR, True)
     assert (outcome.by, "lost to damage" in outcome.why) == ("txbroker repair", True)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_a_repair_rolls_back_is_archived_if_outcomes_were(before, asked):
+    """Whatever the settings of the program that repairs: its start is not the broker's."""
+    room, path = staged_scene(replace(SMALL, outcome_archive=before))
+    filesystem = room.inner.kill_clone()
+    filesystem.unlink(path)
+    repaired(filesystem, replace(SMALL, outcome_archive=asked))
+    after = Room(filesystem, replace(SMALL, outcome_archive=None))
+    archive = after.engine.transactions.archive
+    assert archive.on is before
+    found = [unpack(value) for value in after.values(archive.store.number)] if before else []
+    assert [(each.xid, each.by) for each in found] == [(xid_of("old"), "txbroker repair")] * before
 
 
 def test_staged_frames_that_the_journal_still_holds_are_written_again(disk):

@@ -221,7 +221,7 @@ def _plain(name: str, value: Any) -> Any:
     if name == "listen" and isinstance(value, str):
         return (value,)
     kind = get_type_hints(place.part)[place.field]
-    if kind is bool and value in ("on", "off"):
+    if bool in (kind, *get_args(kind)) and value in ("on", "off"):
         return value == "on"
     if not isinstance(value, str) or "int" not in str(kind):
         return value

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from journal import filenames
 from journal.engine import Engine
 from journal.errors import InvalidSetting
@@ -45,7 +47,11 @@ def start_once(
 def _started(
     filesystem: IFilesystem, clock: IClock, folds: Callable[[], Sequence[IFold]], settings: JournalSettings
 ) -> Engine:
-    """With as few folds as the directory has: a log that was made without the service stays one."""
+    """With as few folds as the directory has: a log that was made without the service stays one.
+
+    Outcomes are archived if they were: what is rolled back here must not be missing there.
+    """
+    settings = replace(settings, outcome_archive=None)
     try:
         return recover(filesystem, clock, settings)
     except InvalidSetting:

@@ -26,7 +26,11 @@ from txbroker.coordinator.gids import new_identity
 
 TOPIC: Final = "decisions"
 SETTINGS: Final = JournalSettings(
-    pool_bytes=8 * MIB, file_bytes=MIB, checkpoint_bytes=128 * KIB, low_water_bytes=4 * MIB
+    pool_bytes=8 * MIB,
+    file_bytes=MIB,
+    checkpoint_bytes=128 * KIB,
+    low_water_bytes=4 * MIB,
+    outcome_archive=False,
 )
 COMPACT_AFTER: Final = 2_000
 """Messages after which what is still needed is written again, and the log begins there."""
