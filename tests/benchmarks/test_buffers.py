@@ -1,0 +1,32 @@
+"""The benchmark of the pool: each way is measured, and what an hour leaves is seen from outside of Python's memory."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.buffer_churn import KINDS
+from benchmarks.buffers import allocations, main
+
+
+def test_each_allocation_is_released_so_that_it_can_be_measured_again():
+    for _, ways in allocations():
+        for _ in range(2):
+            for way in ways:
+                way()
+
+
+@pytest.mark.slow
+def test_the_command_shows_costs_uses_memory_and_targets_and_writes_them(tmp_path):
+    file = tmp_path / "buffers.json"
+    options = ["--seconds", "1", "--sample", "0.01", "--json", file, "--folder", tmp_path / "data"]
+    result = CliRunner().invoke(main, list(map(str, options)))
+    assert result.exit_code == 0, result.output
+    written = json.loads(file.read_text())
+    assert set(written) == {"machine", "allocate_and_release", "uses", "hour"}
+    assert set(written["hour"]) == set(KINDS)
+    assert all(
+        hour["steps"] and hour["live_high"] >= hour["live_low"] > 0 for hour in written["hour"].values()
+    )
+    for text in ("cache hit, 512 B", "read of 1 MiB", "target ≤ 1,500", "target ≤ 1.3"):
+        assert text in result.output
