@@ -85,18 +85,18 @@ class FlushJob:
         """How many bytes the job writes to segments."""
         return sum(piece.after.size - piece.before.size for piece in self.pieces)
 
-    def run(self, durably: bool = True) -> None:
+    def run(self, durably: bool = True, cut: bool = True) -> None:
         """Write and force everything; new files and directories are durable when it returns.
 
         If not ``durably``, only when :meth:`OpenFiles.force <journal.open_files.OpenFiles.force>` has returned and the
-        directory of partitions is forced, which comes before the next checkpoint: for what is replayed, and so in the
-        journal above every checkpoint.
+        directory of partitions is forced, which comes before the next checkpoint: until then the journal has it all.
+        ``cut``: leave nothing behind the end, which a run before the last crash may have written.
         """
         for piece in self.pieces:
-            self._write(piece, durably)
+            self._write(piece, durably, cut)
         self.done = True
 
-    def _write(self, piece: Piece, durably: bool) -> None:
+    def _write(self, piece: Piece, durably: bool, cut: bool) -> None:
         segment = piece.after
         filesystem = self._files.filesystem
         new = not piece.before.size
@@ -111,7 +111,7 @@ class FlushJob:
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
         self._write_indexes(piece, file)
-        if durably and size > segment.size:
+        if cut and size > segment.size:
             # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
             # truncation for each of 10,000 logs would take longer than all the rest.
             file.truncate(segment.size)
@@ -127,18 +127,21 @@ class FlushJob:
             self._first_ever = False
 
     def _write_indexes(self, piece: Piece, log: IFile) -> None:
-        segment = piece.after
-        index = self._files.acquire(segment.index_path, create=True)
-        time = self._files.acquire(segment.time_path, create=True)
+        known = self.index_end
+        if known is not None and known.base_offset == piece.after.base_offset:
+            entries = _new_entries(piece, known)
+            if not entries.offsets:
+                # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open.
+                return
+        index = self._files.acquire(piece.after.index_path, create=True)
+        time = self._files.acquire(piece.after.time_path, create=True)
         try:
             end = self._index_end(piece.before, log, index, time)
-            entries = IndexEntries(salt_of(segment.number, segment.base_offset), end.last_position)
-            shift = piece.before.size - piece.first[1]
-            entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
+            entries = _new_entries(piece, end)
             write_fully(index, end.entries * OFFSET_ENTRY.size, [memoryview(entries.offsets)])
             write_fully(time, end.entries * TIME_ENTRY.size, [memoryview(entries.times)])
             added = len(entries.offsets) // OFFSET_ENTRY.size
-            self.index_end = IndexEnd(segment.base_offset, end.entries + added, entries.last_position)
+            self.index_end = IndexEnd(piece.after.base_offset, end.entries + added, entries.last_position)
         finally:
             self._files.release(index)
             self._files.release(time)
@@ -158,3 +161,11 @@ class FlushJob:
         entries = len(made[0]) // OFFSET_ENTRY.size
         last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
         return IndexEnd(before.base_offset, entries, last)
+
+
+def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:
+    """The entries that the piece's messages get, after those that there are."""
+    entries = IndexEntries(salt_of(piece.after.number, piece.after.base_offset), end.last_position)
+    shift = piece.before.size - piece.first[1]
+    entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
+    return entries

@@ -16,12 +16,14 @@ from typing import Any
 from journal import filenames
 from journal.checkpoint import CheckpointHeader
 from journal.engine import Engine
+from journal.flush_job import FlushJob
 from journal.force_policy import ForcePolicy
 from journal.jobs import (
     CollectGarbage,
     FillBallast,
     FillSpare,
     FlushStore,
+    ForceLogs,
     Job,
     StageFrames,
     WriteCheckpoint,
@@ -65,6 +67,8 @@ class Housekeeping:
         self._next: CheckpointHeader
         self._folds: dict[str, Iterator[Any]] = {}
         self._stores: dict[MessageStore, int] = {}
+        self._missing: list[MessageStore] = []
+        """Of these, what is not known to be flushed so far."""
         self._garbage: tuple[list[str], list[str]] = ([], [])
         self._fresh_garbage: tuple[list[str], list[str]] = ([], [])
         self._journaled_before = engine.journaled_bytes
@@ -157,7 +161,7 @@ class Housekeeping:
         return WriteWitness(self._engine.filesystem, self._witness, durably)
 
     def _flushes(self, now: int) -> list[Job]:
-        found: list[Job] = []
+        found: list[tuple[MessageStore, FlushJob]] = []
         everything = self._flush_wanted
         targets = self._stores if self.phase is Phase.FLUSHING else {}
         due = [
@@ -169,11 +173,12 @@ class Housekeeping:
         for store in sorted(due, key=_number):
             if (flush := store.begin_flush()) is not None:
                 self._engine.dirty.discard(store)
-                found.append(FlushStore(store, flush))
+                found.append((store, flush))
         if found:
             # Else what is wanted is not forced yet, or under way: at the next call, or who waits would for the policy.
             self._flush_wanted = False
-        return found
+        jobs: list[Job] = [FlushStore(store, flush, alone=len(found) == 1) for store, flush in found]
+        return [*jobs, ForceLogs(self._engine.open_files)] if len(found) > 1 else jobs
 
     def _is_due(self, store: MessageStore, now: int) -> bool:
         oldest = store.oldest_unflushed_time
@@ -238,15 +243,16 @@ class Housekeeping:
         )
         self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
         self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
+        self._missing = list(self._stores)
         self._collect_dropped()
         self.phase = Phase.FORCING
 
     def _may_write(self) -> bool:
         """Whether all that the checkpoint will say is forced: the logs, and where they start."""
-        engine = self._engine
-        return engine.forced_lsn >= engine.catalog.start_moved_lsn and all(
-            store.flushed_offset >= end for store, end in self._stores.items()
-        )
+        engine, missing = self._engine, self._missing
+        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:
+            missing.pop()
+        return engine.forced_lsn >= engine.catalog.start_moved_lsn and not missing
 
     def _write(self) -> Job:
         self.phase = Phase.WRITING

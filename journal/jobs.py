@@ -32,15 +32,28 @@ class Job(ABC):
 
 
 class FlushStore(Job):
-    """One partition's tail to its segment."""
+    """One partition's tail to its segment, forced; or left to a :class:`ForceLogs` if it is one of several."""
 
-    def __init__(self, store: MessageStore, flush: FlushJob) -> None:
+    def __init__(self, store: MessageStore, flush: FlushJob, alone: bool) -> None:
         self.store = store
         self.flush = flush
+        self._alone = alone
 
     def run(self) -> None:
-        """Write and force."""
-        self.flush.run()
+        """Write, and force if it is alone."""
+        self.flush.run(durably=self._alone)
+
+
+class ForceLogs(Job):
+    """The force of what several flushes before it have written: together they share the file system's commits."""
+
+    def __init__(self, files: OpenFiles) -> None:
+        self._files = files
+
+    def run(self) -> None:
+        """Return once all of it is on disk, names too."""
+        self._files.force()
+        self._files.filesystem.force_directory(filenames.PARTITION_DIRECTORY)
 
 
 class StageFrames(Job):

@@ -322,7 +322,7 @@ class _Recovery:
             while self._allocator.available() < before + step and (
                 job := store.begin_flush(step if scarce else None)
             ):
-                job.run(durably=False)
+                job.run(durably=False, cut=False)
                 store.finish_flush(job)
         return self._allocator.available() > before
 

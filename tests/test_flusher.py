@@ -73,6 +73,18 @@ def made():
     )
 
 
+def test_what_is_due_is_looked_for_when_all_jobs_are_back_and_not_after_each(made):
+    """Ten thousand partitions, each of whose flushes looked through all the others, took the reactor's time for it."""
+    looks = []
+    jobs = made.housekeeping.jobs
+    made.housekeeping.jobs = lambda now: looks.append(len(made.housekeeping.log)) or jobs(now)
+    made.housekeeping.due = [made.job(str(number)) for number in range(100)]
+    made.flusher.look()
+    for _ in range(100):
+        made.lane.step()
+    assert looks == [0, 200], "before the first, and after the last has been run and finished"
+
+
 def test_jobs_run_in_order_and_come_back_finished(made):
     made.housekeeping.due = [made.job("a"), made.job("b"), made.job("c")]
     made.flusher.look()

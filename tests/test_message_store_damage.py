@@ -85,12 +85,12 @@ def test_what_lies_beyond_the_checkpoint_is_written_over_and_a_durable_flush_cut
     longer = len(content(filesystem, last))
     assert longer == state.segments[-1].size + 90 * FRAME
     store = reopened(filesystem, state)
-    for durably, size in ((False, longer), (True, state.segments[-1].size + 40 * FRAME)):
+    for cut, size in ((False, longer), (True, state.segments[-1].size + 40 * FRAME)):
         for _ in range(20):
             store.append(encode(b"w" * (FRAME - 36), 2), 1, store.last_time + 10)
         store.publish(store.end_offset)
         job = store.begin_flush()
-        job.run(durably)
+        job.run(durably=cut, cut=cut)
         store.finish_flush(job)
         assert len(content(filesystem, last)) == size
         found = decode_run(store.read(COUNT, 1 << 30), COUNT)

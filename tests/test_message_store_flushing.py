@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from journal.buffers import PooledAllocator
-from journal.constants import KIB, MIB
+from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.filesystem import OSFilesystem
 from journal.message_store import MessageStore
@@ -45,6 +45,22 @@ class TestFlushing:
         assert (store.flushed_offset, store.unflushed_messages, store.unflushed_bytes) == (5, 1, 100)
         assert store.oldest_unflushed_time == 1_000
         assert store.begin_flush() is None
+
+    def test_a_flush_without_a_new_index_entry_opens_no_index(self, store, monkeypatch):
+        fill(store, 5)
+        flush(store)
+        opened = []
+        acquire = store._files.acquire
+        monkeypatch.setattr(
+            store._files, "acquire", lambda path, create=False: opened.append(path) or acquire(path, create)
+        )
+        fill(store, 5)
+        flush(store)
+        assert [path.rpartition(".")[2] for path in opened] == ["log"]
+        opened.clear()
+        fill(store, 2 * INDEX_INTERVAL_BYTES // 100)
+        flush(store)
+        assert {path.rpartition(".")[2] for path in opened} == {"log", "index", "time"}
 
     def test_one_job_is_under_way_at_a_time(self, store):
         fill(store, 5)

@@ -65,7 +65,8 @@ class Flusher:
         except Exception as error:  # noqa: BLE001  (files and state disagree: nothing may go on)
             self._fail(f"running {type(job).__name__}", error)
             return
-        self.look()
+        if not self._running:  # else when the last one is back: each would look through 10,000 partitions
+            self.look()
 
     def _fail(self, doing: str, error: BaseException) -> None:
         self._failed = True

@@ -130,8 +130,8 @@ MUTANTS: Final = (
     Mutant(
         "write a checkpoint before the logs are flushed",
         "journal/housekeeping.py",
-        "            store.flushed_offset >= end for store",
-        "            True for store",
+        "        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:\n",
+        "        while missing:\n",
     ),
     Mutant(
         "let the journal go that undecided transactions need",
