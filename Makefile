@@ -19,12 +19,16 @@ help:  ## list the targets
 	@echo '  ARGS=--help lists them.'
 
 .PHONY: demo
-demo: .venv/.ready  ## run the main job on real data, with kills on the way
+demo: java .venv/.ready  ## run the main job on real data, with kills on the way
 	$(RUN) demo.flights $(ARGS)
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
 	java=openjdk-17-jre-headless valgrind=valgrind
+
+.PHONY: java
+java:
+	@.ci/need-debian java=openjdk-17-jre-headless
 
 .PHONY: debian
 debian:

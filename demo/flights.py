@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 import txbroker
+from demo.audit import AuditFailed, audited
 from demo.killer import Killer
 from demo.kills import draw
 from demo.producer import Producer
@@ -55,10 +56,29 @@ def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> N
         console.print(f"The broker's log and data are kept in {place}.", markup=False)
         sys.exit(1)
     show(run, console)
-    failed = bool(faults_of(run))
+    report = place / "audit" if data else place.parent / "audit"
+    failed = bool(faults_of(run)) | (not shown_by_spark(place / "data", report, run.days, console))
     if data is None and not failed:
         shutil.rmtree(place)
     sys.exit(1 if failed else 0)
+
+
+def shown_by_spark(data: Path, report: Path, days: int, console: Console) -> bool:
+    """Have the directory audited and analysed; says whether it is sound."""
+    console.print(
+        f"Spark audits {data} against the source and looks at delays …", markup=False, soft_wrap=True
+    )
+    try:
+        sound, text = audited(data, report, days)
+    except AuditFailed as error:
+        console.print(f"The audit could not be made: {error}", markup=False, style="red")
+        return False
+    console.print(text, markup=False, soft_wrap=True)
+    if not sound:
+        console.print(
+            f"The audit has found something: see the page. {data} is kept.", markup=False, style="bold red"
+        )
+    return sound
 
 
 def directory(wanted: Path | None) -> Path:

@@ -83,6 +83,11 @@ def rows_of(topic: str, csv: bytes) -> Iterator[Row]:
         yield Row(topic, number, date, fields[key], line)
 
 
+def columns_of(topic: str) -> list[str]:
+    """The names of a table's columns, as its file has them."""
+    return csv_bytes(topic).partition(b"\n")[0].decode().split(",")
+
+
 def csv_bytes(topic: str) -> bytes:
     """The bytes of a table's CSV file, unpacked if it is zipped."""
     try:

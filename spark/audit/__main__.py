@@ -73,12 +73,13 @@ def main(
     except (TxBrokerError, OSError) as error:
         click.echo(f"the audit could not be made: {error}", err=True)
         sys.exit(3)
-    for line in _told(summary, plan.out):
+    for line in told(summary, plan.out):
         click.echo(line)
     sys.exit(0 if summary["sound"] else 1)
 
 
-def _told(summary: dict[str, object], out: str) -> list[str]:
+def told(summary: dict[str, object], out: str) -> list[str]:
+    """What is printed of a summary: counts, the first violations with their places, the verdict, the page."""
     logs, violations = summary["logs"], summary["violations"]
     assert isinstance(logs, dict)
     assert isinstance(violations, dict)

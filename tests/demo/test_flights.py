@@ -4,14 +4,19 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from click.testing import CliRunner
 
 from demo import flights
+from demo.audit import AuditFailed, audited
+from demo.delays import LEAST_FLIGHTS
 from demo.flights import directory, main
+from demo.source import FLIGHTS, TOPICS, WEATHER, columns_of, read_year
 from tests.demo.test_report import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +29,7 @@ def demo(*options):
         env={**os.environ, "COLUMNS": "120", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -42,6 +47,13 @@ def test_a_month_gets_through_a_broker_that_is_killed_in_every_phase(tmp_path):
     assert found
     assert int(found[1]) >= 1, "one kill is aimed between prepare and commit"
     assert "Every row came back exactly once" in done.stdout
+    assert "\nsound\n" in done.stdout, done.stdout
+    assert str(tmp_path / "run" / "audit" / "index.html") in done.stdout
+    assert "Minutes late" not in (tmp_path / "run" / "audit" / "spark.log").read_text()
+    shown = re.findall(r"^ +(\w\w) +([\d,]+) +(-?[\d.]+) ", done.stdout, re.MULTILINE)
+    assert {(code, int(flights.replace(",", "")), late) for code, flights, late in shown} == delays_by_hand(
+        31
+    )
     assert (tmp_path / "run" / "data").is_dir()
     assert "txbroker ready" in (tmp_path / "run" / "broker.log").read_text()
 
@@ -51,6 +63,32 @@ def test_without_kills_nothing_is_sent_twice(tmp_path):
     done = demo("--days", "3", "--kills", "0", "--data", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"sent again after a rollback +0\b", done.stdout)
+    place = tmp_path / "run"
+    sound, text = audited(place / "data", place / "again", 4)
+    assert not sound, "a day is expected that was never sent"
+    assert "expect: missing" in text
+    assert "violations" in text
+
+
+def delays_by_hand(days):
+    """Carrier, flights and mean delay of those that left in an hour whose weather is known, in plain Python."""
+    year = read_year()[:days]
+    names = {topic: columns_of(topic) for topic in TOPICS}
+    rows = {
+        topic: [
+            dict(zip(names[topic], row.line.decode().split(","), strict=True))
+            for day in year for row in day.rows if row.topic == topic
+        ]
+        for topic in TOPICS
+    }  # fmt: skip
+    known = Counter((row["origin"], row["time_hour"]) for row in rows[WEATHER])
+    late = defaultdict(list)
+    for row in rows[FLIGHTS]:
+        if row["dep_delay"] != "NA":
+            late[row["carrier"]] += [int(row["dep_delay"])] * known[row["origin"], row["time_hour"]]
+    return {
+        (code, len(all_), f"{mean(all_):.1f}") for code, all_ in late.items() if len(all_) >= LEAST_FLIGHTS
+    }
 
 
 @pytest.mark.parametrize(("sent", "code"), [(362_891, 0), (362_890, 1)])
@@ -58,9 +96,27 @@ def test_the_exit_code_is_the_verdict_and_a_failed_run_keeps_its_evidence(tmp_pa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(flights, "read_year", list)
     monkeypatch.setattr(flights, "carry_out", lambda *_: replace(GOOD, rows_sent=sent))
+    monkeypatch.setattr(flights, "audited", lambda *_: (True, "sound"))
     result = CliRunner().invoke(flights.main, [])
     assert result.exit_code == code
     assert len(list((tmp_path / "build" / "demo").iterdir())) == code
+
+
+@pytest.mark.parametrize("finding", [(False, "1 violation"), AuditFailed("no Java")])
+def test_so_is_what_the_audit_says(tmp_path, monkeypatch, finding):
+    def judged(*_):
+        if isinstance(finding, Exception):
+            raise finding
+        return finding
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(flights, "read_year", list)
+    monkeypatch.setattr(flights, "carry_out", lambda *_: replace(GOOD, rows_sent=362_891))
+    monkeypatch.setattr(flights, "audited", judged)
+    result = CliRunner().invoke(flights.main, [])
+    assert result.exit_code == 1
+    assert ("no Java" if isinstance(finding, Exception) else "1 violation") in result.output
+    assert len(list((tmp_path / "build" / "demo").glob("run-*"))) == 1
 
 
 def test_a_directory_with_something_in_it_is_left_alone(tmp_path):
