@@ -251,3 +251,12 @@ def test_a_consumer_without_the_package_says_so_and_goes_on_once_it_is_there(bro
         with pytest.raises(errors.CompressionUnavailable, match=r"offset 1 is compressed: .*txbroker\[lz4\]"):
             taken(core, rig)
     assert taken(core, rig) == list(range(100, 200))
+
+
+@by_name
+def test_a_read_gives_about_as_many_bytes_as_were_asked_for_and_not_all_that_comes_out(broker, name):
+    rig = rig_of(broker, name, batch_bytes=0)
+    send_all(rig, [bytes(900_000)] * 10)
+    for wanted, given in ((1, 2), (1 << 20, 2), (3 << 20, 4), (100 << 20, 10)):
+        found = rig.run(rig.operations.read("t", 0, 0, wanted, 0.0))
+        assert [message.offset for message in found] == list(range(given))

@@ -119,6 +119,17 @@ def test_what_is_wrong_first_is_told_at_its_place_with_what_is_known_of_its_end(
 
 
 @pytest.mark.parametrize("number", PACKERS)
+def test_damage_behind_what_was_opened_is_told_at_its_place_in_the_block(number):
+    parts = [wrapper(number, MANY), wrapper(number, MANY), block([3])]
+    data = bytearray(stamped(b"".join(parts)))
+    place = sum(map(len, parts[:2]))
+    data[place + 37] ^= 1
+    with pytest.raises(UnsoundBlock, match="the frame of offset 100 fails its checksum") as caught:
+        read_block(bytes(data), 0)
+    assert (caught.value.position, caught.value.offset, caught.value.end) == (place, 100, 101)
+
+
+@pytest.mark.parametrize("number", PACKERS)
 @pytest.mark.parametrize("count", [49, 51])
 def test_a_batch_that_was_stored_unopened_and_lies_is_damage(number, count):
     parts = [block([5]), wrapper(number, MANY), wrapper(number, MANY, count), wrapper(number, MANY)]
