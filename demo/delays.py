@@ -30,7 +30,7 @@ GROUP BY flights.carrier
 HAVING count(*) >= {LEAST_FLIGHTS}
 ORDER BY delay DESC
 """
-"""Flights that left, with the weather of their hour at their airport. Bad is rain, snow, or less than 3 miles of sight."""
+"""Flights that left, with their hour's weather at their airport. Bad is rain, snow, or less than 3 miles of sight."""
 
 
 class Carrier(NamedTuple):
