@@ -215,9 +215,8 @@ def test_every_command_understands_the_shared_options():
     found = list(leaves(command_line, click.Context(command_line)))
     assert len(found) > 20
     for command in found:
-        assert {"broker", "as_json", "timeout"} <= {parameter.name for parameter in command.params}, (
-            command.name
-        )
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert {"--broker", "--json", "--timeout"} <= options, command.name
 
 
 @pytest.mark.parametrize("group", [[], ["topics"], ["groups"], ["transactions"], ["coordinator"]])
