@@ -98,7 +98,8 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
     began = time.monotonic()
     plan = draw(seed, [day.name for day in days], kills)
     rows = {topic: sum(row.topic == topic for day in days for row in day.rows) for topic in TOPICS}
-    broker = BrokerProcess(place / "data", place / "broker.log")
+    # With the archive on, the audit at the end sees every transaction, not only those that the journal still holds.
+    broker = BrokerProcess(place / "data", place / "broker.log", ("--set", "outcome_archive=on"))
     broker.start()
     with stopped_at_the_end(broker), progress(console) as bar:
         tell = partial(bar.console.print, markup=False, soft_wrap=True)

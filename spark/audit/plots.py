@@ -20,7 +20,9 @@ def windows(found: dict[str, Any]) -> str:
     if not rows:
         return _empty("no messages")
     count = rows[-1][0] + 1
-    labels = [(place, _moment(start + place * length)) for place in sorted({0, count // 2, count - 1})]
+    labels = [
+        (place, _moment(start + place * length, length)) for place in sorted({0, count // 2, count - 1})
+    ]
     title = f"Messages per {duration(length)}"
     return _bars(dict(rows), count, labels, title)
 
@@ -76,16 +78,18 @@ def _bars(values: dict[int, int], count: int, labels: Sequence[tuple[int, str]],
         x = LEFT + (place + 0.5) * room
         anchor = "start" if place == 0 else "end" if place == count - 1 and count > 8 else "middle"
         parts.append(f'<text x="{x:.1f}" y="{floor + 18}" text-anchor="{anchor}">{escape(text)}</text>')
-    return "\n".join([*parts, "</svg>"])
+    return "\n".join([f'<p class="soft">{escape(title)}</p>', *parts, "</svg>"])
 
 
 def _empty(what: str) -> str:
     return f'<p class="soft">{escape(what)}</p>'
 
 
-def _moment(time: int) -> str:
+def _moment(time: int, step: int) -> str:
+    """As exactly as moments that far from each other need it."""
+    form = "%Y-%m-%d %H:%M" if step >= 60_000_000 else "%Y-%m-%d %H:%M:%S"
     try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).strftime("%Y-%m-%d %H:%M")
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).strftime(form)
     except OverflowError:
         return f"{time} µs"
 
