@@ -1,4 +1,5 @@
 import ctypes
+import mmap
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +13,12 @@ def pages_of(page, depth):
 
 
 def resident_pages(chunk):
-    """Pages of the chunk that the system backs, as it says itself."""
-    start = f"{address(chunk):x}-"
-    with open("/proc/self/smaps") as lines:
-        for line in lines:
-            if line.startswith(start):
-                return next(int(each.split()[1]) * 1024 // PAGE for each in lines if each.startswith("Rss:"))
-    raise AssertionError("the chunk is not mapped")
+    """Pages that the system backs, as it says itself, one by one: it shows maps side by side as one."""
+    own = mmap.PAGESIZE
+    with open("/proc/self/pagemap", "rb") as entries:
+        entries.seek(address(chunk) // own * 8)
+        found = memoryview(entries.read(CHUNK // own * 8)).cast("Q")
+    return sum(entry >> 63 for entry in found) * own // PAGE
 
 
 def address(chunk):
