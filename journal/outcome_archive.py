@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -132,9 +131,8 @@ class OutcomeArchive:
 
     def note_all(self, count: int, outcomes: Iterable[Later]) -> None:
         """As :meth:`note`, for so many in replay: 0.2 µs each."""
-        first = self.next_offset
-        self.next_offset = first + count
-        self.waiting.extend(islice(outcomes, max(0, self.store.end_offset - first), None))
+        self.next_offset += count
+        self.waiting.extend(outcomes)
         if len(self.waiting) > BATCH:
             self.settle()
 

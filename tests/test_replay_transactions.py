@@ -223,6 +223,26 @@ def test_outcomes_wait_for_no_more_than_a_block_of_their_group(monkeypatch):
     assert max(together) <= 10
 
 
+def test_an_outcome_that_was_seen_before_it_was_decided_is_remembered_whatever_is_said_later():
+    """What the first says that its client has seen is more than what the second says."""
+    with every_few():
+        engine = check_both(records_of([("both", 1, 3, 1, 5, 5, None), ("both", 1, 7, 1, 0, 0, None)]), 4)
+    assert len(engine.transactions.outcomes.by_number) == 2
+
+
+def test_what_has_come_into_the_archive_does_not_wait_for_it_until_the_journals_end(monkeypatch):
+    monkeypatch.setattr("journal.outcome_archive.BATCH", 10)
+    deeds = []
+    for serial in range(1, 201):
+        deeds.append(("both", 1, serial, 1, 0, 0, None))
+        if serial % 20 == 0:
+            deeds.append(("archived", 1, 1, 1, 0, 0, None))
+    _, found = one_by_one(records_of(deeds, archive=True), archive=True)
+    archive = in_groups(found, 41, archive=True).transactions.archive
+    assert archive.next_offset == archive.store.end_offset == 200
+    assert len(archive.waiting) <= 10 + 20
+
+
 def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own():
     """Add 2, commit 1, add 3, commit 2 …: what looks alike is no pair."""
     adds, commits = [], []
