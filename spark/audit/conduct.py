@@ -153,7 +153,9 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
     ]
     if directory.archive is None or not directory.archives:
         lines.append(
-            "Outcomes are not archived: transactions were compared with the logs only as far as the journal holds them."
+            "Outcomes are not archived: transactions were compared with the logs only as far as the journal holds "
+            "them. Of those that ended before, nothing is proven: not that they are whole, and not that what was "
+            "rolled back is not there. outcome_archive=on keeps what proving it takes, of what ends from then on."
         )
     else:
         start = directory.archive.start_offset
