@@ -26,8 +26,11 @@ def shared_broker():
 
 @pytest.fixture
 def broker(shared_broker):
-    """A connection to a broker that other tests use too: topics have names of their own."""
-    with txbroker.connect(shared_broker.address, timeout=10.0) as connection:
+    """A connection to a broker that other tests use too: topics have names of their own.
+
+    Its patience is that of a disk on which other tests write gigabytes: a force may take seconds then.
+    """
+    with txbroker.connect(shared_broker.address, timeout=60.0) as connection:
         yield connection
 
 
