@@ -21,6 +21,7 @@ from journal.record import TopicDeleted
 from tests.broker_process import ROOT, BrokerProcess
 from tests.spark.directories import append, fill, numbers_in
 from tests.spark.stream_program import Copying
+from txbroker import errors
 
 pytestmark = pytest.mark.slow
 
@@ -122,20 +123,28 @@ class Sender:
                 self._some(broker)
 
     def _some(self, broker):
-        first = len(self.sent)
-        numbers = range(first, first + 30)
-        roll_back = first % 90 == 0
-        with contextlib.suppress(ZeroDivisionError), broker.transaction() as tx:
-            for number in numbers if not roll_back else ():
-                tx.send("t", b"%08d" % number, partition=number % 3)
-            if roll_back:
+        numbers = range(len(self.sent), len(self.sent) + 30)
+        if numbers.start % 90 == 0:
+            with contextlib.suppress(ZeroDivisionError), broker.transaction() as tx:
                 tx.send("t", b"undone", partition=0)
                 raise ZeroDivisionError
-        if roll_back:
             for number in numbers:
                 broker.send_async("t", b"%08d" % number, partition=number % 3)
             broker.flush()
+        else:
+            while not self._committed(broker, numbers):
+                pass
         self.sent += numbers
+
+    def _committed(self, broker, numbers):
+        """Whether they were sent in one transaction; not if a start of the broker rolled it back before its commit."""
+        try:
+            with broker.transaction() as tx:
+                for number in numbers:
+                    tx.send("t", b"%08d" % number, partition=number % 3)
+        except errors.TransactionRolledBack:
+            return False
+        return True
 
 
 class Application:
