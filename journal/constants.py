@@ -17,6 +17,15 @@ MAX_FRAME = 16 * MIB
 MAX_REQUEST_DATA = 16 * MIB
 """Most message bytes of one request, hence of one journal record."""
 
+MAX_OPENED_HEADS = 512 * KIB
+"""Most bytes of the compressed frames of one request, opened, that are no values: headers, keys and message headers.
+
+They are looked at one by one, at 30 to 60 ms a MiB, and a few KiB on the wire can open to any number of them.
+"""
+
+OPENED_FRAME = 256
+"""What each compressed frame counts as in that, beside what is in it: opening the smallest takes 8 µs."""
+
 GROUP_BYTES = 4 * MIB
 """A group is cut at this size; one record that is larger makes a group of its own."""
 

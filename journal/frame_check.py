@@ -1,15 +1,17 @@
 """Frames from outside: is each one what a broker may store? Everything that a later reader relies on is checked.
 
-A compressed wrapper is opened for that, within bounds that stand outside of what is compressed: what a request costs
-depends on its limits, not on what somebody has made of it.
+A compressed wrapper is opened for that, within bounds that stand outside of what is compressed or are looked at while
+it is counted: what a request costs depends on its limits, not on what somebody has made of it.
 """
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from crc32c import crc32c
 
 from journal.compression import codec_of, open_payload, opened_size
-from journal.constants import MAX_ATTRIBUTE, MAX_FRAME, MAX_REQUEST_DATA
+from journal.constants import MAX_ATTRIBUTE, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_DATA, OPENED_FRAME
 from journal.errors import InvalidFrame, MessageTooLarge
 from journal.frame import (
     COMPRESSION,
@@ -30,7 +32,15 @@ from journal.frame import (
 )
 
 _NOT_STORED = "; nothing was stored"
+_ANY: Final = 1 << 62
 _unpack_header = HEADER.unpack_from
+
+
+class _Room(NamedTuple):
+    """How many bytes the rest of a request's compressed frames may open to, and how many of them may be no values."""
+
+    opened: int
+    heads: int
 
 
 def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = True) -> int:
@@ -38,13 +48,14 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = Tr
 
     Everything is verified that a later reader relies on: lengths, checksums, flags, counts, attributes. No frame is
     over ``limit`` bytes, neither as it is nor opened, and what is compressed opens to at most ``MAX_REQUEST_DATA`` in
-    all. Without ``opens`` it is not opened: what it says of itself is believed, as far as that is possible.
+    all, at most ``MAX_OPENED_HEADS`` of it beside values. Without ``opens`` it is not opened: what it says of itself is
+    believed, as far as that is possible.
 
     Raises :class:`InvalidFrame`, :class:`MessageTooLarge` or :class:`CompressionUnavailable`, naming the position. An
     empty run is invalid.
     """
     end = len(data)
-    room = MAX_REQUEST_DATA
+    room = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
     view = memoryview(data)
     position = messages = 0
     while position < end:
@@ -67,7 +78,7 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = Tr
         if flag == VERSION and count == 1 and not attribute_length:
             messages += 1  # the commonest frame: 0.1 of 0.8 µs saved
         elif flag & COMPRESSION:
-            room -= _check_compressed(view[position:after], position, limit, room, opens)
+            room = _check_compressed(view[position:after], position, limit, room, opens)
             messages += count
         else:
             messages += _check_content(view[position:after], count, flag, attribute_length, position)
@@ -77,8 +88,8 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = Tr
     return messages
 
 
-def _check_compressed(frame: memoryview, position: int, limit: int, room: int, opens: bool) -> int:
-    """Check a compressed frame whose length and checksum are right; return how many bytes have been opened."""
+def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room, opens: bool) -> _Room:
+    """Check a compressed frame whose length and checksum are right; return what room it leaves."""
     _, _, _, _, count, flag, attribute_length = _unpack_header(frame)
     what, payload = f"frame at {position}", frame[HEADER_BYTES:]
     if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
@@ -96,16 +107,28 @@ def _check_compressed(frame: memoryview, position: int, limit: int, room: int, o
     if not 0 < count <= size // HEADER_BYTES:
         raise InvalidFrame(f"wrapper at {position} says {count} messages in {size} bytes{_NOT_STORED}")
     if not opens:
-        return 0
-    if size > room:
+        return room
+    if size > room.opened:
         raise MessageTooLarge(
             f"the compressed frames up to {position} open to over {MAX_REQUEST_DATA} bytes, the limit of one request"
             f"{_NOT_STORED}"
         )
-    inner = count_inner(memoryview(open_payload(number, payload, what, _NOT_STORED)), position)
+    heads = room.heads - OPENED_FRAME - count * HEADER_BYTES
+    if heads < 0:
+        raise _too_many_heads(position)
+    opened = memoryview(open_payload(number, payload, what, _NOT_STORED))
+    inner, attributes = _count_inner(opened, position, count, heads)
     if inner != count:
         raise InvalidFrame(f"wrapper at {position} says {count} messages, it holds {inner}{_NOT_STORED}")
-    return size
+    return _Room(room.opened - size, heads - attributes)
+
+
+def _too_many_heads(at: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the compressed frames up to {at} hold over {MAX_OPENED_HEADS} bytes of headers and keys, the limit of one "
+        f"request ({HEADER_BYTES} a message, {OPENED_FRAME} a frame, and what its keys and headers take){_NOT_STORED}. "
+        "Send smaller batches, or such a one as it is"
+    )
 
 
 def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> int:
@@ -155,10 +178,18 @@ def count_inner(payload: memoryview, at: int = 0) -> int:
 
     Raises :class:`InvalidFrame`.
     """
-    position = messages = 0
+    return _count_inner(payload, at, _ANY, _ANY)[0]
+
+
+def _count_inner(payload: memoryview, at: int, most: int, room: int) -> tuple[int, int]:
+    """As :func:`count_inner`, and how many bytes keys and headers take.
+
+    Nothing is looked at behind the first message that is more than ``most``, or makes that more than ``room``.
+    """
+    position = messages = attributes = 0
     end = len(payload)
     unpack, decode = _unpack_header, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
-    while position < end:
+    while position < end and messages <= most:
         if end - position < HEADER_BYTES:
             raise _wrong_inner(at, messages, f"has only {end - position} bytes")
         length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
@@ -172,6 +203,9 @@ def count_inner(payload: memoryview, at: int = 0) -> int:
         if attribute_length:
             if attribute_length > MAX_ATTRIBUTE:
                 raise _wrong_inner(at, messages, f"says {attribute_length} attribute bytes")
+            attributes += attribute_length
+            if attributes > room:
+                raise _too_many_heads(at)
             start = position + HEADER_BYTES
             try:
                 decode(payload[start : start + attribute_length])
@@ -181,7 +215,7 @@ def count_inner(payload: memoryview, at: int = 0) -> int:
         position += length
     if not messages:
         raise InvalidFrame(f"the wrapper at {at} holds no frames; nothing was stored")
-    return messages
+    return messages, attributes
 
 
 def _wrong_inner(at: int, number: int, reason: str) -> InvalidFrame:

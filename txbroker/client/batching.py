@@ -7,11 +7,14 @@ from typing import cast
 
 from journal import frame
 from journal.compression import Compressor
+from journal.constants import MAX_OPENED_HEADS, OPENED_FRAME
+from journal.frame import HEADER, HEADER_BYTES
 from txbroker import errors
 from txbroker.client.core import Call
 from txbroker.commands import Answer, Request, Send, Sent
 
 _PLACEHOLDER = Send(0, 0)
+_HEADS = MAX_OPENED_HEADS - OPENED_FRAME
 
 
 def not_bytes(error: TypeError) -> TypeError:
@@ -85,10 +88,12 @@ class Batch(Call[Sent]):
     def seal(self, compressor: Compressor | None = None) -> bytes:
         """Return the frames, made once, and so with the same bytes however often they are sent.
 
-        With a ``compressor`` they are one wrapper, compressed if that is worth it.
+        With a ``compressor`` they are one wrapper, compressed if that is worth it, and if the broker may open it.
         """
         if not self.frames:
             value, timestamp, key, headers = self._first  # type: ignore[misc]
+            if compressor is not None and not self._may_be_opened():
+                compressor = None
             packed = compressor.pack(b"".join(self._pieces)) if compressor is not None else None
             if compressor is not None and packed is not None:
                 self.frames = frame.encode_wrapper(packed, self.count, timestamp, compressor.number)
@@ -100,6 +105,12 @@ class Batch(Call[Sent]):
             self._pieces.clear()
             self.data = self.frames
         return self.frames
+
+    def _may_be_opened(self) -> bool:
+        """Whether a broker opens it: what it holds beside values is bounded, and by default far from that bound."""
+        if self.size <= _HEADS:
+            return True
+        return sum(HEADER_BYTES + HEADER.unpack_from(piece)[6] for piece in self._pieces) <= _HEADS
 
     def number(self, request: Request) -> None:
         """Give it the request it goes out as."""
