@@ -135,20 +135,28 @@ def sound_entries(offsets: bytes, times: bytes, salt: int, end_offset: int, size
 
     A segment that was cut has fewer messages than its indexes tell of; those entries are not counted.
     """
-    last_offset = last_position = 0
+    count = min(sound_offsets(offsets, salt, end_offset, size), len(times) // TIME_ENTRY.size)
     last_time = -(1 << 63)
-    for number in range(min(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size)):
-        offset, position, crc = OFFSET_ENTRY.unpack_from(offsets, number * OFFSET_ENTRY.size)
-        time, again, time_crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
-        if (
-            not (last_position < position < size and last_offset < offset < end_offset and again == offset)
-            or time < last_time
-            or crc32c(_offset_key(offset, position), salt) != crc
-            or crc32c(_time_key(time, offset), salt) != time_crc
-        ):
+    for number in range(count):
+        offset = OFFSET_ENTRY.unpack_from(offsets, number * OFFSET_ENTRY.size)[0]
+        time, again, crc = TIME_ENTRY.unpack_from(times, number * TIME_ENTRY.size)
+        if again != offset or time < last_time or crc32c(_time_key(time, offset), salt) != crc:
             return number
-        last_offset, last_position, last_time = offset, position, time
-    return min(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size)
+        last_time = time
+    return count
+
+
+def sound_offsets(offsets: bytes, salt: int, end_offset: int, size: int) -> int:
+    """The same of the offset index alone, whatever the time index says."""
+    last_offset = last_position = 0
+    count = len(offsets) // OFFSET_ENTRY.size
+    for number in range(count):
+        offset, position, crc = OFFSET_ENTRY.unpack_from(offsets, number * OFFSET_ENTRY.size)
+        is_inside = last_position < position < size and last_offset < offset < end_offset
+        if not is_inside or crc32c(_offset_key(offset, position), salt) != crc:
+            return number
+        last_offset, last_position = offset, position
+    return count
 
 
 def sound_times(times: bytes, salt: int, above: int, end_offset: int) -> list[tuple[int, int]]:

@@ -162,14 +162,23 @@ def test_a_time_that_goes_back_is_found(place):
     data = read(place, time)
     assert len(data) >= 40
     key = (-5).to_bytes(8, "big", signed=True) + data[28:36]
-    change(
-        place,
-        time,
-        20,
-        key + inspect.second_crc32c(key, inspect.segment_check.salt_of(1, 0)).to_bytes(4, "big"),
-    )
+    salt = inspect.segment_check.salt_of(1, 0)
+    change(place, time, 20, key + inspect.second_crc32c(key, salt).to_bytes(4, "big"))
     [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.position, found.harmless) == (time, 20, True)
     assert "its time goes back" in found.problem
+
+
+def test_a_damaged_or_shortened_index_of_times_is_named_itself_and_not_the_one_of_offsets_beside_it(place):
+    time = paths(place, SegmentKind.TIME)[0]
+    assert len(read(place, time)) >= 40
+    change(place, time, 21, b"\x05")
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.position, found.harmless) == (time, 20, True)
+    place.filesystem.open(time).truncate(20)
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.position, found.harmless) == (time, 20, True)
+    assert "it has 1 entries, the offset index at least" in found.problem
 
 
 def test_staged_frames_that_are_missing_or_damaged_are_told_with_the_transaction(place):

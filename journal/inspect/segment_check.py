@@ -11,7 +11,7 @@ from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
 from journal.frame import HEADER, HEADER_BYTES, LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
-from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries
+from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries, sound_offsets
 from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
@@ -219,12 +219,19 @@ def _read_index(
     offsets, times = contents
     salt = salt_of(number, state.base_offset)
     sound = sound_entries(offsets, times, salt, state.end_offset, state.size)
+    by_itself = sound_offsets(offsets, salt, state.end_offset, state.size)
     entries = len(offsets) // OFFSET_ENTRY.size
-    if sound < entries and _is_below(offsets, sound, state.size):
-        problem = f"entry {sound} of {entries} is damaged, or its time goes back{MADE_AGAIN}"
+    if sound < by_itself:
+        there = len(times) // TIME_ENTRY.size
+        what = (
+            f"entry {sound} of {there} is damaged, or its time goes back"
+            if sound < there
+            else f"it has {there} entries, the offset index at least {by_itself}"
+        )
+        yield Finding(paths[1], sound * TIME_ENTRY.size, what + MADE_AGAIN, True)
+    elif sound < entries and _is_below(offsets, sound, state.size):
+        problem = f"entry {sound} of {entries} is damaged{MADE_AGAIN}"
         yield Finding(paths[0], sound * OFFSET_ENTRY.size, problem, True)
-    elif sound < entries and len(times) // TIME_ENTRY.size <= sound:
-        yield Finding(paths[1], sound * TIME_ENTRY.size, f"entries are missing{MADE_AGAIN}", True)
     for entry in range(sound):
         offset, position, _ = OFFSET_ENTRY.unpack_from(offsets, entry * OFFSET_ENTRY.size)
         index.offsets.append(offset)

@@ -296,7 +296,7 @@ def _(path):
     store = store_of(path, "quiet")
     file = log_file(store, store.segments[0], SegmentKind.TIME)
     flip(path, file, 3)
-    return {"topic": "quiet", "partition": 0}
+    return {"topic": "quiet", "partition": 0, "path": file, "position": 0}
 
 
 @damage("an index is that of another segment", harmless=True)
