@@ -10,8 +10,10 @@ from journal import filenames, frame
 from journal.filenames import SegmentKind
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER_BYTES
+from journal.indexes import IndexEntries, salt_of
 from journal.inspect.journal_walk import walk_journal
-from tests.spark.audited import copied, violations
+from spark.audit.facts import What
+from tests.spark.audited import audited, copied, violations
 from tests.spark.damaging import Damages, outcomes
 from tests.spark.forging import (
     altered,
@@ -251,4 +253,26 @@ class TestWhatTheBytesAloneCannotShow:
         )
         assert store_of(path, "quiet").flushed_offset > last.base_offset + last.count
         forge(path, "quiet", 0, lambda content: content[-1].pop())
+        assert violations(path) == []
+
+
+class TestWhatIsPassedOver:
+    """docs/spark.md says this, too."""
+
+    def test_entries_of_an_index_that_point_behind_the_end(self, sound, tmp_path):
+        path = copied(sound, tmp_path / "data")
+        store = store_of(path, "quiet")
+        state = store.segments[-1]
+        entries = IndexEntries(salt_of(store.number, state.base_offset))
+        entries.add(store.flushed_offset, state.size + 40_000, state.last_time)
+        for kind, more in ((SegmentKind.INDEX, entries.offsets), (SegmentKind.TIME, entries.times)):
+            file = log_file(store, state, kind)
+            assert more
+            write(path, file, (path / file).stat().st_size, bytes(more))
+        assert [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)] == []
+
+    def test_a_key_that_cannot_be_read_under_a_checksum_that_fits(self, sound, tmp_path):
+        path = copied(sound, tmp_path / "data")
+        keyed = frame.encode(b"value", 1_700_000_000_000_000, b"key")
+        forge(path, "quiet", 0, lambda content: content[-1].append(altered(keyed, HEADER_BYTES, b"\xc1")))
         assert violations(path) == []
