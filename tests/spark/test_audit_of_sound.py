@@ -87,6 +87,17 @@ def test_undecided_ones_with_staged_files_and_one_of_them_committed_later(tmp_pa
     assert told(made.close()) == []
 
 
+def test_commits_that_both_the_archive_and_the_journal_tell_of_once_it_has_been_turned_off_and_on(tmp_path):
+    made = World(tmp_path / "data")
+    made.among(("a", 0, b"archived"), ("orders", 1, b"archived"))
+    made.among(("a", 1, b"holds the journal"), end="")
+    made.log.close()
+    for settings in (NO_ARCHIVE, SETTINGS):
+        made = World.again(tmp_path / "data", settings)
+        made.among(("a", 0, b"t"), ("orders", 1, b"t"))
+        assert told(made.kill()) == []
+
+
 class TestBytesThatComeAgain:
     """The very same frames, times and all, as a program may have kept them."""
 
