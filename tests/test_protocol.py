@@ -15,7 +15,8 @@ from txbroker.commands import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping,
 from txbroker.config import ServiceSettings
 from txbroker.intake import Intake
 from txbroker.outbox import CONGESTED, Outboxes
-from txbroker.protocol import LINGER, MAX_REFUSED, BrokerFactory
+from txbroker.protocol import BrokerFactory
+from txbroker.refusing import LINGER, MAX_REFUSED
 from txbroker.settings import SECOND, BrokerSettings
 
 HELLO = encode(Hello(1, MAGIC, list(VERSIONS)))

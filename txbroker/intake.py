@@ -26,6 +26,7 @@ class Pause(IntFlag):
     ASSEMBLY = 2
     UNSENT = 4
     ENDING = 8
+    TURN = 16
 
 
 class Readable(Protocol):

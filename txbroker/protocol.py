@@ -9,18 +9,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.abstract import FileDescriptor
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from journal.constants import KIB
 from txbroker.codec import encode, request_decoder
-from txbroker.commands import Add, Hello, Refused
-from txbroker.errors import LimitExceeded, PeerViolation, TxBrokerError
+from txbroker.commands import Add, AnyRequest, Hello, Refused
+from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.intake import Intake, Pause
 from txbroker.outbox import Outbox, Outboxes
 from txbroker.parking import READING
+from txbroker.refusing import LINGER, MAX_REFUSED, RefusingProtocol
 from txbroker.settings import SECOND, BrokerSettings
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 MAX_STRANGER = 64 * KIB
 """Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
 
-MAX_REFUSED = 256
-"""So many connections over the limit are told so; more are closed without a word."""
-
 BULK_READ = 256 * KIB
 """What is read at a time from a peer that is amid a message; the others get Twisted's 64 KiB.
 
@@ -40,10 +38,12 @@ Batches of 64 KiB each came in two reads and were put together again: 158 instea
 Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
 """
 
-LINGER = 2.0
-"""Seconds that a refused peer has for reading why."""
+TURN = 0.02
+"""Seconds after which a connection's requests wait until others had their turn: a read can hold thousands of them."""
 
 _LEAST_UNSENT = 64 * KIB
+
+Requests = list[tuple[AnyRequest, memoryview]]
 
 _NOT_KEPT = READING | {Hello}
 """Requests that make nothing that would wait for the disk."""
@@ -64,6 +64,8 @@ class BrokerProtocol(Protocol):
         self._decoder = request_decoder(factory.broker.settings.max_request)
         self._pauses = Pause(0)
         self._greeted = self._ended = self._counted = self._bulk = False
+        self._left: Requests = []
+        self._next_turn: IDelayedCall | None = None
         self._active = True
         self._silent_since = 0.0
         self._since: float | None = factory.clock.seconds()
@@ -74,15 +76,18 @@ class BrokerProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Hand every whole message to the broker, then write all answers that this gave."""
-        if self._ended:
-            return
+        if not self._ended:
+            self._active = True
+            self._answering(self._receive, data)
+
+    def _answering(self, work: Callable[[Any], None], what: Any) -> None:
+        """Do it, and write all answers that it gave; what goes wrong costs this peer its connection."""
         outboxes = self.factory.outboxes
         outboxes.hold()
-        self._active = True
         if outboxes.over:
             outboxes.congest(self.outbox)
         try:
-            self._receive(data)
+            work(what)
         except PeerViolation as error:
             self.drop(error)
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
@@ -94,16 +99,12 @@ class BrokerProtocol(Protocol):
             outboxes.flush()
 
     def _receive(self, data: bytes) -> None:
-        factory, session, decoder = self.factory, self.session, self._decoder
-        received = factory.broker.received
-        produced = 0
+        decoder = self._decoder
         messages = decoder.feed(data)
-        left = messages
-        if len(messages) > 1 and type(messages[0][0]) is Add:
-            left = factory.broker.wholes.take(session, messages)
-        for command, frames in left:
-            received(session, command, frames)
-            produced += len(frames)
+        if self._left:
+            self._left += messages  # of a transport that gives what it has though it is paused: TLS
+        elif messages:
+            self._judge(messages)
             if self._ended:
                 return
         held = decoder.held
@@ -116,10 +117,41 @@ class BrokerProtocol(Protocol):
                 self._count(0)
             if self._bulk:
                 self._read_bulk(False)
+
+    def _judge(self, messages: Requests) -> None:
+        """Hand them to the broker, as many as fit into a turn; the others in the next ones, and none is read before."""
+        factory, session = self.factory, self.session
+        received, seconds = factory.broker.received, factory.clock.seconds
+        until = seconds() + TURN
+        produced = done = 0
+        left = messages
+        if len(messages) > 1 and type(messages[0][0]) is Add:
+            left = factory.broker.wholes.take(session, messages)
+        for command, frames in left:
+            received(session, command, frames)
+            produced += len(frames)
+            done += 1
+            if self._ended:
+                return
+            if seconds() > until:
+                break
+        if done < len(left):
+            self._left = left[done:]
+            self.pause(Pause.TURN)
+            self._next_turn = factory.clock.callLater(0, self._go_on)
         if produced or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
             factory.intake.produced(self)
         if self.outbox.unsent > _LEAST_UNSENT:
             self._bound_unsent()
+
+    def _go_on(self) -> None:
+        """The next turn, unless requests are not taken any more."""
+        self._next_turn = None
+        left, self._left = self._left, []
+        if not (self._ended or self._pauses & Pause.ENDING):
+            self._answering(self._judge, left)
+        if not (self._left or self._ended):
+            self.resume(Pause.TURN)
 
     def _hold(self, held: int, begun_now: bool) -> None:
         """Note that a message has begun, and that its bytes take memory."""
@@ -241,6 +273,8 @@ class BrokerProtocol(Protocol):
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self.outbox.stopProducing()
         factory = self.factory
         factory.connections.discard(self)
@@ -356,37 +390,6 @@ class BrokerFactory(ServerFactory):
         """Close every connection at once."""
         for connection in list(self.connections):
             connection.abort()
-
-
-class RefusingProtocol(Protocol):
-    """A connection over the limit: told so, and closed as soon as its peer says something or time is up."""
-
-    factory: BrokerFactory
-
-    def connectionMade(self) -> None:
-        """Say why."""
-        factory, transport = self.factory, self.transport
-        assert transport is not None
-        self.since = factory.clock.seconds()
-        error = LimitExceeded(
-            f"there are {factory.max_connections} connections already; close some, or try again later"
-        )
-        factory.refusing.add(self)
-        transport.write(encode(Refused(0, type(error).__name__, str(error))))
-
-    def dataReceived(self, data: bytes) -> None:  # noqa: ARG002
-        """Whatever it says: it has been answered."""
-        assert self.transport is not None
-        self.transport.loseConnection()
-
-    def abort(self) -> None:
-        """Time is up."""
-        assert self.transport is not None
-        self.transport.abortConnection()  # type: ignore[attr-defined]
-
-    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
-        """Forget it."""
-        self.factory.refusing.discard(self)
 
 
 def _tune(transport: Any) -> None:

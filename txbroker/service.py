@@ -34,7 +34,7 @@ from journal.recovery import recover
 from txbroker.broker import folds
 from txbroker.config import Config
 from txbroker.lane import Lane
-from txbroker.protocol import MAX_REFUSED
+from txbroker.refusing import MAX_REFUSED
 from txbroker.serving import Serving
 from txbroker.settings import SECOND
 

@@ -110,7 +110,8 @@ class Batch(Call[Sent]):
         """Whether a broker opens it: what it holds beside values is bounded, and by default far from that bound."""
         if self.size <= _HEADS:
             return True
-        return sum(HEADER_BYTES + HEADER.unpack_from(piece)[6] for piece in self._pieces) <= _HEADS
+        heads: int = sum(HEADER_BYTES + HEADER.unpack_from(piece)[6] for piece in self._pieces)
+        return heads <= _HEADS
 
     def number(self, request: Request) -> None:
         """Give it the request it goes out as."""
