@@ -24,6 +24,7 @@ from tests.spark.audited import (
     some_of_everything,
     violations,
 )
+from tests.spark.forging import forge
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,22 @@ def test_without_an_archive_the_journal_is_compared_with_the_logs(tmp_path):
     rewrite(path, segment, last.position, resealed(last, b"forged"))
     [found] = violations(path)
     assert (found.topic, found.partition, found.first, found.path) == ("a", 0, last.offset, segment)
+
+
+def test_without_an_archive_a_batch_that_goes_across_the_end_of_a_transaction_is_named_with_it(tmp_path):
+    made = Making(tmp_path / "data", replace(SETTINGS, outcome_archive=False))
+    made.send(0, b"before")
+    number = made.transaction((0, b"in it"))
+    made.send(0, b"behind it")
+    path = made.close()
+    inner = b"".join(frame.encode_inner(n, b"forged", made.time) for n in range(2))
+
+    def edit(content):
+        content[0][1:] = [frame.encode_wrapper(inner, 2, made.time)]
+
+    forge(path, "a", 0, edit)
+    [found] = [fact for fact in violations(path) if fact.kind == "transaction"]
+    assert (found.session, found.serial, found.first, found.last) == (*number, 1, 1)
 
 
 def only(found, **wanted):
