@@ -61,20 +61,24 @@ def test_without_an_archive_the_journal_is_compared_with_the_logs(tmp_path):
     assert (found.topic, found.partition, found.first, found.path) == ("a", 0, last.offset, segment)
 
 
-def test_without_an_archive_a_batch_that_goes_across_the_end_of_a_transaction_is_named_with_it(tmp_path):
+@pytest.mark.parametrize("kept", [2, 0])
+def test_without_an_archive_a_batch_that_goes_across_the_edge_of_a_transaction_is_named_with_it(
+    tmp_path, kept
+):
     made = Making(tmp_path / "data", replace(SETTINGS, outcome_archive=False))
     made.send(0, b"before")
-    number = made.transaction((0, b"in it"))
+    number = made.transaction((0, b"in it"), (0, b"in it"))
     made.send(0, b"behind it")
     path = made.close()
     inner = b"".join(frame.encode_inner(n, b"forged", made.time) for n in range(2))
+    wrapper = frame.encode_wrapper(inner, 2, made.time)
 
     def edit(content):
-        content[0][1:] = [frame.encode_wrapper(inner, 2, made.time)]
+        content[0][kept:] = [wrapper] * (2 - kept // 2)
 
     forge(path, "a", 0, edit)
     [found] = [fact for fact in violations(path) if fact.kind == "transaction"]
-    assert (found.session, found.serial, found.first, found.last) == (*number, 1, 1)
+    assert (found.session, found.serial, found.first, found.last) == (*number, 1, 2)
 
 
 def only(found, **wanted):

@@ -125,6 +125,47 @@ def _(path):
     }  # fmt: skip
 
 
+def _single(change: Callable[[bytes], bytes], says: str) -> Callable[[Path], Named]:
+    """A message outside of batches whose checksum fits, and whose header is wrong."""
+
+    def damaged(path: Path) -> Named:
+        found = holding(path, "quiet", 0, b"quiet 05")
+        write(path, found.segment, found.entry.position, change(bytes(found.entry.frame)))
+        return {
+            "kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "last": found.entry.offset,
+            "path": found.segment, "position": found.entry.position, "says": says,
+        }  # fmt: skip
+
+    return damaged
+
+
+def _flag(flag: int) -> Callable[[bytes], bytes]:
+    return lambda data: altered(data, 28, (frame.VERSION | flag).to_bytes(4, "big"))
+
+
+damage("a tombstone has a value")(_single(_flag(frame.TOMBSTONE), "it is a tombstone with a value"))
+damage("a message was given up by a repair")(_single(_flag(frame.LOST), "lost before a repair"))
+damage("attributes go beyond their frame, with a checksum that fits")(
+    _single(lambda data: altered(data, 32, (9_999).to_bytes(4, "big")), "it says 9999 attribute bytes")
+)
+
+
+@damage("a single message says two, and all offsets behind it are one higher")
+def _(path):
+    found = holding(path, "quiet", 0, b"quiet 05")
+
+    def edit(content):
+        frames = next(each for each in content if bytes(found.entry.frame) in each)
+        place = frames.index(bytes(found.entry.frame))
+        frames[place] = altered(frames[place], 24, (2).to_bytes(4, "big"))
+
+    forge(path, "quiet", 0, edit)
+    return {
+        "kind": "damaged frame", "topic": "quiet", "first": found.entry.offset, "path": found.segment,
+        "says": "it says 2 messages, it is one",
+    }  # fmt: skip
+
+
 @damage("a hole of zeros in the middle of a segment")
 def _(path):
     found = holding(path, "quiet", 0, b"quiet 05")
