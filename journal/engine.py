@@ -315,12 +315,17 @@ class Engine:
         self._in_flight = group
         return group
 
-    def write(self, group: Group) -> None:
-        """Write and force a group. The only method for another thread.
+    def write(self, group: Group) -> int:
+        """Write and force a group; return how long that took, in µs. The only method for another thread.
 
         Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
         """
-        group.write(self.journal)
+        return group.write(self.journal, self.clock.monotonic)
+
+    def under_way(self) -> tuple[Group | None, int]:
+        """The group that is being written and forced, if any, and how many answers wait for it and those behind it."""
+        groups = [group for group in (self._in_flight, *self._ready) if group is not None]
+        return self._in_flight, sum(len(group.waiters) for group in groups)
 
     def publish(self, group: Group) -> None:
         """The group is on disk: show its ends to readers and deliver the answers that waited for it."""

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from txbroker.slow_forces import SlowForces
 from txbroker.writer import Writer
 
 
@@ -71,6 +72,7 @@ class FakeEngine:
         if self.broken:
             raise self.broken
         self.log.append(("forced", *group))
+        return 0
 
     def publish(self, group):
         assert group is self._in_flight
@@ -96,6 +98,7 @@ def made():
         lambda: engine.log.append(("hold",)),
         lambda: engine.log.append(("flush",)),
         lambda doing, error: failures.append((doing, error)),
+        SlowForces(engine),
     )
     return SimpleNamespace(clock=clock, lane=lane, engine=engine, failures=failures, writer=writer)
 

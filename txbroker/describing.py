@@ -48,6 +48,7 @@ from txbroker.errors import (
 from txbroker.sending import disk_full, unknown_partition
 from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
+from txbroker.slow_forces import SlowForces
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -70,6 +71,7 @@ class Describing:
         self._stores = engine.catalog.stores
         self._number_of = number_of
         self._policy = policy
+        self.slow_forces = SlowForces(engine)
         self.on_deleted: Callable[[list[int]], object] = len
         self.status: Callable[[], dict[str, int | float | str]] = dict
 
@@ -254,6 +256,7 @@ class Describing:
             "outcomes_forced": len(engine.transactions.outcomes.forced),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),
+            **self.slow_forces.gauges(),
         }
 
 

@@ -29,6 +29,7 @@ MARK_INTERVAL: Final = 0.05
 
 FLUSH_INTERVAL: Final = 0.1
 SWEEP_INTERVAL: Final = 1.0
+WATCH_INTERVAL: Final = 1.0
 EXPIRY_INTERVAL: Final = 0.5
 RETENTION_INTERVAL: Final = 10.0
 
@@ -64,8 +65,9 @@ class Serving:
         self.intake = Intake(self.broker, config.broker.pending_bytes, config.service.assembly_bytes)
         self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, config.service, reactor)
         self.writer = Writer(
-            engine, self._writing, reactor, self.outboxes.hold, self._after_publish, on_failure
-        )
+            engine, self._writing, reactor, self.outboxes.hold, self._after_publish, on_failure,
+            self.broker.describing.slow_forces,
+        )  # fmt: skip
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
         self._scrubbing = make_lane("scrubber", in_reactor)
         service = config.service
@@ -95,6 +97,7 @@ class Serving:
         engine, broker = self.engine, self.broker
         return [
             Duty("marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.mark_if_idle)),
+            Duty("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
             Duty("flushing", FLUSH_INTERVAL, self.flusher.look),
             Duty("looking after connections", SWEEP_INTERVAL, self._sweep),
             Duty("expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)),

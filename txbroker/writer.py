@@ -16,6 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from journal.engine import Engine
 from journal.group import Group
 from txbroker.lane import IsLane
+from txbroker.slow_forces import SLOW_FORCE, SlowForces
 
 OnFailure = Callable[[str, BaseException], None]
 """Takes what was being done and why it failed; the process must stop."""
@@ -36,6 +37,7 @@ class Writer:
         before_publish: Callable[[], None],
         after_publish: Callable[[], None],
         on_failure: OnFailure,
+        slow_forces: SlowForces,
     ) -> None:
         self._engine = engine
         self._lane = lane
@@ -43,6 +45,7 @@ class Writer:
         self._before_publish = before_publish
         self._after_publish = after_publish
         self._on_failure = on_failure
+        self._slow_forces = slow_forces
         self._at_work = False
         self._applying = False
         self._failed = False
@@ -77,9 +80,11 @@ class Writer:
             for one in waiting:
                 one.callback(None)
 
-    def _written(self, group: Group, _: object) -> None:
+    def _written(self, group: Group, took: int) -> None:
         if self._failed:
             return
+        if took >= SLOW_FORCE:
+            self._slow_forces.ended(took)
         self._before_publish()
         try:
             self._engine.publish(group)

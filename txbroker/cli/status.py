@@ -32,7 +32,7 @@ GROUPS: Final = {
         "pool_buffers_lost",
     ),
     "Scrubber": ("scrubbed_bytes", "scrub_passes", "scrub_age", "scrub_findings"),
-    "Journal": ("last_lsn", "forced_lsn", "checkpoint_lsn"),
+    "Journal": ("last_lsn", "forced_lsn", "checkpoint_lsn", "slow_forces", "longest_force"),
 }
 
 
@@ -65,7 +65,7 @@ def value_text(name: str, value: float | str) -> object:
         return size_text(value)
     if name == "outcomes_contradicted" and value:
         return f"{value:,}: DAMAGE, see 'txbroker transactions list --damaged'"
-    if words[-1] in ("uptime", "age", "us", "micros"):
+    if words[-1] in ("uptime", "age", "us", "micros", "force"):
         return age_text(value) if value >= 0 else None
     if words[-1] == "lsn":
         return str(value)  # as file names and messages have it
