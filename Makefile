@@ -11,6 +11,8 @@ TYPED := journal txbroker $(wildcard spark demo benchmarks models examples)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV
+# Without kept bytecode every pytest worker rewrites the assertions of all tests anew: 10 s of processor each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help:  ## list the targets
@@ -24,7 +26,7 @@ demo: java .venv/.ready  ## run the main job on real data, with kills on the way
 
 # Servers and tools that come with no Python package; the tests fail, and say so, where one is missing.
 DEBIAN := '/usr/lib/postgresql/15/bin/postgres=postgresql-15' '/usr/sbin/mariadbd=mariadb-server' spin=spin gcc=gcc \
-	java=openjdk-17-jre-headless valgrind=valgrind
+	java=openjdk-17-jre-headless valgrind=valgrind '/usr/share/java/postgresql.jar=libpostgresql-jdbc-java'
 
 .PHONY: java
 java:
