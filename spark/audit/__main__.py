@@ -55,10 +55,13 @@ def _expectations(
 @click.option(
     "--field", multiple=True, metavar="COLUMN=SQL", help="How a column follows from a message's columns."
 )
+@click.option(
+    "--driver", metavar="JAR", default="", help="PostgreSQL's driver for Java; Debian's is found by itself."
+)
 @click.option("--only", is_flag=True, help="The topics may hold nothing else than expected.")
 def main(
     data: str, out: str, master: str | None, reports: tuple[str, ...], window: float, expect: tuple[str, ...],
-    topic: tuple[str, ...], key: tuple[str, ...], field: tuple[str, ...], only: bool,
+    topic: tuple[str, ...], key: tuple[str, ...], field: tuple[str, ...], driver: str, only: bool,
 ) -> None:  # fmt: skip
     """Prove from the bytes alone that a data directory holds what was promised.
 
@@ -66,7 +69,7 @@ def main(
     """
     plan = Plan(
         os.path.abspath(data), os.path.abspath(out), master, list(reports), round(window * 1e6),
-        _expectations(expect, topic, key, field, only),
+        _expectations(expect, topic, key, field, only), driver,
     )  # fmt: skip
     try:
         summary = conduct(plan)

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.outcomes import wall_text
 from spark import TxBrokerDataSource
-from spark.audit import expecting, summary, windows
+from spark.audit import summary, windows
 from spark.audit.directory import Directory, held, look
-from spark.audit.expecting import Expectation
+from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
 from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     reports: list[str]
     window: int
     expectations: list[Expectation]
+    driver: str = ""
+    """The jar of PostgreSQL's driver; "" takes Debian's, or what Spark has."""
 
 
 def conduct(plan: Plan) -> dict[str, Any]:
@@ -49,14 +51,17 @@ def _on_spark(plan: Plan, directory: Directory) -> dict[str, Any]:
     before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
     spark.conf.set(GENERATED, "false")
     try:
-        return _conduct(plan, directory, spark)
+        spark.dataSource.register(TxBrokerDataSource)
+        with comparing(spark, directory, plan.expectations, plan.driver) as comparisons:
+            return _conduct(plan, directory, spark, comparisons)
     finally:
         spark.conf.set(GENERATED, before)
 
 
-def _conduct(plan: Plan, directory: Directory, spark: SparkSession) -> dict[str, Any]:
+def _conduct(
+    plan: Plan, directory: Directory, spark: SparkSession, comparisons: list[Comparison]
+) -> dict[str, Any]:
     began = time.monotonic()
-    spark.dataSource.register(TxBrokerDataSource)
     reports = windows.Reports(spark, plan.data, plan.reports) if plan.reports else None
     if reports is not None and directory.in_use:
         directory = look(plan.data, in_use=True)  # what they report must be there already
@@ -74,7 +79,7 @@ def _conduct(plan: Plan, directory: Directory, spark: SparkSession) -> dict[str,
             of_logs = of_logs.join(
                 of_logs_all.drop("messages", "bytes"), ["topic", "window"], "full_outer"
             ).fillna(0, ["messages", "bytes"])
-        more += [expecting.compare(spark, plan.data, each) for each in plan.expectations]
+        more += [each.findings() for each in comparisons]
         for each in more:
             found = found.unionByName(each, allowMissingColumns=True)
         return _written(plan, directory, found, of_logs, began)
@@ -99,8 +104,6 @@ def session(plan: Plan) -> SparkSession:
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 2)))
         # Its JVM lives for a minute: what it would compile to the utmost costs more than it saves.
         builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-    if jar := expecting.needs_driver(plan.expectations):
-        builder = builder.config("spark.jars", jar)
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
 
 
@@ -172,7 +175,7 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
         else "Nothing was compared with what producers say (--reports)."
     )  # fmt: skip
     for each in plan.expectations:
-        lines.append(f"Topic {each.topic} against {each.source.partition('?')[0]} by {', '.join(each.key)}.")
+        lines.append(f"Topic {each.topic} against {each.shown} by {', '.join(each.key)}.")
     if directory.in_use:
         lines.append(
             "A broker was at work in it: all is as of that checkpoint, and what went away meanwhile was not looked at."
