@@ -124,9 +124,6 @@ class _Check:
         bare: bytearray | None = None
         while self._claim is not None and self._claim.first < end:
             claim = self._claim
-            if claim.end <= first:  # it lies before: its messages are not there
-                yield from self._end_claim(frames.at)
-                continue
             if bare is None:
                 bare = frames.unstamped()
             yield from self._take(claim, frames, bare, first, end)
