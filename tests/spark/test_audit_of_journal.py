@@ -7,9 +7,10 @@ from pathlib import Path
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER_BYTES
-from journal.inspect.journal_walk import JournalEntry, journal_files, walk_journal
+from journal.inspect.journal_walk import JournalEntry, JournalFile, journal_files, walk_journal
+from journal.journal_file import FileHeader
 from journal.record import Messages
-from spark.audit.directory import look
+from spark.audit.directory import _unbroken_from, look
 from spark.audit.entries import journal_facts
 from spark.audit.facts import What
 from tests.spark.audited import audited, violations
@@ -74,6 +75,18 @@ def test_an_entry_that_waited_at_the_checkpoint_and_is_in_the_journal_since_is_t
     refold(path, "archive", lambda rows: [[rows[0][0], rows[0][1] + 1, *rows[0][2:]], *rows[1:], waited])
     entries = [fact.first for fact in audited(path) if fact.what == What.ENTRY]
     assert entries == [0, 1]
+
+
+def test_records_prove_the_logs_from_behind_the_last_place_where_some_are_missing():
+    def file(lsn, start, previous_end):
+        header = FileHeader(lsn, start, 0, 0, previous_end) if start else None
+        return JournalFile(f"journal/{lsn}", lsn, header)
+
+    whole = [file(10, 1, 1), file(20, 1, 20), file(50, 2, 31)]
+    assert [_unbroken_from(files) for files in ([], whole[:1], whole)] == [0, 10, 10]
+    assert _unbroken_from([*whole, file(70, 2, 60), file(80, 2, 80)]) == 70
+    assert _unbroken_from([*whole, file(70, 4, 51)]) == 70
+    assert _unbroken_from([*whole, file(70, 0, 0)]) == 70
 
 
 def _sends(path: Path) -> list[JournalEntry]:
