@@ -43,7 +43,7 @@ def test_sends_whose_records_are_damaged_are_not_taken_for_undecided(tmp_path):
     made.engine.housekeeping.run_inline()
     path = made.kill()
     assert violations(path) == []
-    [record, *_] = [each for each in _sends(path) if each.record.partition == store_of(path, "a").number]
+    record = [each for each in _sends(path) if each.record.partition == store_of(path, "a").number][3]
     flip(path, record.path, record.position + 20)
     assert {fact.kind for fact in violations(path)} == {"journal"}
 
