@@ -222,7 +222,7 @@ def _(path):
 @damage("all of the journal is missing")
 def _(path):
     shutil.rmtree(path / "journal")
-    return {"kind": "journal"}
+    return {"kind": "journal", "path": "journal", "says": "records were forced to LSN"}
 
 
 @damage("the newest journal file is cut off behind its first groups")
