@@ -228,19 +228,16 @@ class Lane:
             batch, self.open = self.open, None
             self.seal(batch)
             self._sealed.append(batch)
-        kept: deque[Batch] = deque()
-        for batch in self._sealed:
-            if batch.deadline > now:
-                kept.append(batch)
-            elif batch.attempts:
-                batch.fail(doubtful(batch.refusal or self._producer.unsent()))
+        waiting, expired = self._sealed, [batch for batch in self._sealed if batch.deadline <= now]
+        self._sealed = deque(batch for batch in waiting if batch.deadline > now or batch.attempts)
+        for batch in expired:  # whoever is told may send again at once: that comes behind all this
+            if batch.attempts:
                 batch.deadline = math.inf
-                kept.append(batch)
+                batch.fail(doubtful(batch.refusal or self._producer.unsent()))
             else:
                 self._end(batch, batch.refusal or self._producer.unsent())
-        self._sealed = kept
-        waiting = kept[0] if kept else self.open
-        return waiting.deadline if waiting is not None else math.inf
+        last = self.open.deadline if self.open is not None else math.inf
+        return min((batch.deadline for batch in self._sealed), default=last)
 
     def batches(self) -> list[Batch]:
         """All that have not been answered."""
