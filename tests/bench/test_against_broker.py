@@ -92,8 +92,12 @@ def test_latency_tells_when_a_consumer_had_it_and_where_the_time_went(measure):
     assert sum(row.share for row in rows.values()) == pytest.approx(1.0)
     assert rows["force"].p50 > 0
     assert rows["network"].p50 > 0
-    whole = sum(row.p50 for row in rows.values())
-    assert whole == pytest.approx(report.latency.p50, rel=0.5), (
+
+
+def test_the_phases_of_lone_messages_add_up_to_what_they_took(measure):
+    report = measure("latency", "--count", 200, "--warm-up", "0ms")
+    whole = sum(row.mean for row in report.phases["send"])
+    assert whole == pytest.approx(report.latency.mean, rel=0.05), (
         "nothing is left out, and nothing is counted twice"
     )
 
@@ -151,12 +155,21 @@ def test_consume_of_a_named_topic_writes_nothing(run, measure, connection):
     assert connection.topics(["read-only"])[0].partitions[0].high_watermark == 3
 
 
+def held(connection):
+    """How many messages there are in topics of measurements."""
+    own = [info for info in connection.topics() if info.name.startswith("bench-")]
+    return sum(part.high_watermark for info in own for part in info.partitions)
+
+
 def stopped_for_a_second(broker, measure, *arguments):
     """Measure for four seconds, in which the broker's process stands still for one."""
     pid = broker.process.pid
 
     def stall():
-        time.sleep(2.0)
+        with txbroker.connect(broker.address) as watching:
+            while held(watching) < 20:
+                time.sleep(0.02)
+        time.sleep(0.5)
         os.kill(pid, signal.SIGSTOP)
         time.sleep(1.0)
         os.kill(pid, signal.SIGCONT)
@@ -199,6 +212,45 @@ def test_a_killed_broker_shows_as_errors_and_the_figures_are_told(tmp_path):
     assert report.operations > 0
     assert sum(report.errors.values()) > 0
     assert any("failed" in note for note in report.notes)
+
+
+def test_figures_outlive_the_broker_they_were_measured_with(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        bench = subprocess.Popen(
+            [*TXBROKER, "bench", "produce", "--duration", "4s", "--warm-up", "0ms", "--timeout", "2s", "--json",
+             "--broker", broker.address],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+        wait_for_line(bench.stderr, "measuring")
+        time.sleep(1.5)
+        broker.kill()
+        output, said = bench.communicate(timeout=60)
+    assert bench.returncode == 4, said
+    report = msgspec.json.decode(output, type=Report)
+    assert report.operations > 0
+    assert report.latency.count == report.operations
+    assert report.verification is None
+    assert "has not been read back" in report.trouble
+    assert "was made for this run and is still there" in report.trouble
+    assert report.trouble in said
+
+
+def test_ctrl_c_while_it_is_read_back_costs_no_figures(run, connection, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("txbroker.bench.run.read_back", interrupted)
+    done = run("produce", "--count", 100, "--warm-up", "0ms", "--json", code=130)
+    report = msgspec.json.decode(done.stdout, type=Report)
+    assert report.operations == 100
+    assert report.trouble == "After the measuring: Ctrl-C. What was acknowledged has not been read back"
+    assert not any(name.startswith("bench-") for name in topics(connection))
+
+
+def test_a_run_in_which_everything_failed_is_no_success(run):
+    done = run("produce", "--size", "20MiB", "--count", 3, "--warm-up", "0ms", code=1)
+    assert "MessageTooLarge" in done.stdout
+    assert "Nothing was measured: every operation failed" in done.stderr
 
 
 def wait_for_line(stream, word):
@@ -253,9 +305,9 @@ def test_the_jsons_fields_are_what_they_were(run):
     assert set(document) == {
         "format", "began", "plan", "server", "interrupted", "seconds", "operations", "unit", "messages", "bytes",
         "throughput", "latency", "delivered", "phases", "errors", "verification", "generator_busy", "histograms",
-        "notes",
+        "notes", "trouble",
     }  # fmt: skip
     assert set(document["latency"]) == {"count", "mean", "p50", "p90", "p99", "p999", "max"}
     assert set(document["throughput"]) == {"mean", "least", "median", "greatest", "deviation", "by_second"}
-    assert set(document["phases"]["send"][0]) == {"phase", "share", "p50", "p99"}
+    assert set(document["phases"]["send"][0]) == {"phase", "share", "mean", "p50", "p99"}
     assert set(document["verification"]) == {"acknowledged", "found", "missing", "twice", "unacknowledged"}

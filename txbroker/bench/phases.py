@@ -21,10 +21,14 @@ PHASES = (
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """One row: the share of all the time that requests took together, percentiles in µs."""
+    """One row: the share of all the time that requests took together, mean and percentiles in µs.
+
+    The means add up to the mean of the whole; percentiles do not.
+    """
 
     phase: str
     share: float
+    mean: float
     p50: int
     p99: int
 
@@ -59,5 +63,5 @@ class Phases:
         for phase, histogram in self._by_phase.items():
             told = histogram.percentiles()
             if told is not None:
-                rows.append(Phase(phase, histogram.sum / max(whole, 1), told.p50, told.p99))
+                rows.append(Phase(phase, histogram.sum / max(whole, 1), told.mean, told.p50, told.p99))
         return rows

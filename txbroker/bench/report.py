@@ -33,7 +33,11 @@ class Throughput(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a run. Latencies in µs; ``histograms`` are HdrHistogram's V2 encoding in base64."""
+    """All figures of a run. Latencies in µs; ``histograms`` are HdrHistogram's V2 encoding in base64.
+
+    ``trouble`` says what went wrong after the measuring: the figures are whole, what was acknowledged is perhaps not
+    read back, and a topic of the run's own perhaps not removed.
+    """
 
     format: int = FORMAT
     began: str
@@ -54,6 +58,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     generator_busy: list[float]
     histograms: dict[str, Packed]
     notes: list[str]
+    trouble: str = ""
 
     @property
     def sound(self) -> bool:
@@ -100,6 +105,7 @@ def report_of(
     server: str,
     interrupted: bool,
     verification: Verification | None,
+    trouble: str = "",
 ) -> Report:
     """The figures of all processes together."""
     latency = merged([part.latency for part in parts])
@@ -135,6 +141,7 @@ def report_of(
         generator_busy=[round(part.busy, 3) for part in parts],
         histograms=histograms,
         notes=_notes(plan, parts, errors, interrupted),
+        trouble=trouble,
     )
 
 
@@ -153,6 +160,8 @@ def _notes(plan: Plan, parts: Sequence[Counted], errors: Mapping[str, int], inte
             "Closed loop: a client that waits for a slow answer sends nothing meanwhile, so what others would have met "
             "is not in the percentiles. With --rate it is"
         )
-    if errors:
+    if errors and not any(part.done for part in parts):
+        notes.append("Nothing was measured: every operation failed")
+    elif errors:
         notes.append("Operations that failed are in no latency")
     return notes

@@ -18,6 +18,7 @@ from txbroker.bench.report import Report, report_of
 from txbroker.bench.tally import Counted, Progress
 from txbroker.bench.topic import Ground, own_topic, topic_to_read, topic_to_write
 from txbroker.bench.verifying import Expected, Verification, read_back
+from txbroker.errors import TxBrokerError
 
 LISTEN = 0.25
 """Seconds between looks at how far the generator is."""
@@ -55,6 +56,13 @@ def _ground_for(
     yield msgspec.structs.replace(plan, partitions=len(ground.starts)), ground
 
 
+def _trouble(error: BaseException, unverified: bool) -> str:
+    """What went wrong once all had been measured."""
+    said = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+    state = "What was acknowledged has not been read back" if unverified else "All was read back before"
+    return ". ".join([f"After the measuring: {said}", state, *getattr(error, "__notes__", [])])
+
+
 class Bench:
     """One measurement. ``topic`` of the plan "" is one of its own."""
 
@@ -67,19 +75,29 @@ class Bench:
         self._interrupted = False
 
     def carry_out(self) -> Report:
-        """All of it. Raises :class:`GeneratorFailed` and what the client raises; Ctrl-C ends the measuring only."""
-        plan = self._plan
+        """All of it. Raises :class:`GeneratorFailed` and what the client raises; Ctrl-C ends the measuring only.
+
+        What goes wrong once it has been measured, or Ctrl-C then, is the report's ``trouble``: figures are not lost.
+        """
+        plan, server, trouble = self._plan, "", ""
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        with (
-            txbroker.connect(plan.url, client="txbroker-bench", timeout=plan.timeout) as broker,
-            _ground_for(broker, plan, bool(plan.topic), self._append) as (plan, ground),
-        ):
-            filled = self._fill(plan) if plan.kind is Kind.CONSUME and ground.own else []
-            counted = self._measured(plan)
-            verification = None
-            if self._verify and (plan.kind is not Kind.CONSUME or ground.own):
-                verification = self._verified(broker, ground, filled or counted)
-            server = str(broker.core.server)
+        counted: list[Counted] = []
+        verification = None
+        try:
+            with (
+                txbroker.connect(plan.url, client="txbroker-bench", timeout=plan.timeout) as broker,
+                _ground_for(broker, plan, bool(plan.topic), self._append) as (plan, ground),
+            ):
+                server = str(broker.core.server)
+                filled = self._fill(plan) if plan.kind is Kind.CONSUME and ground.own else []
+                counted = self._measured(plan)
+                if self._verify and (plan.kind is not Kind.CONSUME or ground.own):
+                    verification = self._verified(broker, ground, filled or counted)
+        except (TxBrokerError, KeyboardInterrupt) as error:
+            if not counted:
+                raise
+            self._interrupted = self._interrupted or isinstance(error, KeyboardInterrupt)
+            trouble = _trouble(error, self._verify and verification is None)
         return report_of(
             plan,
             counted,
@@ -87,6 +105,7 @@ class Bench:
             server=server,
             interrupted=self._interrupted,
             verification=verification,
+            trouble=trouble,
         )
 
     def _fill(self, plan: Plan) -> list[Counted]:

@@ -159,6 +159,8 @@ def run() -> None:
             worker.work()
         except TxBrokerError as error:
             say(Said(failed=f"{type(error).__name__}: {error}"))
+        except BrokenPipeError:
+            os._exit(1)  # whoever asked for figures is gone: there is nobody to be told anything
         finally:
             worker.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import sys
 import tempfile
@@ -124,7 +126,7 @@ WRITING = (
         help="Operations a second in all, begun when it is their time (open loop). Default: when others are over.",
     ),
     click.option(
-        "--depth", type=click.IntRange(1), help="In a closed loop, how many a client has under way."
+        "--depth", type=click.IntRange(1, 100_000), help="In a closed loop, how many a client has under way."
     ),
     click.option("--keys", "keys_", default="none", show_default=True, help="none, N keys, or zipf:N."),
     click.option(
@@ -168,7 +170,9 @@ def latency(invocation: Invocation, /, **asked: Any) -> None:
 @bench.command("transactions")
 @_options(*WHERE, *HOW_LONG, *WRITING)
 @click.option("--two-phase", is_flag=True, help="Prepare, then commit. Default: commit in one phase.")
-@click.option("--messages", type=click.IntRange(1), default=1, show_default=True, help="Of each transaction.")
+@click.option(
+    "--messages", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Of each transaction."
+)
 @click.option(
     "--touch", type=click.IntRange(1), default=1, show_default=True, help="Partitions that they go to."
 )
@@ -202,6 +206,8 @@ def _carry_out(
     """Measure, show, and exit as the figures say."""
     given = {name: value for name, value in asked.items() if value is not None}
     _check(kind, given)
+    if json_file is not None and json_file != STDOUT:
+        _check_file(json_file)
     try:
         check_package()
     except Misuse as error:
@@ -224,16 +230,24 @@ def _carry_out(
             except Misuse as error:
                 raise Failure(str(error), Exit.USAGE) from error
     _tell(invocation, report, json_file)
-    if not report.sound:
+    if not report.sound or (report.errors and not report.operations):
         raise click.exceptions.Exit(int(Exit.NO))
     if report.interrupted:
         raise click.exceptions.Exit(int(Exit.INTERRUPTED))
+    if report.trouble:
+        raise click.exceptions.Exit(int(Exit.UNREACHABLE))
 
 
 def _check(kind: Kind, given: dict[str, Any]) -> None:
     """Refuse what makes no sense, before anything is made."""
     if "duration" in given and "count" in given:
         raise click.UsageError("say either --duration or --count")
+    if given.get("duration") == 0:
+        raise click.UsageError("--duration must be more than 0: in no time nothing is measured")
+    if not math.isfinite(given.get("rate", 1.0)):
+        raise click.UsageError(f"--rate must be a number of operations a second, not {given['rate']}")
+    if not given.get("topic", "bench"):
+        raise click.UsageError("--topic is empty; leave it out for a topic that is made and removed again")
     if "rate" in given and "depth" in given:
         raise click.UsageError("--depth is of a closed loop, --rate makes an open one: say one of them")
     if given["size"] < SMALLEST:
@@ -307,14 +321,29 @@ class _Fresh:
 def _tell(invocation: Invocation, report: Report, json_file: str | None) -> None:
     """The figures, in the forms that were asked for."""
     document = msgspec.to_builtins(report)
-    if json_file is not None and json_file != STDOUT:
-        Path(json_file).write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     emit(invocation.as_json, document, lambda: facts(rows_of(report)))
     if report.phases and not invocation.as_json:
         click.echo()
         emit(False, [], lambda: table(PHASE_COLUMNS, phase_rows(report), ""))
         for line in largest_phases(report):
             click.echo(line)
-    for note in report.notes:
+    for note in [*report.notes, report.trouble] if report.trouble else report.notes:
         click.echo(f"{note}.", err=True)
     sys.stderr.flush()
+    if json_file is not None and json_file != STDOUT:
+        _write(Path(json_file), msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+
+
+def _write(path: Path, document: bytes) -> None:
+    try:
+        path.write_bytes(document)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error}. The figures are those above", Exit.NO) from error
+
+
+def _check_file(name: str) -> None:
+    """Refuse a file that cannot be written before anything is measured, not after."""
+    path = Path(name)
+    place = path if path.exists() else path.parent
+    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+        raise click.UsageError(f"--json: {name!r} cannot be written; nothing was measured")
