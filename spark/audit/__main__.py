@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from typing import Any
 
 import click
 
-from journal.errors import TxBrokerError
+from journal.errors import InvalidSetting, TxBrokerError
 from spark.audit.conduct import Plan, conduct
 from spark.audit.expecting import Expectation
+from spark.audit.failures import SPARK, reason
+from spark.audit.kinds import by_kind, kind_of, log_of, span_of, transaction_of
+from spark.audit.plots import counted
+from spark.audit.report import PAGE
+
+SOUND, VIOLATIONS, USAGE, UNKNOWN, STOPPED = 0, 1, 2, 3, 130
+EXAMPLES = 3
+"""Findings of each kind that are printed; the page shows more, the table has all."""
 
 
 def _expectations(
@@ -65,45 +75,74 @@ def main(
 ) -> None:  # fmt: skip
     """Prove from the bytes alone that a data directory holds what was promised.
 
-    Exits with 0 if it does, with 1 if something is wrong, with 3 if that could not be found out.
+    Exits with 0 if it does, with 1 if something is wrong, with 2 if the command makes no sense, with 3 if that could
+    not be found out.
     """
+    if round(window * 1e6) < 1:
+        raise click.UsageError(f"--window {window:g} is no length of time; give seconds, such as 60")
     plan = Plan(
         os.path.abspath(data), os.path.abspath(out), master, list(reports), round(window * 1e6),
         _expectations(expect, topic, key, field, only), driver,
     )  # fmt: skip
+    code, summary = _made(plan)
+    if summary is not None:
+        for line in told(summary, plan.out):
+            click.echo(line)
+    sys.exit(code)
+
+
+def _made(plan: Plan) -> tuple[int, dict[str, Any] | None]:
+    """The exit code, and the summary if there is one. Only an audit that was made to its end gives 0 or 1."""
     try:
         summary = conduct(plan)
+    except InvalidSetting as error:
+        return _failed(USAGE, str(error))
     except (TxBrokerError, OSError) as error:
-        click.echo(f"the audit could not be made: {error}", err=True)
-        sys.exit(3)
-    for line in told(summary, plan.out):
-        click.echo(line)
-    sys.exit(0 if summary["sound"] else 1)
+        return _failed(UNKNOWN, f"the audit could not be made: {error}")
+    except SPARK as error:
+        return _failed(UNKNOWN, f"the audit could not be made: {reason(error)}")
+    except KeyboardInterrupt:
+        return _failed(STOPPED, "the audit was stopped: nothing is proven, and there is no report")
+    except Exception as error:  # noqa: BLE001  a fault of ours, which must not look like violations: Python exits with 1
+        traceback.print_exc()
+        what = f"{type(error).__name__}: {error}"
+        return _failed(UNKNOWN, f"the audit failed by a fault of its own, nothing is proven: {what}")
+    return (SOUND if summary["sound"] else VIOLATIONS), summary
 
 
-def told(summary: dict[str, object], out: str) -> list[str]:
-    """What is printed of a summary: counts, the first violations with their places, the verdict, the page."""
-    logs, violations = summary["logs"], summary["violations"]
-    assert isinstance(logs, dict)
-    assert isinstance(violations, dict)
+def _failed(code: int, message: str) -> tuple[int, None]:
+    click.echo(message, err=True)
+    return code, None
+
+
+def told(summary: dict[str, Any], out: str) -> list[str]:
+    """What is printed of a summary: counts, some findings of each kind with their places, the verdict, the page."""
+    logs, count = summary["logs"], {"violation": summary["violations"], "notice": summary["notices"]}
     lines = [
-        f"{logs['messages']:,} messages in {logs['partitions']:,} partitions, {summary['seconds']:.1f} s"
+        f"{counted(logs['messages'], 'message')} in {counted(logs['partitions'], 'partition')}, "
+        f"{summary['seconds']:.1f} s"
     ]
-    findings = summary["findings"]
-    assert isinstance(findings, list)
-    for each in [each for each in findings if each["severity"] == "violation"][:20]:
-        place = (
-            f"{each.get('topic', '')}-{each.get('partition', '')} offset {each.get('first', '')}"
-            if "topic" in each
-            else ""
-        )
-        file = f"{each['path']} at {each.get('position', 0)}" if "path" in each else ""
-        number = f"transaction {each['session']}-{each['serial']}" if "session" in each else ""
-        lines.append(": ".join(filter(None, (each["kind"], place, number, file, each["text"]))))
-    total = sum(violations.values())
-    lines.append(f"{total:,} violations" if total else "sound")
-    lines.append(f"{out}/index.html")
+    for severity, kind, found in by_kind(summary["findings"]):
+        lines.append(f"{severity}: {kind} ({count[severity][kind]:,}): {kind_of(found[0]).means}")
+        lines += [f"    {_line(each)}" for each in found[:EXAMPLES]]
+        if count[severity][kind] > EXAMPLES:
+            lines.append(f"    and {count[severity][kind] - EXAMPLES:,} more")
+        if severity == "violation":
+            lines.append(f"    -> {kind_of(found[0]).then}")
+    total = sum(count["violation"].values())
+    lines.append(counted(total, "violation") if total else "sound")
+    lines.append(f"{out}/{PAGE}")
     return lines
+
+
+def _line(each: dict[str, Any]) -> str:
+    log, span, number = log_of(each), span_of(each), transaction_of(each)
+    where = f"{log} {'at' if each['kind'].startswith('window: ') else 'offset'} {span}" if span else log
+    file = f"{each['path']} at {each.get('position', 0)}" if "path" in each else ""
+    whose = f"transaction {number}" if number else ""
+    xid = each.get("xid", "")
+    xid = "" if xid in each["text"] else xid
+    return ": ".join(filter(None, (where, whose, xid, file, each["text"])))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -19,10 +19,13 @@ from spark.audit import summary, windows
 from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
+from spark.audit.failures import check_master
 from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
+from spark.audit.report import Report
 from spark.audit.run import Audit
 
+LOCAL: Final = "local[*]"
 GENERATED: Final = "spark.sql.codegen.wholeStage"
 """Switched off: the JVM has little to do here, and compiling for it took 80 of the 97 s of a small audit."""
 
@@ -43,23 +46,25 @@ class Plan(NamedTuple):
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
     with held(plan.data) as in_use:
-        return _on_spark(plan, look(plan.data, in_use=in_use))
+        directory = look(plan.data, in_use=in_use)
+        report = Report(plan.out, plan.data)
+        return _on_spark(plan, directory, report)
 
 
-def _on_spark(plan: Plan, directory: Directory) -> dict[str, Any]:
+def _on_spark(plan: Plan, directory: Directory, report: Report) -> dict[str, Any]:
     spark = session(plan)
     before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
     spark.conf.set(GENERATED, "false")
     try:
         spark.dataSource.register(TxBrokerDataSource)
         with comparing(spark, directory, plan.expectations, plan.driver) as comparisons:
-            return _conduct(plan, directory, spark, comparisons)
+            return _conduct(plan, directory, report, spark, comparisons)
     finally:
         spark.conf.set(GENERATED, before)
 
 
 def _conduct(
-    plan: Plan, directory: Directory, spark: SparkSession, comparisons: list[Comparison]
+    plan: Plan, directory: Directory, report: Report, spark: SparkSession, comparisons: list[Comparison]
 ) -> dict[str, Any]:
     began = time.monotonic()
     reports = windows.Reports(spark, plan.data, plan.reports) if plan.reports else None
@@ -82,7 +87,7 @@ def _conduct(
         more += [each.findings() for each in comparisons]
         for each in more:
             found = found.unionByName(each, allowMissingColumns=True)
-        return _written(plan, directory, found, of_logs, began)
+        return _written(plan, directory, report, found, of_logs, began, window)
     finally:
         audit.close()
         if reports is not None:
@@ -95,12 +100,14 @@ def session(plan: Plan) -> SparkSession:
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "SPARK_ENV_LOADED" in os.environ  # by spark-submit, which has settings of its own
+    check_master(plan.master or (SparkConf().get("spark.master") if submitted else None) or LOCAL)
     builder = SparkSession.builder.appName(f"txbroker audit of {Path(plan.data).name}")
     if plan.master:
         builder = builder.master(plan.master)
-    elif "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.master("local[*]")
-    if "SPARK_ENV_LOADED" not in os.environ:  # not started by spark-submit, which has settings of its own
+    elif not submitted:
+        builder = builder.master(LOCAL)
+    if not submitted:
         builder = builder.config("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 2)))
         # Its JVM lives for a minute: what it would compile to the utmost costs more than it saves.
         builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
@@ -116,22 +123,18 @@ def _retained(directory: Directory) -> list[str]:
 
 
 def _written(
-    plan: Plan, directory: Directory, found: DataFrame, of_logs: DataFrame, began: float
+    plan: Plan,
+    directory: Directory,
+    report: Report,
+    found: DataFrame,
+    of_logs: DataFrame,
+    began: float,
+    window: int,
 ) -> dict[str, Any]:
-    out = Path(plan.out)
-    out.mkdir(parents=True, exist_ok=True)
-    tables: dict[str, DataFrame] = {
-        "findings": summary.findings(found),
-        "transactions": summary.transactions(found),
-        "windows": of_logs.where(F.col("topic") != OUTCOMES_TOPIC),
-    }
-    spark = found.sparkSession
-    read = {}
-    for name, table in tables.items():
-        path = (out / name).as_uri()
-        table.write.mode("overwrite").parquet(path)
-        read[name] = spark.read.schema(table.schema).parquet(path)
-    made = summary.summed(read["findings"], read["transactions"], read["windows"], found)
+    wrong = report.table("findings", summary.findings(found))
+    ended = report.table("transactions", summary.transactions(found))
+    by_time = report.table("windows", of_logs.where(F.col("topic") != OUTCOMES_TOPIC))
+    made = summary.summed(wrong, ended, by_time, found, window)
     lines = proven(plan, directory)
     if made["notices"].get(NOT_LOOKED_FOR):
         lines.append(f"Not all transactions that were not committed were looked for: see {NOT_LOOKED_FOR!r}.")
@@ -143,8 +146,7 @@ def _written(
         "proven": lines,
         "seconds": round(time.monotonic() - began, 1),
     }
-    (out / "summary.json").write_text(json.dumps(made, indent=2, ensure_ascii=False) + "\n")
-    (out / "index.html").write_text(page(made))
+    report.finish(made, page(made))
     return made
 
 

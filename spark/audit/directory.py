@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow
 from journal.checkpoint import Checkpoint
-from journal.errors import DirectoryLocked
+from journal.errors import DirectoryLocked, StorageUnavailable
 from journal.filesystem import OSFilesystem
 from journal.inspect import Level, verify
 from journal.inspect.checkpoint_check import checkpoints, live_rows
@@ -70,6 +71,11 @@ def held(root: str) -> Iterator[bool]:
     except DirectoryLocked:
         yield True
         return
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the data directory {root} cannot be read: {error.strerror}; nothing was audited. Run it as a user who "
+            "may read all of it, such as the broker's"
+        ) from error
     try:
         yield False
     finally:
@@ -100,6 +106,22 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         tails(filesystem, checkpoint.stores),
         in_use,
     )
+
+
+def check_seen(root: str, lsn: int) -> None:
+    """For workers: raise :class:`StorageUnavailable` unless the directory is here, with the checkpoint at ``lsn``.
+
+    0 stands for any, as a broker at work makes and removes them. A worker that sees another directory would take all
+    of it for lost.
+    """
+    filesystem = OSFilesystem(root)
+    wanted = filenames.checkpoint_file(lsn) if lsn else filenames.JOURNAL_DIRECTORY
+    if not filesystem.exists(wanted):
+        raise StorageUnavailable(
+            f"the worker on {socket.gethostname()} does not see the data directory {root}: there is no {wanted} in it "
+            "for this worker. Nothing is proven. Every worker needs the directory, or the same copy of it, at the path "
+            "that --data names, and must be allowed to read it"
+        )
 
 
 def catalog_head(checkpoint: Checkpoint) -> HeadRow:

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
 from spark.audit import plots
+from spark.audit.kinds import by_kind, kind_of, log_of, span_of, transaction_of
 
 SHOWN: Final = 200
-"""Findings on the page."""
+"""Findings on the page, of all kinds together; but some of each."""
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1c2330; --soft: #5b6675; --paper: #fbfbfa; --card: #fff; --line: #dde1e6;
-  --bar: #1f6fb2; --good: #1b7f4b; --bad: #c92a2a; --wait: #b08400; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ee; --soft: #9aa5b4; --paper: #14181e; --card: #1b2028;
-  --line: #313944; --bar: #6db3f2; --good: #56d38e; --bad: #ff7b72; --wait: #e3b341; } }
+:root { color-scheme: light; --ink: #1c2330; --soft: #566170; --paper: #fbfbfa; --card: #fff; --line: #dde1e6;
+  --bar: #1f6fb2; --good: #1b7f4b; --bad: #c92a2a; --wait: #936f00; }
+* { box-sizing: border-box; }
 body { margin: 0 auto; padding: 28px 24px 60px; max-width: 1120px; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 24px; margin: 0 0 4px; } h2 { font-size: 17px; margin: 34px 0 10px; } p { margin: 4px 0; }
-.soft { color: var(--soft); } code { font-size: 13px; overflow-wrap: anywhere; }
+  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 24px; line-height: 1.3; margin: 0 0 4px; } h1 code { font-size: 20px; }
+h2 { font-size: 18px; margin: 34px 0 10px; } h3 { font-size: 15px; margin: 24px 0 2px; } p { margin: 4px 0; }
+.soft { color: var(--soft); } code { font-size: 13px; }
 .verdict { margin: 18px 0; padding: 12px 16px; border-left: 5px solid var(--good); background: var(--card); }
 .verdict.bad { border-color: var(--bad); } .verdict strong { color: var(--good); } .bad strong { color: var(--bad); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; }
+.verdict ul { margin: 6px 0 0; padding-left: 20px; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 10px; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; }
 .card b { display: block; font-size: 22px; font-weight: 600; } .card span { color: var(--soft); font-size: 13px; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 12px; }
-figure > svg { width: 100%; height: auto; display: block; }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 12px;
+  overflow-x: auto; }
+figure > svg { width: 100%; min-width: 720px; height: auto; display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .title { fill: var(--ink); }
 svg .grid { stroke: var(--line); } svg .bar { fill: var(--bar); } svg .committed { fill: var(--good); }
 svg .rolled_back { fill: var(--bad); } svg .prepared, svg .active { fill: var(--wait); }
-.scroll { overflow-x: auto; }
+.mark { display: inline-block; padding: 0 8px; border-radius: 4px; color: #fff; background: var(--wait);
+  font-size: 13px; font-weight: 500; } .mark.violation { background: var(--bad); }
+.scroll { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; width: 100%; background: var(--card); font-size: 14px; }
 th, td { text-align: left; padding: 5px 12px; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 500; }
+th { color: var(--soft); font-weight: 500; white-space: nowrap; }
+td.wide { min-width: 240px; max-width: 520px; } td.topic { min-width: 110px; } td.whole { white-space: nowrap; }
+td.xid { min-width: 150px; } td.file { min-width: 230px; font: 12.5px/1.6 ui-monospace, monospace; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+@media (max-width: 600px) { body { padding: 18px 14px 40px; } .verdict { padding: 10px 12px; } }
 """
 
 
@@ -66,14 +74,19 @@ def _figure(content: str) -> str:
 
 def _verdict(summary: dict[str, Any]) -> Iterable[str]:
     violations, notices = sum(summary["violations"].values()), sum(summary["notices"].values())
+    more = f" {plots.counted(notices, 'notice')} below." if notices else ""
     if summary["sound"]:
-        more = f" {notices:,} things to know of." if notices else ""
-        yield f'<div class="verdict"><strong>Sound.</strong> Everything is as it was promised.{more}</div>'
-    else:
-        kinds = ", ".join(
-            f"{escape(kind)} {count:,}" for kind, count in sorted(summary["violations"].items())
-        )
-        yield f'<div class="verdict bad"><strong>{violations:,} violations</strong>: {kinds}.</div>'
+        yield '<div class="verdict"><strong>Sound.</strong> Everything that was looked at is as it was promised; '
+        yield f"what was not looked at is said at the end.{more}</div>"
+        return
+    yield f'<div class="verdict bad"><strong>{plots.counted(violations, "violation")}.</strong> What was promised does '
+    yield f"not hold. Keep the directory as it is until you know why; each kind says what to do.{more}<ul>"
+    for severity, kind, found in by_kind(summary["findings"]):
+        if severity == "violation":
+            count = summary["violations"][kind]
+            yield f'<li><a href="#{_anchor(severity, kind)}">{escape(kind)}</a> {count:,}: '
+            yield f"{escape(kind_of(found[0]).means)}</li>"
+    yield "</ul></div>"
 
 
 def _cards(summary: dict[str, Any]) -> Iterable[str]:
@@ -95,35 +108,47 @@ def _cards(summary: dict[str, Any]) -> Iterable[str]:
 
 
 def _findings(summary: dict[str, Any]) -> Iterable[str]:
-    found = summary["findings"]
-    if not found:
+    kinds = by_kind(summary["findings"])
+    if not kinds:
         return
     yield "<h2>Findings</h2>"
-    if len(found) > SHOWN:
-        yield f'<p class="soft">The first {SHOWN}; <code>findings/</code> has all.</p>'
-    rows = []
-    for each in found[:SHOWN]:
-        log = f"{each['topic']}-{each['partition']}" if "partition" in each else each.get("topic", "")
-        offsets = _span(each)
-        number = f"{each['session']}-{each['serial']}" if "session" in each else ""
-        file = f"{each['path']} @ {each.get('position', 0):,}" if "path" in each else ""
-        rows.append(
-            (each["severity"], each["kind"], log, offsets, number, each.get("xid", ""), file, each["text"])
-        )
-    yield from _table(("", "kind", "log", "offsets", "transaction", "xid", "file @ byte", "what"), rows)
+    most = max(5, SHOWN // len(kinds))
+    for severity, kind, found in kinds:
+        count = summary["violations" if severity == "violation" else "notices"][kind]
+        about = kind_of(found[0])
+        yield f'<h3 id="{_anchor(severity, kind)}"><span class="mark {severity}">{severity}</span> {escape(kind)} '
+        yield f'<span class="soft">{count:,}</span></h3><p>{escape(about.means)}</p>'
+        yield f'<p class="soft">What to do: {escape(about.then)}</p>'
+        yield from _listed(found[:most])
+        if count > most:
+            yield f'<p class="soft">{most} of {count:,}; the table <code>findings/</code> has all.</p>'
 
 
-def _span(each: dict[str, Any]) -> str:
-    first, last = each.get("first"), each.get("last")
-    if first is None:
-        return ""
-    return f"{first:,}" if last in (None, first) else f"{first:,} to {last:,}"
+def _listed(found: Sequence[dict[str, Any]]) -> Iterable[str]:
+    """The findings of one kind, without columns of which none has anything."""
+    columns: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+        "log": ("topic", log_of),
+        "offsets": ("number", span_of),
+        "what": ("wide", lambda each: each["text"]),
+        "transaction": ("whole", transaction_of),
+        "xid": ("xid", lambda each: each.get("xid", "")),
+        "file": ("file", lambda each: each.get("path", "")),
+        "byte": ("number", lambda each: f"{each.get('position', 0):,}" if "path" in each else ""),
+    }
+    cells = {name: [told(each) for each in found] for name, (_, told) in columns.items()}
+    shown = {name: texts for name, texts in cells.items() if any(texts)}
+    classes = {place: columns[name][0] for place, name in enumerate(shown)}
+    yield from _table(list(shown), zip(*shown.values(), strict=True), classes)
+
+
+def _anchor(severity: str, kind: str) -> str:
+    return escape(f"{severity}-{kind}".replace(" ", "-").replace(":", ""))
 
 
 def _topics(summary: dict[str, Any]) -> Iterable[str]:
     yield "<h2>Topics</h2>"
     rows = [(row["topic"], f"{row['messages']:,}", f"{row['bytes']:,}") for row in summary["topics"]]
-    yield from _table(("topic", "messages", "bytes beside headers"), rows, numbers=(1, 2))
+    yield from _table(("topic", "messages", "bytes of content"), rows, {0: "topic", 1: "number", 2: "number"})
 
 
 def _proven(summary: dict[str, Any]) -> Iterable[str]:
@@ -132,16 +157,13 @@ def _proven(summary: dict[str, Any]) -> Iterable[str]:
     yield "</ul>"
 
 
-def _table(names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> Iterable[str]:
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]], classes: dict[int, str]) -> Iterable[str]:
     def cell(kind: str, place: int, text: str) -> str:
-        shown = ' class="number"' if place in numbers else ""
+        shown = f' class="{classes[place]}"' if place in classes else ""
         return f"<{kind}{shown}>{escape(text)}</{kind}>"
 
-    yield (
-        '<div class="scroll"><table><tr>'
-        + "".join(cell("th", n, name) for n, name in enumerate(names))
-        + "</tr>"
-    )
+    head = "".join(cell("th", n, name) for n, name in enumerate(names))
+    yield f'<div class="scroll" tabindex="0"><table><tr>{head}</tr>'
     for row in rows:
         yield "<tr>" + "".join(cell("td", n, text) for n, text in enumerate(row)) + "</tr>"
     yield "</table></div>"

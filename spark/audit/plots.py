@@ -20,9 +20,7 @@ def windows(found: dict[str, Any]) -> str:
     if not rows:
         return _empty("no messages")
     count = rows[-1][0] + 1
-    labels = [
-        (place, _moment(start + place * length, length)) for place in sorted({0, count // 2, count - 1})
-    ]
+    labels = [(place, moment(start + place * length, length)) for place in sorted({0, count // 2, count - 1})]
     title = f"Messages per {duration(length)}"
     return _bars(dict(rows), count, labels, title)
 
@@ -35,7 +33,7 @@ def histogram(rows: Sequence[Sequence[int]], title: str) -> str:
     count = rows[-1][0].bit_length() - low
     values = {least.bit_length() - 1 - low: number for least, number in rows}
     step = max(1, count // 8)
-    labels = [(place, duration(1 << (low + place))) for place in range(0, count, step)]
+    labels = [(place, f"from {duration(1 << (low + place))}") for place in range(0, count, step)]
     return _bars(values, max(count, 6), labels, title)
 
 
@@ -54,7 +52,7 @@ def outcomes(rows: Sequence[dict[str, Any]]) -> str:
         y = 30 * number + 6
         parts.append(f'<text x="250" y="{y + 15}" text-anchor="end" class="title">{escape(name)}</text>')
         parts.append(f'<rect class="{row["state"]}" x="260" y="{y}" width="{width:.1f}" height="20" rx="2"/>')
-        told = f"{row['transactions']:,}, {row['messages']:,} messages"
+        told = f"{counted(row['transactions'], 'transaction')}, {counted(row['messages'], 'message')}"
         parts.append(f'<text x="{266 + width:.1f}" y="{y + 15}">{told}</text>')
     return "\n".join([*parts, "</svg>"])
 
@@ -64,10 +62,10 @@ def _bars(values: dict[int, int], count: int, labels: Sequence[tuple[int, str]],
     room, floor = (WIDTH - LEFT - 10) / count, HEIGHT - BOTTOM
     scale = (floor - TOP) / most
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-    for share in (0.0, 0.5, 1.0):
-        y = floor - scale * most * share
+    for mark in sorted({0, most // 2, most}):
+        y = floor - scale * mark
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(most * share)}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(mark)}</text>')
     for place, value in values.items():
         x, height = LEFT + place * room, max(1.0, scale * value)
         parts.append(
@@ -85,13 +83,18 @@ def _empty(what: str) -> str:
     return f'<p class="soft">{escape(what)}</p>'
 
 
-def _moment(time: int, step: int) -> str:
-    """As exactly as moments that far from each other need it."""
+def moment(time: int, step: int) -> str:
+    """UTC, as exactly as moments that far (µs) from each other need it."""
     form = "%Y-%m-%d %H:%M" if step >= 60_000_000 else "%Y-%m-%d %H:%M:%S"
     try:
         return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time)).strftime(form)
     except OverflowError:
         return f"{time} µs"
+
+
+def counted(number: int, what: str) -> str:
+    """``1 message``, ``2,000 messages``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def duration(time: float) -> str:

@@ -14,7 +14,7 @@ from journal.archived_outcome import OUTCOMES_TOPIC
 from spark.audit import checking, hunting
 from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits
-from spark.audit.directory import Directory, undecided, verified, waiting
+from spark.audit.directory import Directory, check_seen, undecided, verified, waiting
 from spark.audit.entries import COMMIT, NEVER, SHAPE, archive_facts, journal_facts
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.known import Known
@@ -177,7 +177,13 @@ class Audit:
         return self._mapped(self._spark.createDataFrame(spread, SCHEMA), work)
 
     def _mapped(self, frame: DataFrame, work: Work) -> DataFrame:
+        root, lsn = (
+            self._directory.root,
+            0 if self._directory.in_use else self._directory.checkpoint.header.lsn,
+        )
+
         def mapped(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            check_seen(root, lsn)
             yield from batches(work(facts(incoming)))
 
         return frame.select(*ARROW.names).mapInArrow(mapped, SCHEMA)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from spark.audit.facts import PLACE, What
@@ -35,14 +35,15 @@ def findings(found: DataFrame) -> DataFrame:
     return wrong.select(F.col("what").alias("severity"), *PLACE, "lsn")
 
 
-def summed(wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame) -> dict[str, Any]:
-    """The whole of it."""
+def summed(
+    wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, window: int
+) -> dict[str, Any]:
+    """The whole of it; ``window`` in µs."""
     kinds = wrong.groupBy("severity", "kind").count().collect()
     counts = {
         severity: {row["kind"]: row["count"] for row in kinds if row["severity"] == severity}
         for severity in (What.VIOLATION.value, What.NOTICE.value)
     }
-    listed = wrong.orderBy("severity", "topic", "partition", "first", "path", "position", ascending=False)
     logs = found.where(F.col("what") == What.LOG.value).agg(
         F.coalesce(F.sum("messages"), F.lit(0)).alias("messages"),
         F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
@@ -56,13 +57,22 @@ def summed(wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFr
         "logs": logs.asDict(),
         "transactions": _outcomes(ended),
         "topics": [row.asDict() for row in _topics(windows)],
-        "windows": _bars(windows),
+        "windows": _bars(windows, window),
         "prepare_to_commit": _histogram(
             ended.where("state = 'committed' and prepared > 0"), F.expr("wall - prepared")
         ),
         "in_doubt": _histogram(ended.where("state = 'prepared'"), F.col("in_doubt")),
-        "findings": [_plain(row.asDict()) for row in listed.limit(LISTED).collect()],
+        "findings": _listed(wrong),
     }
+
+
+def _listed(wrong: DataFrame) -> list[dict[str, Any]]:
+    """Some of every kind, however many there are of another; in the order of their places."""
+    place = ("topic", "partition", "first", "path", "position")
+    turn = F.row_number().over(Window.partitionBy("severity", "kind").orderBy(*place))
+    taken = wrong.withColumn("turn", turn).orderBy("turn").drop("turn").limit(LISTED)
+    ordered = taken.orderBy(F.desc("severity"), "kind", *place)
+    return [_plain(row.asDict()) for row in ordered.collect()]
 
 
 def _outcomes(ended: DataFrame) -> list[dict[str, Any]]:
@@ -77,13 +87,13 @@ def _topics(windows: DataFrame) -> list[Any]:
     return rows.orderBy("topic").limit(LISTED).collect()
 
 
-def _bars(windows: DataFrame) -> dict[str, Any]:
-    """Messages by time, in at most so many bars of equal length."""
+def _bars(windows: DataFrame, window: int) -> dict[str, Any]:
+    """Messages by time, in at most so many bars of equal length, each of whole windows."""
     inside = windows.where("window >= 0")
     span = inside.agg(F.min("window").alias("low"), F.max("window").alias("high")).collect()[0]
     if span["low"] is None:
-        return {"from": 0, "length": 1, "bars": []}
-    length = max(1, -(-(span["high"] - span["low"] + 1) // BARS))
+        return {"from": 0, "length": window, "bars": []}
+    length = window * -(-((span["high"] - span["low"]) // window + 1) // BARS)
     place = F.floor((F.col("window") - F.lit(span["low"])) / F.lit(length)).cast("int")
     rows = (
         inside.groupBy(place.alias("bar")).agg(F.sum("messages").alias("messages")).orderBy("bar").collect()
