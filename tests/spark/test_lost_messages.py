@@ -5,9 +5,11 @@ import logging
 import pytest
 
 import journal
+from journal import frame
 from journal.errors import StorageUnavailable
 from spark.files import Directory
-from spark.logs import MessagesLost
+from spark.logs import Log, Losses, MessagesLost, Slice, lost
+from spark.messages import heads_of
 from tests.spark.directories import append, fill, flip, segments
 from tests.spark.test_planning import options_of, planned, read
 
@@ -172,3 +174,28 @@ def test_nothing_in_the_directory_is_changed_by_reading_it(path):
     read(options_of(path))
     Directory(str(path)).close()
     assert state() == before
+
+
+class HalfAFrame:
+    """A log of one message whose bytes end within it, as a broker gives them that cannot count."""
+
+    def cursor(self, part):
+        return self
+
+    def read(self, offset, most):
+        return frame.encode(b"whole", 0)[:-1], offset
+
+    def damaged(self, fault):
+        return lost(LOG, fault.offset, fault.offset, str(fault))
+
+    def close(self):
+        pass
+
+
+LOG = Log("t", 0, 1, 0, 1, 41)
+
+
+def test_bytes_without_one_whole_frame_are_a_loss_and_no_endless_loop():
+    with pytest.raises(MessagesLost, match="t-0: offset 0 cannot be read: no frame of offset 0 is there"):
+        list(heads_of(HalfAFrame(), Slice(LOG, 0, 1), Losses(True)))
+    assert [list(heads.offset) for heads in heads_of(HalfAFrame(), Slice(LOG, 0, 1), Losses(False))] == []
