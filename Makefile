@@ -42,7 +42,7 @@ drill: .venv/.ready  ## kill a broker under load, look for what is lost
 
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
-	$(RUN) pytest -n 2 -m "not slow" $(ARGS)
+	$(RUN) pytest -n 2 --dist worksteal -m "not slow" --hypothesis-profile check $(ARGS)
 
 .PHONY: test
 test: debian lint  ## everything: lint, types, layers and all tests

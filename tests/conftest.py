@@ -1,7 +1,8 @@
 """What all tests share: a bound on memory, real databases, loggers left alone, and the profiles of Hypothesis.
 
-`ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `dev` looks
-for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`.
+`ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `check` draws a tenth
+of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`. Tests that want
+more or fewer than others say so through :func:`tests.thoroughness.examples`.
 """
 
 import os
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.loggers import left_as_found
+from tests.thoroughness import FULL
 
 pytest_plugins = ["tests.databases.fixtures"]
 
@@ -29,14 +31,20 @@ resource.setrlimit(resource.RLIMIT_AS, (8 * _GIGABYTE, resource.getrlimit(resour
 # Two workers on two busy cores make any deadline, and any judgement of slowness, a coin toss.
 settings.register_profile(
     "ci",
+    max_examples=FULL,
     derandomize=True,
     deadline=None,
     database=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("check", settings.get_profile("ci"), max_examples=FULL // 10)
 settings.register_profile(
-    "dev", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "dev",
+    max_examples=10 * FULL,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")
 

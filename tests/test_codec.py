@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from journal.constants import MAX_FRAME, MIB
 from journal.frame import encode
 from journal.frame_check import check_run
+from tests.thoroughness import examples
 from txbroker import commands
 from txbroker.codec import OVERHEAD, answer_decoder, encode_parts, request_decoder
 from txbroker.codec import encode as encode_message
@@ -75,7 +76,7 @@ def test_any_cut_gives_what_all_at_once_gives(messages, cuts):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_as_it_was(kind):
-    @settings(max_examples=20)
+    @settings(max_examples=examples(20))
     @given(values_of(kind), st.binary(max_size=5))
     def round_trip(head, data):
         decoder = (request_decoder if issubclass(kind, commands.Request) else answer_decoder)(MAX_DATA)

@@ -30,6 +30,7 @@ from journal.transaction import Cause, Totals, TransactionNumber
 from journal.transaction import State as Ended
 from tests.engine_model import History
 from tests.engine_room import SMALL, Room, run_of, xid_of
+from tests.thoroughness import examples
 
 SIZES = st.sampled_from((0, 100, 5 * KIB, 40 * KIB, 150 * KIB))
 WORDS = {Ended.COMMITTED: "committed", Ended.ROLLED_BACK: "rolled back"}
@@ -530,7 +531,7 @@ class ArchivingMachine(EngineMachine):
         assert shown == forced or (self.short and shown < forced)
 
 
-QUICK = settings(max_examples=100, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=examples(100), stateful_step_count=40, suppress_health_check=list(HealthCheck))
 LONG = settings(
     max_examples=int(os.environ.get("ENGINE_EXAMPLES", "1000")),
     stateful_step_count=60,

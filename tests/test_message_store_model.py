@@ -13,6 +13,7 @@ from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
+from tests.thoroughness import examples
 
 BUDGET = 2 * MIB
 SIZES = st.sampled_from((0, 10, 300, 5 * KIB, 40 * KIB))
@@ -200,4 +201,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreAgainstList = StoreMachine.TestCase
-TestStoreAgainstList.settings = settings(max_examples=150, stateful_step_count=40)
+TestStoreAgainstList.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -15,6 +15,7 @@ from journal.outcomes import PLACEMENTS_PER_OUTCOME, Outcome, OutcomeTable, Told
 from journal.record import Placement, TransactionsForgotten
 from journal.transaction import Cause, State, TransactionNumber
 from tests.builders import xid
+from tests.thoroughness import examples
 
 
 def ended(session, serial, state=State.COMMITTED, heuristic=False, name=None):
@@ -225,7 +226,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
 
 
 @pytest.mark.parametrize("serial", [1, 2])

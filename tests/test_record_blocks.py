@@ -21,6 +21,7 @@ from journal.record import (
 )
 from journal.record_blocks import BLOCK_RECORDS, FEWEST_EVEN, Block, EvenSends, EvenTransactions, blocks
 from journal.transaction import Cause, Totals, Xid
+from tests.thoroughness import examples
 
 
 def packed(records):
@@ -335,7 +336,7 @@ def one_by_one(body, count):
 WORDS = st.one_of(st.integers(-20, 20), st.sampled_from([-(1 << 31), 1 << 31]))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.tuples(

@@ -15,6 +15,7 @@ from journal.record_blocks import BLOCK_RECORDS
 from journal.recovery import recover
 from tests.engine_room import SMALL, Room, run_of
 from tests.replay_scene import PARTITIONS, PRODUCERS, Sender, check_replay_of, logs_of
+from tests.thoroughness import examples
 from txbroker.producers import ProducersFold
 
 ACTIONS = st.lists(
@@ -41,7 +42,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ACTIONS)
 def test_runs_of_sends_give_what_each_send_alone_gives(actions):
     sender = Sender()

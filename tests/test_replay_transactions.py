@@ -30,6 +30,7 @@ from tests.replay_scene import (
     transactions_of,
     turn_archive_on,
 )
+from tests.thoroughness import examples
 
 SLOTS = st.integers(0, 3)
 
@@ -64,7 +65,7 @@ TRANSACTIONS = st.lists(
 """Of several clients, between each other's."""
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TRANSACTIONS, st.booleans())
 def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(deeds, archive):
     sender = Sender(archive=archive)
@@ -73,7 +74,7 @@ def test_transactions_folded_at_their_commits_give_what_record_by_record_gives(d
     check_replay_of(sender)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(TRANSACTIONS, st.booleans())
 def test_so_do_those_of_which_few_are_taken_for_many_that_look_alike(deeds, archive):
     sender = Sender(archive=archive)
@@ -177,7 +178,7 @@ def check_both(records, size, archive=False):
     return fast
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(DEEDS, st.integers(1, 30), st.booleans())
 def test_whatever_clients_say_they_have_seen_replay_remembers_what_the_table_would(deeds, size, archive):
     """And gives the archive the same entries at the same places; some of them have come, others wait."""

@@ -19,6 +19,7 @@ from journal.transaction_limits import TransactionLimits
 from journal.transaction_table import TransactionTable
 from journal.whole_commit import Whole, WholeCommits
 from tests.broker_room import Room, frames
+from tests.thoroughness import examples
 from txbroker import commands, wholes
 from txbroker.codec import answer_decoder, encode
 from txbroker.commands import MAGIC, Add, AddOffsets, Commit, Committed, Prepare, Refused, Rollback, Send
@@ -355,7 +356,7 @@ def read_all(door, drawn):
 
 @pytest.mark.slow
 @given(requests(), st.sampled_from([read_each, read_each, read_all]), st.booleans(), st.booleans())
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_in_one_go_gives_what_one_by_one_gives(drawn, reads, archive, limited):
     same_either_way(drawn, reads, outcome_archive=archive, limits=SMALL if limited else TransactionLimits())
 

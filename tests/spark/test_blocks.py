@@ -19,6 +19,7 @@ from spark.blocks import read_block
 from spark.columns import Columns
 from spark.heads import UnsoundBlock
 from tests.spark.test_heads import MESSAGES, NAMES, as_rows, without_time
+from tests.thoroughness import examples
 
 PACKERS = {codec.number: compressor(codec.name)._pack for codec in CODECS.values()}
 RUNS = st.lists(
@@ -65,7 +66,7 @@ def rows(data, base=0):
 
 
 @given(RUNS, st.integers(0, 1 << 60))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_block_gives_the_messages_that_are_decoded_of_it_one_by_one(runs, base):
     data = block(runs, base)
     expected = frame.decode_run(data)
@@ -74,7 +75,7 @@ def test_a_block_gives_the_messages_that_are_decoded_of_it_one_by_one(runs, base
 
 
 @given(RUNS, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, data):
     whole = block(runs)
     ends = [position + length for position, length, _, _ in frame.walk(whole)]
@@ -85,7 +86,7 @@ def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, dat
 
 
 @given(RUNS, st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_flipped_bit_passes(runs, data):
     whole = block(runs)
     at = data.draw(st.integers(0, 8 * len(whole) - 1))

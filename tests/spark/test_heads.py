@@ -15,6 +15,7 @@ from journal.errors import InvalidFrame
 from journal.frame_check import check_run
 from spark.columns import ORIGIN, TYPES, Columns
 from spark.heads import UnsoundBlock, read_heads
+from tests.thoroughness import examples
 
 NAMES = [name for name in TYPES if name not in ORIGIN]
 VALUES = st.one_of(st.none(), st.binary(max_size=40), st.just(b"x" * 30))
@@ -67,7 +68,7 @@ def without_time(found):
 
 
 @given(RUNS, st.integers(0, 1 << 60))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_block_gives_the_messages_that_are_decoded_of_it_one_by_one(runs, base):
     data = block(runs, base)
     expected = frame.decode_run(data)
@@ -78,7 +79,7 @@ def test_a_block_gives_the_messages_that_are_decoded_of_it_one_by_one(runs, base
 
 
 @given(RUNS, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, data):
     whole = block(runs)
     ends = [position + length for position, length, _, _ in frame.walk(whole)]
@@ -91,7 +92,7 @@ def test_a_block_that_ends_amid_a_frame_gives_the_whole_ones_before_it(runs, dat
 
 
 @given(RUNS, st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_flipped_bit_passes(runs, data):
     whole = block(runs)
     at = data.draw(st.integers(0, 8 * len(whole) - 1))
