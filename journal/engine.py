@@ -81,8 +81,8 @@ class Engine:
         self._newest: Group | None = None
         self._deferred: deque[tuple[int, dict[MessageStore, int], list[tuple[Deliver, Any]]]] = deque()
         self._after_apply: list[tuple[Deliver, Any]] = []
-        self.dirty: set[MessageStore] = set()
-        """Stores with bytes in memory that may go to their segments."""
+        self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
+        """Stores with bytes in memory that may go to their segments; those that got enough for their policies."""
         self.pending_bytes = 0
         self.journaled_bytes = 0
         """What the groups of this start take on disk: whole blocks, which a lone small record fills to a fortieth."""
@@ -293,7 +293,8 @@ class Engine:
                 ends[store] = max(end, ends.get(store, store.high_watermark))
             first += answers
         for store, end in ends.items():
-            store.publish(end)
+            if store.publish(end):
+                self.filled.add(store)
         if ends:
             self.dirty.update(ends)
             self.on_published(list(ends))

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from journal import filenames
 from journal.checkpoint import CheckpointHeader
+from journal.due_stores import DueStores
 from journal.engine import Engine
 from journal.flush_job import FlushJob
-from journal.force_policy import ForcePolicy
 from journal.jobs import (
     CollectGarbage,
     FillBallast,
@@ -75,6 +74,7 @@ class Housekeeping:
         self._checkpointed_at = 0
         self._no_room_until = 0
         self._flush_wanted = False
+        self._due = DueStores(engine.dirty, engine.filled)
         self._filling = False
         self._ballast_tried = False
         self._collecting: CollectGarbage | None = None
@@ -127,9 +127,10 @@ class Housekeeping:
                 job.store.finish_flush(job.flush)
                 if job.store in self._discarding:
                     self._discarding.discard(job.store)
+                    self._due.forget((job.store,))
                     job.store.discard()
-                elif job.store.unflushed_messages:
-                    self._engine.dirty.add(job.store)
+                else:
+                    self._due.flushed(job.store)
                 self._engine.on_idle()
             case StageFrames():
                 self._engine.transactions.staged(job.plans)
@@ -162,17 +163,9 @@ class Housekeeping:
 
     def _flushes(self, now: int) -> list[Job]:
         found: list[tuple[MessageStore, FlushJob]] = []
-        everything = self._flush_wanted
-        targets = self._stores if self.phase is Phase.FLUSHING else {}
-        due = [
-            store
-            for store in self._engine.dirty
-            if everything or store.flushed_offset < targets.get(store, 0) or self._is_due(store, now)
-        ]
-        # A set has no order of its own: by number, so that a history that is replayed takes the same course.
-        for store in sorted(due, key=_number):
+        for store in self._to_flush(now):
             if (flush := store.begin_flush()) is not None:
-                self._engine.dirty.discard(store)
+                self._due.begun(store)
                 found.append((store, flush))
         if found:
             # Else what is wanted is not forced yet, or under way: at the next call, or who waits would for the policy.
@@ -180,16 +173,24 @@ class Housekeeping:
         jobs: list[Job] = [FlushStore(store, flush, alone=len(found) == 1) for store, flush in found]
         return [*jobs, ForceLogs(self._engine.open_files)] if len(found) > 1 else jobs
 
-    def _is_due(self, store: MessageStore, now: int) -> bool:
-        oldest = store.oldest_unflushed_time
-        return oldest is not None and _policy(store.settings).due(store.unflushed_messages, now - oldest)
+    def _to_flush(self, now: int) -> list[MessageStore]:
+        """All, for want of memory; what a checkpoint waits for; or what is due."""
+        due = self._due.due(now)
+        if self._flush_wanted:
+            return sorted(self._engine.dirty, key=_number)
+        if self.phase is not Phase.FLUSHING:
+            return due
+        targets = self._stores
+        late = [store for store in self._engine.dirty if store.flushed_offset < targets.get(store, 0)]
+        return sorted({*due, *late}, key=_number)
 
     def watch_space(self) -> None:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
-        unflushed = sum(store.unflushed_bytes for store in self._engine.dirty)
-        needed = self._settings.low_water_bytes + unflushed + self._settings.file_bytes
-        self._engine.full = (
-            self._engine.filesystem.free_bytes() < needed or self._engine.now() < self._no_room_until
+        engine = self._engine
+        free = engine.filesystem.free_bytes() - self._settings.low_water_bytes - self._settings.file_bytes
+        # What is not flushed yet is in the pool: only a disk that has no room for all of that needs it added up.
+        engine.full = engine.now() < self._no_room_until or (
+            free < self._settings.pool_bytes and free < sum(store.unflushed_bytes for store in engine.dirty)
         )
 
     # -- checkpoints -------------------------------------------------------------------------------
@@ -264,8 +265,8 @@ class Housekeeping:
         """Two checkpoints are kept; what only older ones needed goes now."""
         self._kept.append(header)
         self._folds = {}
+        self._due.forget(self._gone)
         for store in self._gone:  # only now is all that was appended to them known to be written
-            self._engine.dirty.discard(store)
             if store.is_flushing:
                 self._discarding.add(store)
             else:
@@ -317,5 +318,4 @@ class Housekeeping:
         self.run_inline()
 
 
-_policy = lru_cache(maxsize=1024)(ForcePolicy.of)
 _number = attrgetter("number")

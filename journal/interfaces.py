@@ -210,8 +210,8 @@ class IMessageStore(Interface):
     def append(frames: bytes | memoryview, count: int, time: int) -> memoryview:
         """Copy frames to the tail, stamp them from ``end_offset`` on; return the stamped bytes."""
 
-    def publish(end: int) -> None:
-        """Let readers see all below ``end``."""
+    def publish(end: int) -> bool:
+        """Let readers see all below ``end``; return whether now as many wait as the force policy leaves in memory."""
 
     def read(offset: int, max_bytes: int) -> bytes:
         """Whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.

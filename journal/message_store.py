@@ -186,11 +186,15 @@ class MessageStore:
             return 0
         return self._tail.append_stamped(run.frames, first, ends[1:], run.times[first:])
 
-    def publish(self, end: int) -> None:
-        """Let readers and the flusher see all below ``end``: it has been forced to the journal."""
+    def publish(self, end: int) -> bool:
+        """Let readers and the flusher see all below ``end``: it has been forced to the journal.
+
+        Returns whether that makes as many messages as the force policy leaves in memory.
+        """
         if not self.high_watermark <= end <= self._tail.end_offset:
             raise AssertionError(f"publish({end}) between {self.high_watermark} and {self._tail.end_offset}")
         self.high_watermark = end
+        return end - self._tail.base_offset >= self.settings.force_messages
 
     def allow_flush(self, end: int) -> None:
         """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced."""
@@ -257,13 +261,15 @@ class MessageStore:
 
         Call its ``run`` on the flusher thread, then :meth:`finish_flush` here.
         """
+        if self._job is not None:
+            return None
         tail = self._tail
         published = tail.appends_below(self.high_watermark)
         appends = tail.appends_below(max(self.high_watermark, self._flushable))
         if most is not None and appends:
             appends = min(appends, max(1, tail.appends_within(tail.base_position + most)))
             published = min(published, appends)
-        if self._job is not None or not appends:
+        if not appends:
             return None
         pieces = []
         segment = self._segments.active
