@@ -246,3 +246,17 @@ def test_a_chunk_that_was_given_back_lives_on_while_somebody_looks_at_it(allocat
     assert allocator.usage().chunks == 0
     gc.collect()
     assert bytes(late) == b"late"
+
+
+def test_a_cache_that_another_thread_empties_at_that_moment_is_no_failure(allocator):
+    class Emptied(list):
+        """Looks as if it held something, as it did a moment ago."""
+
+        def __bool__(self):
+            return True
+
+    allocator.caches.blocks = tuple(Emptied() for _ in allocator.caches.blocks)
+    buffer = allocator.allocate(100)
+    buffer.view[:] = b"x" * 100
+    buffer.release()
+    assert bytes(buffer._block[0][:100]) == b"x" * 100

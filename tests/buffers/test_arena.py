@@ -158,3 +158,25 @@ def test_a_system_without_memory_refuses_like_an_exhausted_budget(arena, size, m
     assert arena.usage() == before
     assert taken(arena, size) is not None
     arena.give(block)
+
+
+def test_what_is_kept_makes_way_for_a_run_that_it_cannot_be_used_for():
+    arena = Arena(4 * MIB)
+    arena.give(taken(arena, MIB))
+    arena.reserved += MIB
+    assert taken(arena, 2 * MIB) is not None
+    assert arena.used + arena.kept + arena.reserved <= arena.budget
+
+
+def test_what_is_kept_makes_way_for_what_is_huge(arena):
+    for block in [taken(arena, MIB) for _ in range(40)]:
+        arena.give(block)
+    assert taken(arena, 40 * MIB) is not None
+    assert arena.used + arena.kept <= arena.budget
+
+
+def test_a_reserve_stays_however_often_it_is_trimmed(arena):
+    arena.give(taken(arena, RESERVE))
+    for _ in range(3):
+        arena.trim()
+    assert arena.kept == RESERVE

@@ -105,3 +105,15 @@ def test_shedding_lets_empty_chunks_go_and_purges_the_others_as_far_as_needed():
     assert (len(lists), lists.backed) == (2, 3 * PAGES // 2)
     lists.shed(0)
     assert lists.backed == 3 * PAGES // 2
+
+
+def test_memory_is_given_back_from_the_emptiest_chunk_first():
+    lists, low, empty = ChunkLists(), Chunk(), Chunk()
+    lists.add(low)
+    runs = fill(lists, low, PAGES // 8)
+    lists.release(*runs.pop(), DEEPEST)
+    lists.add(empty)
+    lists.release(*lists.allocate(0), 0)
+    lists.shed(1)
+    assert list(lists) == [low]
+    assert low.backed == low.used + 1
