@@ -46,6 +46,7 @@ class TestCrashWindows:
         note(begun, State.COMMITTED)
         room.checkpoint()
 
+    @pytest.mark.slow
     def test_at_every_operation_each_outcome_is_there_once_and_surely_if_it_was_answered(self):
         lengths = set()
         for nth in range(1, 300):

@@ -109,6 +109,7 @@ def last_before(filesystem, path):
     raise AssertionError(path)
 
 
+@pytest.mark.slow
 def test_a_repair_may_be_cut_and_so_may_the_one_after_it(disk):
     cut_everywhere(disk, range(1, 1000, 9), [None])
 

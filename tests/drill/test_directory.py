@@ -32,6 +32,7 @@ def everything(path):
     return found
 
 
+@pytest.mark.slow
 def test_a_copy_has_every_byte_and_the_original_is_as_it_was(data, tmp_path):
     before = everything(data)
     copy_data(data, tmp_path / "copy")

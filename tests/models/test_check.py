@@ -69,6 +69,7 @@ def test_a_model_that_spin_cannot_read_is_an_error_and_no_result(tmp_path):
         check.check(Variant("broken"), broken)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_cut_short_is_an_error_and_no_result(tmp_path, monkeypatch):
     deep = tmp_path / "deep.pml"
     deep.write_text("active proctype P() { int n; do :: n < 10000 -> n++ :: n == 10000 -> break od }")
@@ -77,6 +78,7 @@ def test_a_search_that_was_cut_short_is_an_error_and_no_result(tmp_path, monkeyp
         check.check(Variant("deep"), deep)
 
 
+@pytest.mark.slow
 def test_an_end_that_nobody_meant_is_no_result_either(tmp_path):
     stuck = tmp_path / "stuck.pml"
     stuck.write_text("bool told; active proctype P() { told }")

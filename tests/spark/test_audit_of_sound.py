@@ -65,6 +65,7 @@ def test_one_that_holds_nothing(tmp_path):
     assert told(tmp_path / "data") == []
 
 
+@pytest.mark.slow
 def test_a_transaction_so_large_that_it_is_applied_in_slices(tmp_path):
     made = World(tmp_path / "data", replace(SETTINGS, file_bytes=64 * MIB))
     made.put("a", 0, b"before")
