@@ -229,6 +229,19 @@ def test_a_column_follows_from_a_message_by_sql(spark, tmp_path):
     assert "price: the log has 3.50!, expected is 3.50" in found["text"]
 
 
+def test_a_table_of_nothing_but_its_key_is_compared(spark, tmp_path):
+    (tmp_path / "rows.csv").write_text("line\nb\na\nc\n")
+    fields = {"line": "CAST(value AS STRING)"}
+    data = filled(tmp_path / "data", [b"a", b"b", b"b", b"d"])
+    rows = differing(spark, data, tmp_path / "rows.csv", ("line",), fields, only=True)
+    found = {row["text"].split(" is there")[0]: row["kind"] for row in rows}
+    assert found == {
+        'key line = ["b"]': "expect: twice",
+        'key line = ["c"]': "expect: missing",
+        'key line = ["d"]': "expect: unexpected",
+    }
+
+
 class TestWrongInputs:
     @pytest.mark.parametrize(
         ("text", "kind", "told"),
