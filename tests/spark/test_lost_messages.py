@@ -8,9 +8,11 @@ import journal
 from journal import frame
 from journal.errors import StorageUnavailable
 from spark.files import Directory
+from spark.heads import UnsoundBlock, read_heads
 from spark.logs import Log, Losses, MessagesLost, Slice, lost
 from spark.messages import heads_of
 from tests.spark.directories import append, fill, flip, segments
+from tests.spark.forging import altered
 from tests.spark.test_planning import options_of, planned, read
 
 
@@ -199,3 +201,12 @@ def test_bytes_without_one_whole_frame_are_a_loss_and_no_endless_loop():
     with pytest.raises(MessagesLost, match="t-0: offset 0 cannot be read: no frame of offset 0 is there"):
         list(heads_of(HalfAFrame(), Slice(LOG, 0, 1), Losses(True)))
     assert [list(heads.offset) for heads in heads_of(HalfAFrame(), Slice(LOG, 0, 1), Losses(False))] == []
+
+
+def test_wrappers_of_nothing_or_with_attributes_of_their_own_are_damage():
+    inner = frame.encode_inner(0, b"v", 0)
+    assert list(read_heads(frame.encode_wrapper(inner, 1, 0), 0)[0].offset) == [0]
+    attributed = altered(frame.encode_wrapper(inner, 1, 0), 32, (1).to_bytes(4, "big"))
+    for data in (frame.encode_wrapper(b"", 0, 0), attributed):
+        with pytest.raises(UnsoundBlock, match="the wrapper of offset 0 does not hold the"):
+            read_heads(data, 0)
