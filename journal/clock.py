@@ -17,6 +17,8 @@ class SystemClock:
         """Microseconds that only ever grow."""
         return time.monotonic_ns() // 1000
 
+    seconds = staticmethod(time.monotonic)
+
     def wall(self) -> int:
         """Microseconds since 1970 UTC."""
         return time.time_ns() // 1000

@@ -316,12 +316,12 @@ class Engine:
         self._in_flight = group
         return group
 
-    def write(self, group: Group) -> int:
-        """Write and force a group; return how long that took, in µs. The only method for another thread.
+    def write(self, group: Group) -> float:
+        """Write and force a group; return how many seconds that took. The only method for another thread.
 
         Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
         """
-        return group.write(self.journal, self.clock.monotonic)
+        return group.write(self.journal, self.clock.seconds)
 
     def under_way(self) -> tuple[Group | None, int]:
         """The group that is being written and forced, if any, and how many answers wait for it and those behind it."""

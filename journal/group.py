@@ -44,7 +44,7 @@ class Group(JournalGroup):
             self.waiters.insert(0, (shown, None))  # before all answers, after readers have been woken
         return times
 
-    def write(self, journal: Journal, now: Callable[[], int]) -> int:
+    def write(self, journal: Journal, now: Callable[[], float]) -> float:
         """Write and force it, on the writer's thread; see :meth:`journal.engine.Engine.write`.
 
         ``times`` may come while this is under way, hence the look before each; calling ``_passed`` for nothing took

@@ -152,11 +152,11 @@ def test_requests_that_came_while_it_was_under_way_waited_for_it_too(broker, sai
 
 
 def test_what_is_below_a_second_is_not_told_nor_counted(broker, said):
-    broker.force((SLOW_FORCE - 1) / SECOND)
+    broker.force(SLOW_FORCE - 0.001)
     broker.pass_time(120)
     assert said() == []
     assert broker.serving.broker.describing.slow_forces.gauges() == {"slow_forces": 0, "longest_force": 0}
-    broker.force(SLOW_FORCE / SECOND)
+    broker.force(SLOW_FORCE + 0.001)
     assert len(said()) == 1
 
 

@@ -10,8 +10,8 @@ from journal.engine import Engine
 from journal.group import Group
 from txbroker.settings import SECOND
 
-SLOW_FORCE: Final = 1 * SECOND
-"""µs that writing and forcing a group may take. Sound disks need milliseconds, so there is no setting for it."""
+SLOW_FORCE: Final = 1.0
+"""Seconds that writing and forcing a group may take. Sound disks need milliseconds, so there is no setting for it."""
 
 STUCK: Final = 10 * SECOND
 """After so many µs a force is told while it is under way, for it may never end."""
@@ -46,8 +46,9 @@ class SlowForces:
         """What ``txbroker status`` shows; ``longest_force`` in µs, 0 if none was slow."""
         return {"slow_forces": self.count, "longest_force": self.longest}
 
-    def ended(self, took: int) -> None:
-        """The group under way, not yet published, took at least ``SLOW_FORCE`` µs to be written and forced."""
+    def ended(self, seconds: float) -> None:
+        """The group under way, not yet published, took at least ``SLOW_FORCE`` to be written and forced."""
+        took = round(seconds * SECOND)
         _, waited = self._engine.under_way()
         self.count += 1
         self.longest = max(self.longest, took)
@@ -83,7 +84,7 @@ class SlowForces:
         what = f"a force of the journal took {seconds:.1f} s ({self._untold_waited} requests waited)"
         if self._untold > 1:
             what = (
-                f"{self._untold} forces of the journal took over {SLOW_FORCE / SECOND:g} s since the last such line, "
+                f"{self._untold} forces of the journal took over {SLOW_FORCE:g} s since the last such line, "
                 f"the longest {seconds:.1f} s ({self._untold_waited} requests waited)"
             )
         self.log.warn("{what}; {count} since the start. {todo}", what=what, count=self.count, todo=WHAT_TO_DO)

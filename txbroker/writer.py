@@ -80,7 +80,7 @@ class Writer:
             for one in waiting:
                 one.callback(None)
 
-    def _written(self, group: Group, took: int) -> None:
+    def _written(self, group: Group, took: float) -> None:
         if self._failed:
             return
         if took >= SLOW_FORCE:

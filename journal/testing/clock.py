@@ -19,6 +19,10 @@ class ManualClock:
         """Microseconds that only ever grow."""
         return self._monotonic
 
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self._monotonic / 1_000_000
+
     def wall(self) -> int:
         """Microseconds since 1970 UTC; may be set back."""
         return self._wall
