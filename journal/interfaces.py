@@ -176,10 +176,10 @@ class IRunFold(IFold):
 
 
 class ICommitFold(IFold):
-    """A fold to which the commits of most transactions mean nothing, and which knows to which they do."""
+    """A fold to which prepares and commits of most transactions mean nothing, and which knows to which they do."""
 
     def concerned() -> Any:
-        """The numbers of those whose commit changes something; a set, or a view of a mapping's keys."""
+        """The numbers of those whose prepare or commit changes something; a set, or a view of a mapping's keys."""
 
 
 class IForcePolicy(Interface):

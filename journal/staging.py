@@ -122,6 +122,24 @@ class Staging:
             return self._load_staged(number, staged, index)
         return self.load_journaled(entry)
 
+    def preview(
+        self, number: TransactionNumber, staged: Staged, max_bytes: int, forced_lsn: int
+    ) -> list[tuple[int, builtins.bytes]]:
+        """The first frames of a transaction: (partition, frames) by add, until ``max_bytes`` are reached.
+
+        Ends before frames that are neither in memory nor forced yet.
+        """
+        found: list[tuple[int, bytes]] = []
+        size = 0
+        for index, entry in enumerate(staged.entries):
+            if index not in staged.held and entry.lsn > forced_lsn:
+                break
+            if found and size + entry.size > max_bytes:
+                break
+            found.append((entry.partition, bytes(self.load(number, staged, index))))
+            size += entry.size
+        return found
+
     def _load_staged(self, number: TransactionNumber, staged: Staged, index: int) -> bytes:
         entry = staged.entries[index]
         path = filenames.staged_file(number.session, number.serial)

@@ -112,21 +112,8 @@ class TransactionTable:
         return next(number for number, t in self.live.items() if partition in t.partitions)
 
     def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The first frames of a live transaction: (partition, frames) by add, until ``max_bytes`` are reached.
-
-        Ends before frames that are neither in memory nor forced yet.
-        """
-        transaction = self.live[number]
-        found: list[tuple[int, bytes]] = []
-        size = 0
-        for index, entry in enumerate(transaction.staged.entries):
-            if index not in transaction.staged.held and entry.lsn > self._engine.forced_lsn:
-                break
-            if found and size + entry.size > max_bytes:
-                break
-            found.append((entry.partition, bytes(self.staging.load(number, transaction.staged, index))))
-            size += entry.size
-        return found
+        """The first frames of a live transaction; see :meth:`Staging.preview`."""
+        return self.staging.preview(number, self.live[number].staged, max_bytes, self._engine.forced_lsn)
 
     @property
     def in_doubt(self) -> int:
@@ -183,6 +170,21 @@ class TransactionTable:
             owned[number] = transaction
         return transaction
 
+    def enter(self, transaction: Transaction) -> None:
+        """Take in a transaction with all that it has."""
+        number = transaction.number
+        if transaction.xid is not None:
+            self.live_xids[transaction.xid] = number
+        if transaction.state is State.PREPARED:
+            self.live[number] = self.prepared[number] = transaction
+            for group, offset in transaction.offsets:
+                self._pending_offsets[group, offset.partition] = number
+        else:
+            self._enlist(transaction)
+        for partition in transaction.partitions:
+            self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        self._totals.count(transaction, 1)
+
     def _deactivate(self, number: TransactionNumber) -> None:
         owned = self.active.get(number[0])
         if owned is not None and owned.pop(number, None) is not None and not owned:
@@ -227,12 +229,17 @@ class TransactionTable:
         for group, offset in transaction.offsets:
             self._pending_offsets[group, offset.partition] = number
 
-    def _committed(self, lsn: int, record: TransactionCommitted) -> None:
+    def decided(self, lsn: int, record: TransactionCommitted) -> Transaction:
+        """End a transaction, committed; its frames are kept for who applies them now."""
         number = TransactionNumber(record.session, record.serial)
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         self._remember(lsn, State.COMMITTED, record, transaction, record.placements)
+        return transaction
+
+    def _committed(self, lsn: int, record: TransactionCommitted) -> None:
+        transaction = self.decided(lsn, record)
         if self._apply_one(record, transaction):
             return
         self.applying = SlicedApply(
@@ -360,18 +367,7 @@ class TransactionTable:
         """Replace the state by what :meth:`snapshot` gave."""
         iterator = iter(rows)
         for _ in range(next(iterator)):
-            transaction = TransactionRow.transaction(next(iterator))
-            self._enlist(transaction)
-            if transaction.xid is not None:
-                self.live_xids[transaction.xid] = transaction.number
-            if transaction.state is State.PREPARED:
-                self._deactivate(transaction.number)
-                self.prepared[transaction.number] = transaction
-                for group, offset in transaction.offsets:
-                    self._pending_offsets[group, offset.partition] = transaction.number
-            for partition in transaction.partitions:
-                self._partitions[partition] = self._partitions.get(partition, 0) + 1
-            self._totals.count(transaction, 1)
+            self.enter(TransactionRow.transaction(next(iterator)))
         self.prepared = dict(sorted(self.prepared.items(), key=lambda item: item[1].prepared_at))
         self.outcomes.restore(iterator)
 

@@ -15,7 +15,7 @@ from journal.errors import MemoryExhausted
 from journal.interfaces import ICommitFold
 from journal.message_store import MessageStore
 from journal.outcomes import Outcome
-from journal.record import Placement, TransactionAdded, TransactionCommitted
+from journal.record import AnyRecord, Placement, TransactionAdded, TransactionCommitted
 from journal.transaction import Cause, State, Totals, TransactionNumber
 
 
@@ -33,21 +33,42 @@ class Whole(NamedTuple):
     owner: str
 
 
+def means_nothing_to_others(engine: Engine, *kinds: type) -> bool:
+    """Whether no fold but the table of transactions wants to see these records of one with nothing but messages."""
+    others = {fold for kind in kinds for fold in engine.routes.get(kind, ())} - {engine.transactions}
+    return all(ICommitFold.providedBy(fold) for fold in others)
+
+
+def is_usual(engine: Engine, whole: Whole) -> bool:
+    """Whether nothing about it, and the state in which it comes, asks for the long way."""
+    table, size = engine.transactions, len(whole.frames)
+    return (
+        not whole.store.internal
+        and size <= table.small_bytes
+        and not (engine.failed or engine.full or engine.busy)
+        and max(whole.seen) < whole.number.serial
+        and len(table.live) < table.limits.transactions
+        and table.fits(None, size, whole.totals.messages)
+    )
+
+
+def failed_applying(engine: Engine, record: AnyRecord, lsn: int, error: BaseException) -> None:
+    """Records are queued but the state does not agree with them: neither can be trusted any more."""
+    engine.fail(f"applying {type(record).__name__} at LSN {lsn}: {error!r}")
+
+
 class WholeCommits:
     """Commits them, or leaves them to the long way, which also knows what to say about what is wrong with one."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._table = engine.transactions
-        kinds = (TransactionAdded, TransactionCommitted)
-        others = {fold for kind in kinds for fold in engine.routes.get(kind, ())} - {engine.transactions}
-        self._possible: Final = all(ICommitFold.providedBy(fold) for fold in others)
-        """Commits mean nothing to a fold that says to which they do: this one has come with nothing but messages."""
+        self._possible: Final = means_nothing_to_others(engine, TransactionAdded, TransactionCommitted)
 
     def commit(self, whole: Whole) -> Outcome | None:
         """Decide for, and apply it; None, with nothing changed, if it has to go the long way."""
         engine, number, store, totals = self._engine, whole.number, whole.store, whole.totals
-        if not self._is_usual(whole):
+        if not (self._possible and is_usual(engine, whole)):
             return None
         at, base, count = engine.now(), store.end_offset, totals.messages
         try:
@@ -64,8 +85,7 @@ class WholeCommits:
         try:
             return self._apply(lsn, whole, commit)
         except BaseException as error:
-            # Both records are queued but the state does not agree with them: neither can be trusted any more.
-            engine.fail(f"applying {type(commit).__name__} at LSN {lsn}: {error!r}")
+            failed_applying(engine, commit, lsn, error)
             raise
 
     def _apply(self, lsn: int, whole: Whole, commit: TransactionCommitted) -> Outcome:
@@ -86,15 +106,3 @@ class WholeCommits:
             table.archive.note(lsn, outcome, 1, checksum, [part])
         self._engine.touched((store,))
         return outcome
-
-    def _is_usual(self, whole: Whole) -> bool:
-        engine, table, size = self._engine, self._table, len(whole.frames)
-        return (
-            self._possible
-            and not whole.store.internal
-            and size <= table.small_bytes
-            and not (engine.failed or engine.full or engine.busy)
-            and max(whole.seen) < whole.number.serial
-            and len(table.live) < table.limits.transactions
-            and table.fits(None, size, whole.totals.messages)
-        )

@@ -14,15 +14,27 @@ from journal.journal_settings import JournalSettings
 from journal.outcome_archive import OutcomeArchive
 from journal.record import TransactionCommitted
 from journal.tail import Tail
-from journal.transaction import Totals, TransactionNumber, Xid
+from journal.transaction import State, Totals, TransactionNumber, Xid
 from journal.transaction_limits import TransactionLimits
 from journal.transaction_table import TransactionTable
 from journal.whole_commit import Whole, WholeCommits
+from journal.whole_prepare import WholePrepares
 from tests.broker_room import Room, frames
 from tests.thoroughness import examples
 from txbroker import commands, wholes
 from txbroker.codec import answer_decoder, encode
-from txbroker.commands import MAGIC, Add, AddOffsets, Commit, Committed, Prepare, Refused, Rollback, Send
+from txbroker.commands import (
+    MAGIC,
+    Add,
+    AddOffsets,
+    Commit,
+    Committed,
+    Done,
+    Prepare,
+    Refused,
+    Rollback,
+    Send,
+)
 from txbroker.config import ServiceSettings
 from txbroker.groups import GroupsFold
 from txbroker.intake import Intake
@@ -39,10 +51,12 @@ XID = Xid(1, b"day-1", b"flights")
 class Door:
     """A broker on a memory file system with one connection of its real protocol, and the records that it queues."""
 
-    def __init__(self, hello=True, **journal):
+    def __init__(self, hello=True, long_way=False, **journal):
         self.room = Room(JournalSettings(low_water_bytes=0, **journal))
         self.partitions = self.room.topic("orders", 2)
         broker, clock = self.room.broker, self.room.timers
+        if long_way:
+            broker.wholes.take = lambda session, requests, *_: requests
         factory = BrokerFactory(
             broker, Intake(broker, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
         )
@@ -105,6 +119,140 @@ def test_a_transaction_in_one_read_is_carried_out_in_one_go():
     ]  # fmt: skip
 
 
+def phases(serial, partition, *values, xid=None, seen=0):
+    """Add and prepare in one read, and the commit."""
+    run, xid = frames(*values), xid or Xid(1, b"x%d" % serial, b"")
+    prepare = Prepare(3 * serial + 1, serial, xid, Totals(len(values), 1, crc32c(run)), seen)
+    first = encode(Add(3 * serial, serial, partition, xid, seen), run) + encode(prepare)
+    return first, encode(Commit(3 * serial + 2, 0, serial, None, None, seen))
+
+
+def test_a_prepared_transaction_of_one_add_takes_each_phase_in_one_go():
+    door = Door()
+    [first, second] = door.partitions
+    door.room.broker.received = None  # the long way
+    (one, commit_one), (two, commit_two) = phases(1, first, b"a", b"b"), phases(2, second, b"c")
+    assert [type(answer) for answer in door.read(one + two)] == [Done, Done]
+    table = door.room.engine.transactions
+    assert [(t.number.serial, t.state) for t in table.prepared.values()] == [
+        (1, State.PREPARED),
+        (2, State.PREPARED),
+    ]
+    assert (len(table.live), len(table.live_xids), table.active) == (2, 2, {})
+    assert table.holds_partition(first) == (door.protocol.session.number, 1)
+    [answer, other] = door.read(commit_two, commit_one)
+    assert [(p.partition, p.base_offset, p.count) for a in (answer, other) for p in a.placements] == [
+        (second, 0, 1), (first, 0, 2)
+    ]  # fmt: skip
+    assert (table.live, table.prepared, table.live_xids, table.staging.held_bytes) == ({}, {}, {}, 0)
+    assert table.holds_partition(first) is None
+    assert [door.room.engine.catalog.stores[p].high_watermark for p in door.partitions] == [2, 1]
+
+
+def test_prepared_in_one_go_it_is_in_doubt_after_a_restart_and_can_be_committed():
+    door = Door()
+    first, _ = phases(1, door.partitions[0], b"a")
+    door.read(first)
+    door.room.restart()
+    peer = door.room.peer()
+    assert peer.ask(Commit, 0, 0, Xid(1, b"x1", b"")).placements[0].count == 1
+    assert door.room.engine.catalog.stores[door.partitions[0]].high_watermark == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_xid_that_is_in_use_or_remembered_is_refused_as_ever(ended):
+    door = Door()
+    first, commit = phases(1, door.partitions[0], b"a", xid=XID)
+    door.read(*([first, commit] if ended else [first]))
+    before = len(door.records)
+    [refused, passed] = door.read(phases(2, door.partitions[0], b"b", xid=XID)[0])
+    assert "belongs to transaction" in refused.message
+    assert isinstance(passed, Refused)
+    assert [type(record).__name__ for _, record, _ in door.records[before:]] in (
+        [],
+        ["TransactionRolledBack"],
+    )
+    assert len(door.room.engine.transactions.prepared) == (0 if ended else 1)
+
+
+def test_neither_phase_is_answered_before_it_is_forced():
+    door = Door()
+    store = door.room.engine.catalog.stores[door.partitions[0]]
+    first, commit = phases(1, door.partitions[0], b"a")
+    door.protocol.dataReceived(first)
+    assert (store.end_offset, door.transport.value()) == (0, b"")
+    door.carry()
+    assert door.transport.value()
+    door.transport.clear()
+    door.protocol.dataReceived(commit)
+    assert (store.end_offset, store.high_watermark, door.transport.value()) == (1, 0, b"")
+    door.carry()
+    assert store.high_watermark == 1
+
+
+def test_what_is_in_its_staged_file_by_now_is_committed_the_long_way():
+    door = Door()
+    first, commit = phases(1, door.partitions[0], b"a")
+    door.read(first)
+    door.room.engine.housekeeping.checkpoint_inline()
+    door.read(encode(Send(50, door.partitions[1]), frames(b"b")))
+    door.room.engine.housekeeping.checkpoint_inline()
+    [transaction] = door.room.engine.transactions.prepared.values()
+    assert transaction.staged.file_entries == 1
+    [answer] = door.read(commit)
+    assert answer.placements[0].count == 1
+    assert door.room.engine.transactions.ended_files == [transaction.number]
+
+
+def test_on_a_full_disk_what_is_prepared_can_be_committed_and_nothing_new_be_prepared():
+    door = Door()
+    one, commit_one = phases(1, door.partitions[0], b"a")
+    door.read(one)
+    door.room.engine.full = True
+    two, _ = phases(2, door.partitions[0], b"b")
+    [committed, refused, _] = door.read(commit_one, two)
+    assert isinstance(committed, Committed)
+    assert refused.error == "DiskFull"
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+def test_when_applying_a_phase_fails_the_engine_goes_no_further(phase):
+    door = Door()
+
+    def broken(*arguments):
+        raise ZeroDivisionError("a bug")
+
+    ended = []
+    door.room.broker.on_failure = lambda doing, error: ended.append((doing, error))
+    first, commit = phases(1, door.partitions[0], b"a")
+    if phase:
+        door.read(first)
+    table = door.room.engine.transactions
+    table.enter = table.outcomes.remember = broken
+    door.protocol.dataReceived(commit if phase else first)
+    assert "a bug" in door.room.engine.failed
+    assert [type(error) for _, error in ended] == [ZeroDivisionError]
+
+
+def test_the_second_phase_goes_the_long_way_where_memory_is_short(monkeypatch):
+    door = Door()
+    first, commit = phases(1, door.partitions[0], b"a")
+    door.read(first)
+    append, tries = Tail.append, []
+
+    def short_once(*arguments):
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise MemoryExhausted("there is none")
+        return append(*arguments)
+
+    monkeypatch.setattr(Tail, "append", short_once)
+    [answer] = door.read(commit)
+    assert isinstance(answer, Committed)
+    assert len(tries) == 2
+    assert door.room.engine.catalog.stores[door.partitions[0]].high_watermark == 1
+
+
 def test_it_is_neither_answered_nor_shown_before_it_is_forced():
     door = Door()
     store = door.room.engine.catalog.stores[door.partitions[0]]
@@ -134,6 +282,20 @@ def test_what_comes_after_it_in_the_read_is_taken_after_it():
         3: None, 50: 1, 5: None, 60: None
     }  # fmt: skip
     assert [answer.placements[0].base_offset for answer in answers if isinstance(answer, Committed)] == [0, 2]
+
+
+def test_those_of_a_read_that_take_long_let_others_have_their_turn(monkeypatch):
+    door = Door()
+    clock = door.room.timers
+    run = wholes.check_run
+    monkeypatch.setattr(wholes, "check_run", lambda *what: clock.advance(0.015) or run(*what))
+    door.protocol.dataReceived(b"".join(whole(n, door.partitions[0], b"a") for n in range(1, 9)))
+    assert len(door.records) == 2 * 2 + 1
+    door.carry()
+    door.carry()
+    door.carry()
+    door.carry()
+    assert len(door.records) == 2 * 8
 
 
 def test_while_requests_wait_it_gets_in_line():
@@ -223,8 +385,16 @@ def test_with_a_fold_that_wants_every_commit_all_go_the_long_way():
     usual = engine.routes[TransactionCommitted]
     engine.routes[TransactionCommitted] = (*usual, engine.catalog)
     assert WholeCommits(engine).commit(sent) is None
+    assert not WholePrepares(engine).prepare(sent, XID, XID)
     engine.routes[TransactionCommitted] = usual
     assert WholeCommits(engine).commit(sent).messages == 1
+    prepared = sent._replace(number=TransactionNumber(7, 2))
+    assert WholePrepares(engine).prepare(prepared, XID, XID)
+    engine.routes[TransactionCommitted] = (*usual, engine.catalog)
+    transaction = engine.transactions.live[prepared.number]
+    assert WholePrepares(engine).commit(transaction, 0) is None
+    engine.routes[TransactionCommitted] = usual
+    assert WholePrepares(engine).commit(transaction, 0).messages == 1
 
 
 def test_once_the_engine_has_failed_nothing_is_taken():
@@ -260,6 +430,7 @@ VALUES = st.lists(st.sampled_from([b"", b"a", b"bb" * 30, b"c" * 300]), min_size
 ODD = (
     "messages", "requests", "checksum", "no totals", "xid", "commit xid", "operator", "own number", "other session",
     "seen ahead", "seen behind", "seen more since", "other serial", "seen below 0", "commit seen below 0", "torn",
+    "long xid", "late xid", "commit named",
 )  # fmt: skip
 """What may be unusual about a transaction."""
 
@@ -271,7 +442,11 @@ def requests(draw):
     serial = 0
     for correlation in range(100, 100 + 10 * draw(st.integers(1, 8)), 10):
         serial += draw(st.sampled_from([1, 1, 1, 1, 2, 0, -1]))
-        kind = draw(st.sampled_from(["whole"] * 6 + ["two adds", "offsets", "prepare", "rollback", "send"]))
+        kind = draw(
+            st.sampled_from(
+                ["whole"] * 6 + ["phases"] * 6 + ["two adds", "offsets", "prepare", "rollback", "send"]
+            )
+        )
         what = draw(st.sampled_from([""] * len(ODD) + list(ODD)))
         place, seen = draw(st.sampled_from([0, 0, 1, 9])), draw(st.integers(0, 3))
         made.append(Drawn(kind, correlation, serial, place, frames(*draw(VALUES)), what, seen))
@@ -311,6 +486,8 @@ def encoded(door, each):
     commit = encode(
         Commit(correlation + 1, session, ends, xid, stated, commit_seen, what == "operator", "me", "why")
     )
+    if kind == "phases":
+        return in_two_phases(each, add, partition, run, seen, commit_seen, session, total)
     if kind == "two adds":
         return [add, add, commit]
     if kind == "offsets":
@@ -324,6 +501,27 @@ def encoded(door, each):
     return [add, commit]
 
 
+def in_two_phases(each, add, partition, run, seen, commit_seen, session, total):
+    """An add, its prepare, and the commit of what is prepared."""
+    what, correlation, serial = each.what, each.correlation, each.serial
+    shared = {"xid": XID, "commit xid": XID, "long xid": Xid(1, b"x" * 65, b"")}
+    xid = shared.get(what, Xid(1, b"x%d" % serial, b""))
+    before = {"late xid": None, "commit xid": Xid(1, b"other", b"")}.get(what, xid)
+    if what != "torn":
+        add = encode(Add(correlation, serial, partition, before, seen), run)
+    ends = serial + (what == "other serial")
+    return [
+        add,
+        encode(Prepare(correlation + 1, ends, xid, total, seen if what == "no totals" else commit_seen)),
+        encode(
+            Commit(
+                correlation + 2, session, serial, xid if what == "commit named" else None,
+                total if what == "no totals" else None, commit_seen, what == "operator", "me", "why",
+            )
+        ),
+    ]  # fmt: skip
+
+
 def run_count(run):
     """How many frames there seem to be."""
     count = position = 0
@@ -335,7 +533,7 @@ def run_count(run):
 
 def same_either_way(drawn, reads, **journal):
     """Assert that it is: in reads of whole transactions, and in reads of a request each."""
-    together, apart = Door(**journal), Door(**journal)
+    together, apart = Door(**journal), Door(long_way=True, **journal)
     in_one = together.read(*reads(together, drawn))
     one_by_one = apart.read(*[part for each in drawn for part in encoded(apart, each)])
     assert sorted(in_one, key=str) == sorted(one_by_one, key=str)
@@ -350,24 +548,30 @@ def read_each(door, drawn):
     return [b"".join(encoded(door, each)) for each in drawn]
 
 
+def read_apart(door, drawn):
+    """The commit of what is prepared in a read of its own, as clients send it."""
+    reads = [encoded(door, each) for each in drawn]
+    return [part for parts in reads for part in (b"".join(parts[:2]), b"".join(parts[2:]))]
+
+
 def read_all(door, drawn):
     return [b"".join(read_each(door, drawn))]
 
 
 @pytest.mark.slow
-@given(requests(), st.sampled_from([read_each, read_each, read_all]), st.booleans(), st.booleans())
+@given(requests(), st.sampled_from([read_each, read_apart, read_all]), st.booleans(), st.booleans())
 @settings(max_examples=examples(80))
 def test_in_one_go_gives_what_one_by_one_gives(drawn, reads, archive, limited):
     same_either_way(drawn, reads, outcome_archive=archive, limits=SMALL if limited else TransactionLimits())
 
 
 @pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("kind", ["whole", "phases"])
 @pytest.mark.parametrize(("archive", "more"), [(False, 0), (False, 1), (True, 1)])
-def test_so_does_what_is_unusual(what, archive, more):
-    drawn = [
-        Drawn("whole", 10 * n, n, 0, frames(b"a"), what if n == 2 else "", 0) for n in range(1, 3 + more)
-    ]
-    same_either_way(drawn, read_each, outcome_archive=archive)
+def test_so_does_what_is_unusual(what, kind, archive, more):
+    drawn = [Drawn(kind, 10 * n, n, 0, frames(b"a"), what if n == 2 else "", 0) for n in range(1, 3 + more)]
+    for reads in (read_each, read_apart):
+        same_either_way(drawn, reads, outcome_archive=archive)
 
 
 @pytest.mark.parametrize("serials", [(2, 1), (1, 1), (0,), (3, 2, 4), ((1 << 63) - 1, 1 << 63), (1, 2, 3, 2)])
@@ -377,6 +581,7 @@ def test_so_do_serials_that_do_not_count_up(serials):
             Drawn("whole", 10 * n, each, 0, frames(b"a"), "", behind) for n, each in enumerate(serials, 1)
         ]
         same_either_way(drawn, read_each)
+        same_either_way([each._replace(kind="phases") for each in drawn], read_apart)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +592,8 @@ def test_so_do_serials_that_do_not_count_up(serials):
     ],
 )  # fmt: skip
 def test_so_does_what_is_over_a_limit(limits):
-    same_either_way([Drawn("whole", 10, 1, 0, frames(b"a", b"b"), "", 0)], read_each, limits=limits)
+    for kind in ("whole", "phases"):
+        same_either_way([Drawn(kind, 10, 1, 0, frames(b"a", b"b"), "", 0)], read_each, limits=limits)
 
 
 def test_what_is_refused_one_by_one_is_refused_in_one_go_with_the_same_words():

@@ -16,13 +16,14 @@ from twisted.python.failure import Failure
 
 from journal.constants import KIB
 from txbroker.codec import encode, request_decoder
-from txbroker.commands import Add, AnyRequest, Hello, Refused
+from txbroker.commands import AnyRequest, Hello, Refused
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.intake import Intake, Pause
 from txbroker.outbox import Outbox, Outboxes
 from txbroker.parking import READING
 from txbroker.refusing import LINGER, MAX_REFUSED, RefusingProtocol
 from txbroker.settings import SECOND, BrokerSettings
+from txbroker.wholes import BEGINNINGS
 
 if TYPE_CHECKING:
     from txbroker.broker import Broker
@@ -125,8 +126,8 @@ class BrokerProtocol(Protocol):
         until = seconds() + TURN
         produced = done = 0
         left = messages
-        if len(messages) > 1 and type(messages[0][0]) is Add:
-            left = factory.broker.wholes.take(session, messages)
+        if type(messages[0][0]) in BEGINNINGS:
+            left = factory.broker.wholes.take(session, messages, seconds, until)
         for command, frames in left:
             received(session, command, frames)
             produced += len(frames)

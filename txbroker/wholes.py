@@ -1,7 +1,8 @@
-"""Reads that begin with whole transactions: an add, and right behind it the one-phase commit of just that.
+"""Reads that begin with whole transactions: an add, and right behind it the one-phase commit, or prepare, of just that.
 
-Carried out together they take two thirds of what they take one after the other (`make bench-guard`). Whatever is
-unusual about them is left to :mod:`txbroker.transacting`, so there is one place that refuses.
+Carried out together they take two thirds of what they take one after the other (`make bench-guard`). So is the commit
+of what was prepared like this. Whatever is unusual about them is left to :mod:`txbroker.transacting`, so there is one
+place that refuses.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from crc32c import crc32c
 from journal.frame_check import check_run
 from journal.transaction import TransactionNumber
 from journal.whole_commit import Whole, WholeCommits
+from journal.whole_prepare import WholePrepares
 from txbroker.codec import encode
-from txbroker.commands import Add, AnyRequest, Commit, Committed
+from txbroker.commands import Add, AnyRequest, Commit, Committed, Done, Prepare
 from txbroker.errors import RequestRefused
 from txbroker.sending import frame_limit
 from txbroker.session import Session, SessionState
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from txbroker.broker import Broker
 
 Requests = list[tuple[AnyRequest, memoryview]]
+BEGINNINGS = (Add, Commit)
+"""What reads begin with that are looked at here."""
+
 Broke = Callable[[Session, Any, Exception], None]
 """What is called with a session, its request, and the error of ours that ended it."""
 
@@ -39,40 +44,70 @@ class Wholes:
         self._max_frame = broker.settings.max_frame
         self._when_forced = engine.when_forced
         self._commits = WholeCommits(engine)
+        self._prepares = WholePrepares(engine)
+        self._table = engine.transactions
         self._broke = broke
 
-    def take(self, session: Session, requests: Requests) -> Requests:
-        """Carry out those that a read begins with; return what is left of it, for the broker to take one by one."""
-        taken = 0
-        while taken + 1 < len(requests):
-            (add, data), (commit, _) = requests[taken : taken + 2]
-            if type(add) is not Add or type(commit) is not Commit or self._line:
-                break
+    def take(
+        self, session: Session, requests: Requests, seconds: Callable[[], float], until: float
+    ) -> Requests:
+        """Carry out those that a read begins with; return what is left of it, for the broker to take one by one.
+
+        No more are begun when ``seconds`` has passed ``until``.
+        """
+        done, taken, count = 0, 0, len(requests)
+        while taken < count and not self._line and session.state is SessionState.OPEN:
+            last, data = requests[taken]
+            taken += 1
             try:
-                answer = self._carry_out(session, add, data, commit)
+                if type(last) is Commit:
+                    answer: Committed | Done | None = self._second_phase(session, last)
+                elif type(last) is Add and taken < count:
+                    add, last = last, requests[taken][0]
+                    answer = self._both(session, add, data, last)
+                    taken += 1
+                else:
+                    answer = None
             except Exception as error:  # noqa: BLE001  (see txbroker.broker for who pays for it)
-                self._broke(session, commit, error)
+                self._broke(session, last, error)
                 return []
             if answer is None:
-                break
+                return requests[done:]
             self._when_forced(session.deliver, encode(answer))
-            taken += 2
-        return requests[taken:]
+            done = taken
+            if seconds() > until:
+                break
+        return requests[done:]
 
-    def _carry_out(self, session: Session, add: Add, data: memoryview, commit: Commit) -> Committed | None:
-        """The answer; None, with nothing changed, if they have to go the long way."""
-        serial, totals, store = add.serial, commit.totals, self._stores.get(add.partition)
-        own = commit.session in (0, session.number) and commit.serial == serial
+    def _both(
+        self, session: Session, add: Add, data: memoryview, then: AnyRequest
+    ) -> Committed | Done | None:
+        """The answer to the second; None, with nothing changed, if they have to go the long way."""
+        if type(then) is Commit:
+            if then.session not in (0, session.number) or not (add.xid is then.xid is None) or then.operator:
+                return None
+        elif type(then) is not Prepare or (add.xid is not None and add.xid != then.xid):
+            return None
+        whole = self._whole(session, add, data, then)
+        if whole is None:
+            return None
+        answer = (
+            self._one_phase(whole, then) if isinstance(then, Commit) else self._first_phase(whole, add, then)
+        )
+        if answer is not None:
+            session.last_serial = add.serial
+        return answer
+
+    def _whole(self, session: Session, add: Add, data: memoryview, then: Commit | Prepare) -> Whole | None:
+        """What both say together; None if they do not agree, or if it is not for this session to begin now."""
+        serial, totals, store = add.serial, then.totals, self._stores.get(add.partition)
         if (
-            not own
-            or store is None
+            store is None
             or totals is None
             or totals.requests != 1
+            or then.serial != serial
             or not session.last_serial < serial <= MAX_SERIAL
             or add.seen < 0
-            or not (add.xid is commit.xid is None)
-            or commit.operator
-            or session.state is not SessionState.OPEN
         ):
             return None
         try:
@@ -84,9 +119,26 @@ class Wholes:
         if totals.messages != count or totals.checksum != crc32c(frames):
             return None
         number = TransactionNumber(session.number, serial)
-        whole = Whole(number, store, frames, totals, (add.seen, commit.seen), session.owner)
+        return Whole(number, store, frames, totals, (add.seen, then.seen), session.owner)
+
+    def _one_phase(self, whole: Whole, commit: Commit) -> Committed | None:
         outcome = self._commits.commit(whole)
-        if outcome is None:
+        return None if outcome is None else Committed(commit.correlation, outcome.placements)
+
+    def _first_phase(self, whole: Whole, add: Add, prepare: Prepare) -> Done | None:
+        try:
+            prepare.xid.check()
+        except RequestRefused:
             return None
-        session.last_serial = serial
-        return Committed(commit.correlation, outcome.placements)
+        done = self._prepares.prepare(whole, prepare.xid, add.xid)
+        return Done(prepare.correlation) if done else None
+
+    def _second_phase(self, session: Session, commit: Commit) -> Committed | None:
+        own = commit.session in (0, session.number)
+        if not own or commit.totals is not None or commit.xid is not None or commit.operator:
+            return None
+        transaction = self._table.prepared.get(TransactionNumber(session.number, commit.serial))
+        if transaction is None or not 0 <= commit.seen < commit.serial:
+            return None
+        outcome = self._prepares.commit(transaction, commit.seen)
+        return None if outcome is None else Committed(commit.correlation, outcome.placements)

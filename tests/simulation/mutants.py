@@ -54,6 +54,18 @@ MUTANTS: Final = (
         "",
     ),
     Mutant(
+        "show the second phase in one go before the force",
+        "journal/whole_prepare.py",
+        "            engine.touched((store,))\n",
+        "            store.publish(store.end_offset)\n",
+    ),
+    Mutant(
+        "forget the xid of what was prepared in one go",
+        "journal/transaction_table.py",
+        "            self.live_xids[transaction.xid] = number\n        if transaction.state is State.PREPARED:\n",
+        "            pass\n        if transaction.state is State.PREPARED:\n",
+    ),
+    Mutant(
         "tell of a send before the large commit in its group is shown",
         "journal/engine.py",
         "        first: list[tuple[Deliver, Any]] = []\n",

@@ -18,6 +18,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "send again": (1, TransactionalClient.send_again),
     "begin": (8, TransactionalClient.begin),
     "commit wholes": (4, TransactionalClient.commit_wholes),
+    "prepare wholes": (3, TransactionalClient.prepare_wholes),
     "go on": (6, TransactionalClient.go_on),
     "end": (5, TransactionalClient.end),
     "ask": (2, TransactionalClient.ask_outcome),

@@ -70,6 +70,22 @@ class TransactionalClient(ConsumingClient):
         if self.connection is not None and random.random() < 0.8:
             self.connection.deliver(1 << 30)
 
+    def prepare_wholes(self, random: Random) -> None:
+        """The same, prepared; in the next read perhaps the commits of some."""
+        if self.connection is not None:
+            self.connection.deliver(1 << 30)
+        several = [self._new() for _ in range(random.choice((1, 1, 3)))]
+        for begun in several:
+            self.add(random, begun)
+            self.prepare(random, begun)
+        if self.connection is not None:
+            self.connection.deliver(1 << 30)
+        for begun in several:
+            if random.random() < 0.5:
+                self.commit_own(random, begun, prepared=True)
+        if self.connection is not None and random.random() < 0.5:
+            self.connection.deliver(1 << 30)
+
     def commit_and_send(self, random: Random, *several: Begun) -> None:
         """Their commits in one phase, and just after them a send to one of the last one's partitions."""
         for begun in several:
@@ -170,11 +186,11 @@ class TransactionalClient(ConsumingClient):
         else:
             self._refused(begun, answer, since)
 
-    def commit_own(self, random: Random, begun: Begun) -> None:
-        """In one phase."""
+    def commit_own(self, random: Random, begun: Begun, prepared: bool = False) -> None:
+        """In one phase, or as the second of two."""
         seen = self._seen(random, begun)
         session = random.choice((0, begun.number[0]))
-        totals = begun.totals
+        totals = None if prepared else begun.totals
         then = partial(self._committed, begun)
         self.ask(commands.Commit, session, begun.number[1], None, totals, seen, then=then)
         self.model.ask(begun)
