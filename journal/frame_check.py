@@ -43,6 +43,9 @@ class _Room(NamedTuple):
     heads: int
 
 
+_ALL: Final = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
+
+
 def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = True) -> int:
     """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
 
@@ -55,7 +58,7 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = Tr
     empty run is invalid.
     """
     end = len(data)
-    room = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
+    room = _ALL
     view = memoryview(data)
     position = messages = 0
     while position < end:

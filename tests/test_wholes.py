@@ -56,7 +56,7 @@ class Door:
         self.partitions = self.room.topic("orders", 2)
         broker, clock = self.room.broker, self.room.timers
         if long_way:
-            broker.wholes.take = lambda session, requests, *_: requests
+            broker.wholes.take = lambda *_: 0
         factory = BrokerFactory(
             broker, Intake(broker, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
         )

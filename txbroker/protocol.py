@@ -6,6 +6,7 @@ Only time-outs and bounds are decided here; what a command means is :mod:`txbrok
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.abstract import FileDescriptor
@@ -43,7 +44,6 @@ TURN = 0.02
 """Seconds after which a connection's requests wait until others had their turn: a read can hold thousands of them."""
 
 _LEAST_UNSENT = 64 * KIB
-
 Requests = list[tuple[AnyRequest, memoryview]]
 
 _NOT_KEPT = READING | {Hello}
@@ -75,20 +75,17 @@ class BrokerProtocol(Protocol):
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         factory.connections.add(self)
 
-    def dataReceived(self, data: bytes) -> None:
-        """Hand every whole message to the broker, then write all answers that this gave."""
-        if not self._ended:
-            self._active = True
-            self._answering(self._receive, data)
-
-    def _answering(self, work: Callable[[Any], None], what: Any) -> None:
-        """Do it, and write all answers that it gave; what goes wrong costs this peer its connection."""
+    def dataReceived(self, data: bytes, left: Requests | None = None) -> None:
+        """Hand every whole message to the broker, then write all answers that this gave. ``left`` came before."""
+        if self._ended:
+            return
         outboxes = self.factory.outboxes
         outboxes.hold()
+        self._active = True
         if outboxes.over:
             outboxes.congest(self.outbox)
         try:
-            work(what)
+            self._receive(data, left)
         except PeerViolation as error:
             self.drop(error)
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
@@ -99,15 +96,30 @@ class BrokerProtocol(Protocol):
         finally:
             outboxes.flush()
 
-    def _receive(self, data: bytes) -> None:
-        decoder = self._decoder
-        messages = decoder.feed(data)
-        if self._left:
-            self._left += messages  # of a transport that gives what it has though it is paused: TLS
-        elif messages:
-            self._judge(messages)
+    def _receive(self, data: bytes, left: Requests | None) -> None:
+        """Judge what fits into a turn; the rest in the next ones, and nothing is read before that."""
+        factory, session, decoder = self.factory, self.session, self._decoder
+        received, seconds = factory.broker.received, factory.clock.seconds
+        messages = decoder.feed(data) if left is None else left
+        if self._left:  # of a transport that gives what it has though it is paused: TLS
+            self._left += messages
+        count = 0 if self._left else len(messages)
+        until = seconds() + TURN if count > 2 else inf  # most reads are a request, or a whole transaction
+        produced = done = 0
+        if count and type(messages[0][0]) in BEGINNINGS:
+            done = factory.broker.wholes.take(session, messages, seconds, until)
+        while done < count:
+            command, frames = messages[done]
+            done += 1
+            received(session, command, frames)
+            produced += len(frames)
             if self._ended:
                 return
+            if done < count and seconds() > until:
+                self._left = messages[done:]
+                self.pause(Pause.TURN)
+                self._next_turn = factory.clock.callLater(0, self._go_on)
+                break
         held = decoder.held
         if held:
             self._hold(held, bool(messages))
@@ -118,28 +130,6 @@ class BrokerProtocol(Protocol):
                 self._count(0)
             if self._bulk:
                 self._read_bulk(False)
-
-    def _judge(self, messages: Requests) -> None:
-        """Hand them to the broker, as many as fit into a turn; the others in the next ones, and none is read before."""
-        factory, session = self.factory, self.session
-        received, seconds = factory.broker.received, factory.clock.seconds
-        until = seconds() + TURN
-        produced = done = 0
-        left = messages
-        if type(messages[0][0]) in BEGINNINGS:
-            left = factory.broker.wholes.take(session, messages, seconds, until)
-        for command, frames in left:
-            received(session, command, frames)
-            produced += len(frames)
-            done += 1
-            if self._ended:
-                return
-            if seconds() > until:
-                break
-        if done < len(left):
-            self._left = left[done:]
-            self.pause(Pause.TURN)
-            self._next_turn = factory.clock.callLater(0, self._go_on)
         if produced or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
             factory.intake.produced(self)
         if self.outbox.unsent > _LEAST_UNSENT:
@@ -149,8 +139,8 @@ class BrokerProtocol(Protocol):
         """The next turn, unless requests are not taken any more."""
         self._next_turn = None
         left, self._left = self._left, []
-        if not (self._ended or self._pauses & Pause.ENDING):
-            self._answering(self._judge, left)
+        if not self._pauses & Pause.ENDING:
+            self.dataReceived(b"", left)
         if not (self._left or self._ended):
             self.resume(Pause.TURN)
 

@@ -48,10 +48,8 @@ class Wholes:
         self._table = engine.transactions
         self._broke = broke
 
-    def take(
-        self, session: Session, requests: Requests, seconds: Callable[[], float], until: float
-    ) -> Requests:
-        """Carry out those that a read begins with; return what is left of it, for the broker to take one by one.
+    def take(self, session: Session, requests: Requests, seconds: Callable[[], float], until: float) -> int:
+        """Carry out those that a read begins with; return how many requests these were: the others are the broker's.
 
         No more are begun when ``seconds`` has passed ``until``.
         """
@@ -70,14 +68,14 @@ class Wholes:
                     answer = None
             except Exception as error:  # noqa: BLE001  (see txbroker.broker for who pays for it)
                 self._broke(session, last, error)
-                return []
+                return count
             if answer is None:
-                return requests[done:]
+                break
             self._when_forced(session.deliver, encode(answer))
             done = taken
-            if seconds() > until:
+            if done < count and seconds() > until:
                 break
-        return requests[done:]
+        return done
 
     def _both(
         self, session: Session, add: Add, data: memoryview, then: AnyRequest

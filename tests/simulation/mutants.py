@@ -209,8 +209,8 @@ MUTANTS: Final = (
     Mutant(
         "leave prepared transactions of a checkpoint out of their table",
         "journal/transaction_table.py",
-        "                self.prepared[transaction.number] = transaction\n",
-        "                pass\n",
+        "            self.live[number] = self.prepared[number] = transaction\n",
+        "            self.live[number] = transaction\n",
     ),
     Mutant(
         "never find a journal file that was kept for reuse",
