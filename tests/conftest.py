@@ -1,8 +1,8 @@
 """What all tests share: a bound on memory, real databases, loggers left alone, and the profiles of Hypothesis.
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `check` draws a tenth
-of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`. Tests that want
-more or fewer than others say so through :func:`tests.thoroughness.examples`.
+of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`. Tests that
+want more or fewer than others say so through :func:`tests.thoroughness.examples`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How many examples Hypothesis draws: all of them in `make test`, a share in `make check`, many in search of new ones."""
+"""How many examples Hypothesis draws: all of them in `make test`, a share in `make check`, more in search of new."""
 
 from hypothesis import settings
 
