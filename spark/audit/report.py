@@ -64,8 +64,9 @@ class Report:
         findings would be lost without a word.
         """
         place = self._out / name
+        path = f"file://{place.absolute()}"  # not as_uri: Hadoop takes a %20 as it stands
         counted = Observation(name)
-        rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(place.as_uri())
+        rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(path)
         here = sum(pq.read_metadata(part).num_rows for part in place.glob("*.parquet"))
         if here != counted.get["rows"]:
             raise StorageUnavailable(
@@ -73,7 +74,7 @@ class Report:
                 "all workers share this directory. There is no report, and nothing is proven. Give --out a directory "
                 "that the driver and every worker see at the same path"
             )
-        return rows.sparkSession.read.schema(rows.schema).parquet(place.as_uri())
+        return rows.sparkSession.read.schema(rows.schema).parquet(path)
 
     def finish(self, summary: dict[str, Any], page: str) -> None:
         """The page, and then the summary: with it the report is whole."""
