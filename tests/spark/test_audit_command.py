@@ -120,10 +120,6 @@ class TestWhatAnAuditSays:
         ended = run(tmp_path, "--data", damaged, "--out", out, "--master", LOCAL, submit=True)
         check_damaged(ended, out)
 
-    def test_python_on_a_cluster_ends_with_1_for_a_damaged_directory(self, damaged, tmp_path, cluster):
-        out = tmp_path / "report"
-        check_damaged(run(tmp_path, "--data", damaged, "--out", out, "--master", cluster.master), out)
-
     def test_spark_submit_on_a_cluster_ends_with_0_for_a_sound_directory(self, sound, tmp_path, cluster):
         out = tmp_path / "report"
         ended = run(tmp_path, "--data", sound, "--out", out, "--master", cluster.master, submit=True)
