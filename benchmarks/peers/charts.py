@@ -63,7 +63,7 @@ def panel(axes: Axes, load: Load, results: Results, unforced: Sequence[str]) -> 
     axes.set_xlim(0, 1.3 * max(max(one.samples) for one in found))
     for place, one in enumerate(found):
         axes.text(max(one.samples), place, f"  {one.value:,.{2 if one.value < 100 else 0}f}", va="center")
-    axes.set_title(f"{load.title} ({load.unit}{', less is better' if load.by_latency else ''})", fontsize=9)
+    axes.set_title(f"{load.title} ({load.unit}{', less is better' if load.by_latency else ''})", fontsize=8)
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(4))
     axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:,.10g}"))
     for side in ("top", "right"):
