@@ -105,14 +105,14 @@ class BrokerProtocol(Protocol):
             self._left += messages
         count = 0 if self._left else len(messages)
         until = seconds() + TURN if count > 2 else inf  # most reads are a request, or a whole transaction
-        produced = done = 0
+        kept = done = 0
         if count and type(messages[0][0]) in BEGINNINGS:
-            done = factory.broker.wholes.take(session, messages, seconds, until)
+            kept = done = factory.broker.wholes.take(session, messages, seconds, until)
         while done < count:
             command, frames = messages[done]
             done += 1
             received(session, command, frames)
-            produced += len(frames)
+            kept += len(frames)
             if self._ended:
                 return
             if done < count and seconds() > until:
@@ -130,7 +130,7 @@ class BrokerProtocol(Protocol):
                 self._count(0)
             if self._bulk:
                 self._read_bulk(False)
-        if produced or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
+        if kept or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
             factory.intake.produced(self)
         if self.outbox.unsent > _LEAST_UNSENT:
             self._bound_unsent()
