@@ -2,7 +2,6 @@
 
 import random
 
-from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 from twisted.internet.tcp import Connection
 
@@ -18,10 +17,15 @@ class Socket(Connection):
         self.buffered = b""
         self.broken = False
 
-    def writeSomeData(self, data):
+    def getHandle(self):
+        return self
+
+    def send(self, data):
         assert not self.buffered, "this would overtake what the transport holds"
         if self.broken:
-            return ConnectionLost()
+            raise BrokenPipeError
+        if not self.room:
+            raise BlockingIOError
         taken = bytes(data[: self.room])
         self.room -= len(taken)
         self.taken += taken

@@ -163,15 +163,15 @@ class Outbox:
         From then on everything must, until the transport says that it has sent all: order is kept.
         """
         assert self._send is not None
-        sent = self._send(slab)
+        try:
+            sent = self._send(slab)
+        except OSError:
+            sent = 0  # the kernel has no room, or the connection is broken: the transport will find out and say so
+        self._sent(sent)
         if sent == len(slab):
-            self._sent(sent)
             return b""
         self._at_once = False
-        if isinstance(sent, int) and sent > 0:
-            self._sent(sent)
-            return slab[sent:]
-        return slab  # nothing was taken, or the connection is broken: the transport will find out and say so
+        return slab[sent:]
 
     def pauseProducing(self) -> None:
         """The transport has enough for now."""
@@ -219,13 +219,15 @@ class Outbox:
         return b"".join(taken)
 
 
-def _direct_send(transport: Any) -> Callable[[bytes], int | BaseException] | None:
+def _direct_send(transport: Any) -> Callable[[bytes], int] | None:
     """What sends at once on a plain socket, or None.
 
     It saves two changes of the reactor's interests, an event and a turn per answer: 22 instead of 28 µs of the
-    reactor's time per request with 64 clients at depth 1, where a bare Twisted echo takes 15.
+    reactor's time per request with 64 clients at depth 1, where a bare Twisted echo takes 15. The socket's own method,
+    and not the transport's: that takes 3 µs more.
     """
-    # Not by asking for the method: a TLS transport hands such questions on to the socket below it.
+    # Not by asking for the handle: a TLS transport hands such questions on to the socket below it.
     if isinstance(transport, Connection) and not transport.TLS:
-        return transport.writeSomeData
+        send: Callable[[bytes], int] = transport.getHandle().send
+        return send
     return None
