@@ -14,7 +14,7 @@ import msgspec
 
 from journal.errors import OutcomeForgotten
 from journal.record import Placement, TransactionsForgotten
-from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transaction import Cause, State, TransactionNumber, Xid, number_of
 
 PLACEMENTS_PER_OUTCOME = 8
 """How many placements count as one outcome. Measured: an outcome of 200 partitions takes 25 KB."""
@@ -150,7 +150,7 @@ class OutcomeTable:
             return
         kept = []
         for serial in serials:
-            number = TransactionNumber(session, serial)
+            number = number_of((session, serial))
             if serial > seen or self.by_number[number].heuristic:
                 kept.append(serial)
             else:

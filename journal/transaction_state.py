@@ -12,7 +12,7 @@ from journal.filenames import staged_file
 from journal.outcomes import Outcome
 from journal.record import PartitionOffset, Placement
 from journal.staging import Entry, Staged
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber, Xid
 
 MOST_NAMED: Final = 10
 """So many are named in a line of the log."""
@@ -152,7 +152,7 @@ def outcome_of(
     placements: list[Placement] = _NOWHERE,
 ) -> Outcome:
     """How a transaction ended that ended now, at journal time ``at``, ``wall`` for people."""
-    prepared = transaction.state is State.PREPARED
+    prepared = transaction.state is PREPARED
     return Outcome(
         number=transaction.number,
         state=state,

@@ -33,7 +33,7 @@ from journal.record import (
     TransactionsForgotten,
 )
 from journal.staging import Staging, StagingPlan
-from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.transaction import COMMITTED, PREPARED, Cause, State, TransactionNumber, Xid, number_of
 from journal.transaction_state import Amounts, Transaction, TransactionRow, outcome_of, row_of
 
 _Begins = TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
@@ -175,7 +175,7 @@ class TransactionTable:
         number = transaction.number
         if transaction.xid is not None:
             self.live_xids[transaction.xid] = number
-        if transaction.state is State.PREPARED:
+        if transaction.state is PREPARED:
             self.live[number] = self.prepared[number] = transaction
             for group, offset in transaction.offsets:
                 self._pending_offsets[group, offset.partition] = number
@@ -231,11 +231,11 @@ class TransactionTable:
 
     def decided(self, lsn: int, record: TransactionCommitted) -> Transaction:
         """End a transaction, committed; its frames are kept for who applies them now."""
-        number = TransactionNumber(record.session, record.serial)
+        number = number_of((record.session, record.serial))
         transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
-        self._remember(lsn, State.COMMITTED, record, transaction, record.placements)
+        self._remember(lsn, COMMITTED, record, transaction, record.placements)
         return transaction
 
     def _committed(self, lsn: int, record: TransactionCommitted) -> None:

@@ -16,7 +16,7 @@ from journal.interfaces import ICommitFold
 from journal.message_store import MessageStore
 from journal.outcomes import Outcome
 from journal.record import AnyRecord, Placement, TransactionAdded, TransactionCommitted
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction import CLIENT, COMMITTED, Totals, TransactionNumber
 
 
 class Whole(NamedTuple):
@@ -80,7 +80,7 @@ class WholeCommits:
         add_seen, seen = whole.seen
         add = TransactionAdded(session, serial, store.number, count, at, add_seen, None, whole.owner)
         engine.queue(add, whole.frames)
-        commit = TransactionCommitted(session, serial, placements, at, Cause.CLIENT, seen, "", "", totals)
+        commit = TransactionCommitted(session, serial, placements, at, CLIENT, seen, "", "", totals)
         lsn = engine.queue(commit)
         try:
             return self._apply(lsn, whole, commit)
@@ -96,7 +96,7 @@ class WholeCommits:
         wall = at + self._engine.catalog.wall_offset
         messages, size, checksum = whole.totals.messages, len(whole.frames), whole.totals.checksum
         outcome = Outcome(
-            whole.number, State.COMMITTED, commit.cause, at, placements=commit.placements, owner=whole.owner,
+            whole.number, COMMITTED, CLIENT, at, placements=commit.placements, owner=whole.owner,
             messages=messages, bytes=size, wall=wall, began=wall,
         )  # fmt: skip
         table.outcomes.remember(outcome)

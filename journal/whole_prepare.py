@@ -12,7 +12,7 @@ from journal.engine import Engine
 from journal.errors import MemoryExhausted
 from journal.outcomes import Outcome
 from journal.record import Placement, TransactionAdded, TransactionCommitted, TransactionPrepared
-from journal.transaction import Cause, State, Xid
+from journal.transaction import CLIENT, PREPARED, Xid
 from journal.transaction_state import Transaction
 from journal.whole_commit import Whole, failed_applying, is_usual, means_nothing_to_others
 
@@ -54,7 +54,7 @@ class WholePrepares:
         if seen:
             table.outcomes.prune(whole.number.session, seen)
         transaction = Transaction(
-            whole.number, at, whole.owner, xid, State.PREPARED, at, totals.messages, 1, totals.checksum,
+            whole.number, at, whole.owner, xid, PREPARED, at, totals.messages, 1, totals.checksum,
             partitions={partition}, wall_offset=self._engine.catalog.wall_offset,
         )  # fmt: skip
         table.staging.hold(transaction.staged, partition, totals.messages, whole.frames, lsn, totals.checksum)
@@ -84,7 +84,7 @@ class WholePrepares:
             return None
         session, serial = transaction.number
         placements = [Placement(entry.partition, base, entry.count)]
-        record = TransactionCommitted(session, serial, placements, at, Cause.CLIENT, seen, "", "", None)
+        record = TransactionCommitted(session, serial, placements, at, CLIENT, seen, "", "", None)
         lsn = engine.queue(record)
         try:
             table.decided(lsn, record)

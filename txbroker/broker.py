@@ -75,6 +75,7 @@ from txbroker.refusals import encode_bounded, refusal
 from txbroker.scrubber import nothing_scrubbed
 from txbroker.sending import Sending
 from txbroker.session import (
+    OPEN,
     Session,
     SessionAction,
     SessionInput,
@@ -274,7 +275,7 @@ class Broker:
     def received(self, session: Session, command: AnyRequest, data: memoryview) -> None:
         """Take a request with its data, valid for good. Answers come through the session's ``deliver``."""
         kind = type(command)
-        if session.state is not SessionState.OPEN or kind is Hello:
+        if session.state is not OPEN or kind is Hello:
             self._greet(session, command)
             return
         if (self._line or self._transactions.applying is not None) and self.parking.must_wait(session, kind):

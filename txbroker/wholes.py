@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from crc32c import crc32c
 
 from journal.frame_check import check_run
-from journal.transaction import TransactionNumber
+from journal.transaction import number_of
 from journal.whole_commit import Whole, WholeCommits
 from journal.whole_prepare import WholePrepares
 from txbroker.codec import encode
 from txbroker.commands import Add, AnyRequest, Commit, Committed, Done, Prepare
 from txbroker.errors import RequestRefused
 from txbroker.sending import frame_limit
-from txbroker.session import Session, SessionState
+from txbroker.session import OPEN, Session
 from txbroker.transacting import MAX_SERIAL
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Wholes:
         No more are begun when ``seconds`` has passed ``until``.
         """
         done, taken, count = 0, 0, len(requests)
-        while taken < count and not self._line and session.state is SessionState.OPEN:
+        while taken < count and not self._line and session.state is OPEN:
             last, data = requests[taken]
             taken += 1
             try:
@@ -116,7 +116,7 @@ class Wholes:
         frames = bytes(data)
         if totals.messages != count or totals.checksum != crc32c(frames):
             return None
-        number = TransactionNumber(session.number, serial)
+        number = number_of((session.number, serial))
         return Whole(number, store, frames, totals, (add.seen, then.seen), session.owner)
 
     def _one_phase(self, whole: Whole, commit: Commit) -> Committed | None:
@@ -135,7 +135,7 @@ class Wholes:
         own = commit.session in (0, session.number)
         if not own or commit.totals is not None or commit.xid is not None or commit.operator:
             return None
-        transaction = self._table.prepared.get(TransactionNumber(session.number, commit.serial))
+        transaction = self._table.prepared.get(number_of((session.number, commit.serial)))
         if transaction is None or not 0 <= commit.seen < commit.serial:
             return None
         outcome = self._prepares.commit(transaction, commit.seen)

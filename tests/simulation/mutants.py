@@ -62,8 +62,8 @@ MUTANTS: Final = (
     Mutant(
         "forget the xid of what was prepared in one go",
         "journal/transaction_table.py",
-        "            self.live_xids[transaction.xid] = number\n        if transaction.state is State.PREPARED:\n",
-        "            pass\n        if transaction.state is State.PREPARED:\n",
+        "            self.live_xids[transaction.xid] = number\n        if transaction.state is PREPARED:\n",
+        "            pass\n        if transaction.state is PREPARED:\n",
     ),
     Mutant(
         "tell of a send before the large commit in its group is shown",
