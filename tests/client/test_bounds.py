@@ -67,7 +67,7 @@ def test_room_is_made_by_every_way_a_batch_may_end(broker):
 
 def test_who_waits_for_room_does_not_wait_for_what_lingers(broker):
     bound = BOUND // 2
-    rig = Rig(broker, max_buffered=bound, linger=1000.0, batch_bytes=BOUND)
+    rig = Rig(broker, max_buffered=bound, linger=20.0, batch_bytes=BOUND)
     count = filled(rig, bound)
     rig.pump()
     assert broker.values(1) == []

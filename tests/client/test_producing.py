@@ -416,7 +416,7 @@ class TestFlush:
         rig.run(rig.producer.flush())
 
     def test_it_sends_what_lingers(self, broker):
-        rig = Rig(broker, linger=60.0)
+        rig = Rig(broker, linger=20.0)
         batch, _ = rig.send(b"a")
         batch.watched = True
         rig.run(rig.producer.flush())

@@ -63,8 +63,6 @@ def connect(
     Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, VersionRefused if
     it speaks another protocol.
     """
-    if when_full not in ("wait", "raise"):
-        raise errors.Misuse(f"when_full is {when_full!r}; 'wait' and 'raise' are known; nothing was opened")
     name = client or process_name()
     sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
     reporting = (reports, report_interval, report_window)

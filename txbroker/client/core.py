@@ -53,7 +53,7 @@ class Core:
         random: Callable[[], float],
         wall: Callable[[], int],
     ) -> None:
-        self.options = options
+        self.options = options.check()
         self.clock = clock
         self.wall = wall
         self.random = random

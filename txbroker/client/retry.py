@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, Final, NamedTuple
 
-from txbroker import commands
+from txbroker import commands, errors
 from txbroker.client.partitioning import Partitioner
 from txbroker.commands import Request
 
@@ -68,14 +70,19 @@ class Backoff:
         self._failures = 0
 
 
+LONGEST: Final = 1e9
+"""Seconds. What the operating system takes for a time-out ends somewhere; this is 30 years."""
+
+
 class Options(NamedTuple):
     """How a client behaves. Times in seconds, sizes in bytes.
 
     ``timeout`` bounds every operation. ``producer`` is a stable name that fences earlier holders of it.
     ``max_buffered`` bounds unanswered messages; over it senders wait, or get BufferFull if ``when_full`` is
     "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
-    ``linger``, or when it has ``batch_bytes``; 0 sends every message alone. With ``reports``, a topic, the client
-    reports there every ``report_interval`` what it has sent, counted in windows of ``report_window``.
+    ``linger`` (less than ``timeout``, for it must not run out of time before it goes), or when it has ``batch_bytes``;
+    0 sends every message alone. With ``reports``, a topic, the client reports there every ``report_interval`` what it
+    has sent, counted in windows of ``report_window``.
 
     ``compression`` ("zstd", "lz4" or None) is for batches, at ``compression_level`` (None: the codec's default).
     ``partitioner(topic, key, partitions)`` gives the index of the partition for a message without an explicit one, or
@@ -97,3 +104,33 @@ class Options(NamedTuple):
     compression: str | None = None
     compression_level: int | None = None
     partitioner: Partitioner | None = None
+
+    def check(self) -> Options:
+        """Return itself; raises Misuse for what makes no sense, before anything is opened with it."""
+        _check("timeout", self.timeout, 0 < _real(self.timeout) <= LONGEST, "more than 0 s, at most 1e9 s")
+        _check(
+            "linger",
+            self.linger,
+            0 <= _real(self.linger) < self.timeout,
+            f"from 0 s to less than timeout, {self.timeout} s",
+        )
+        for name in ("batch_bytes", "max_buffered"):
+            _check(name, getattr(self, name), _real(getattr(self, name)) >= 0, "a number of bytes, 0 or more")
+        _check("when_full", self.when_full, self.when_full in ("wait", "raise"), "'wait' or 'raise'")
+        is_asked = self.partitioner is None or callable(self.partitioner)
+        _check(
+            "partitioner",
+            self.partitioner,
+            is_asked,
+            "None or to be called with topic, key and number of partitions",
+        )
+        return self
+
+
+def _real(value: Any) -> float:
+    return value if isinstance(value, Real) else math.nan  # type: ignore[return-value]
+
+
+def _check(name: str, value: object, fits: bool, wanted: str) -> None:
+    if not fits:
+        raise errors.Misuse(f"{name} is {value!r:.80}; it must be {wanted}; nothing was opened")
