@@ -78,6 +78,62 @@ def test_a_callback_may_use_the_connection(connection, broker):
     assert broker.values(1) == [b"a", b"b"]
 
 
+def test_a_callback_may_wait_on_the_connection(connection, broker):
+    """Seen to fail: it waited for the thread that drives, which it was; the connection stood still for ever."""
+    told, done = [], threading.Event()
+
+    def wait(future):
+        told.append(connection.send("t2", b"%d" % len(told), partition=0).offset)
+        connection.send_async("t2", b"async", partition=1).result()
+        connection.flush()
+        if len(told) == 20:
+            done.set()
+
+    for _ in range(20):
+        connection.send_async("t", b"a").add_done_callback(wait)
+    assert done.wait(10)
+    assert told == list(range(20))
+    assert connection.send("t", b"b").offset == 20
+
+
+def test_a_callback_that_waits_waits_no_longer_than_it_says(connection, broker, server):
+    broker.before = lambda request, data: broker.SWALLOW if swallows and b"late" in bytes(data) else None
+    swallows, told, done = [1], [], threading.Event()
+
+    def wait(future):
+        late.append(connection.send_async("t2", b"late", partition=1))
+        try:
+            late[0].result(0.05)
+        except TimeoutError as error:
+            told.append(error)
+        done.set()
+
+    late = []
+    connection.send_async("t", b"a").add_done_callback(wait)
+    assert done.wait(10)
+    assert len(told) == 1
+    swallows.clear()
+    server.cut()
+    assert late[0].result(10).offset == 0
+
+
+def test_a_callback_may_close_the_connection(server):
+    """Seen to fail: the flush of the close waited for its own thread until the time-out."""
+    connection = txbroker.connect(server.url)
+    closed = threading.Event()
+
+    def close(future):
+        connection.close()
+        closed.set()
+
+    other = connection.send_async("t2", b"b")
+    connection.send_async("t", b"a").add_done_callback(close)
+    assert closed.wait(10)
+    assert other.result().offset == 0
+    with pytest.raises(errors.ConnectionClosed):
+        connection.send("t", b"c")
+
+
 def test_many_threads_share_a_connection(connection, broker):
     def work(name):
         for number in range(100):

@@ -50,6 +50,7 @@ class Driver:
         self._wants_write = False
         self._driving = False
         self._asleep = False
+        self._calling = 0  # the thread that drives, while it is in a user's callback
         self._followers: list[threading.Event] = []
         self._thread: threading.Thread | None = None
         self._work = threading.Event()
@@ -68,6 +69,9 @@ class Driver:
                 self._driving = self._driving or leads
             if leads:
                 self._lead(promise, deadline)
+            elif self._calling == threading.get_ident():
+                while not promise.done:  # a callback waits on the thread that drives: nobody else would
+                    self._turn(promise, deadline)
             else:
                 self._follow(promise, deadline)
         return promise.result()
@@ -184,20 +188,24 @@ class Driver:
                 connect = False
                 if self._socket is not None:
                     self._write()
-            pause = 0.0 if core.later else self._pause(promise, deadline)
+            pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
             self._asleep = pause > 0
         if connect:
             self._connect(deadline)
         else:
             if pause > 0:
                 self._sleep(pause)
-            elif deadline is not None and not core.later and time.monotonic() >= deadline:
+            elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
                 raise TimeoutError
             with self.lock:
                 self._asleep = False
-                if self._socket is not None:
-                    self._read()
-        self.call_back()
+                self._read()
+        if core.later and not self._calling:
+            self._calling = threading.get_ident()
+            try:
+                self.call_back()
+            finally:
+                self._calling = 0
 
     def _pause(self, promise: Promise[T] | None, deadline: float | None) -> float:
         if promise is not None and promise.done:
