@@ -1,9 +1,13 @@
 """Which partition a message goes to.
 
-Seen to fail: with the hash made positive by its amount; with an index below zero taken as Python does.
+Seen to fail: with the hash made positive by its amount; with an index below zero taken as Python does; for ever, with
+a partitioner let into the connection that asks it; for ever, with what is no ``Exception`` left to whoever comes by.
 """
 
 import asyncio
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
 import numpy as np
@@ -16,6 +20,8 @@ from txbroker import connect, errors
 from txbroker.client import asyncio as client_asyncio
 from txbroker.client.bulk import send_many
 from txbroker.client.partitioning import by_key, murmur2
+from txbroker.client.promise import start as without_pump
+from txbroker.commands import Send
 
 
 @pytest.mark.parametrize(
@@ -97,7 +103,9 @@ def test_without_key_and_choice_a_batch_stays_on_a_partition_and_the_next_goes_o
     assert len(stays) > 5
 
 
-@pytest.mark.parametrize("wrong", [5, -1, 1 << 40, "1", 1.0, True, b"1", [0]])
+@pytest.mark.parametrize(
+    "wrong", [5, -1, 1 << 40, "1", 1.0, True, b"1", [0], float("nan"), np.float64(1), np.int64(-1)]
+)
 def test_a_number_that_is_no_partition_is_refused_and_nothing_is_sent(broker, wrong):
     rig = Rig(broker, partitioner=lambda *said: wrong)
     with pytest.raises(errors.Misuse, match=r"gave .* for a message to 't2', which has partitions 0 to 4"):
@@ -155,3 +163,118 @@ def test_every_face_takes_one(broker):
         assert asyncio.run(on_a_loop()) == 2
     finally:
         server.close()
+
+
+# -- a partitioner that does what it must not --------------------------------------------------------
+
+
+@pytest.fixture
+def server(broker):
+    server = ScriptedServer(broker)
+    yield server
+    server.close()
+
+
+USES = {
+    "send": lambda connection, future: connection.send("t2", b"inner", partition=0),
+    "send_async": lambda connection, future: connection.send_async("t2", b"inner", partition=0),
+    "flush": lambda connection, future: connection.flush(),
+    "ping": lambda connection, future: connection.ping(),
+    "close": lambda connection, future: connection.close(),
+    "transaction": lambda connection, future: connection.transaction(),
+    "poll": lambda connection, future: connection.consume("t2").poll(),
+    "consumer's close": lambda connection, future: connection.consume("t2").close(),
+    "result": lambda connection, future: future.result(),
+    "callback": lambda connection, future: future.add_done_callback(print),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_it_is_refused_the_connection_that_asks_it_instead_of_waiting_for_itself(broker, server, use):
+    """Its thread holds the lock: it waited for that, and with it every thread of the connection, for ever."""
+    broker.before = lambda request, data: broker.SWALLOW if held and type(request) is Send else None
+    held, futures = [1], []
+
+    def choose(topic, key, partitions):
+        if key == b"uses":
+            use(connection, futures[0])
+        return 3
+
+    with connect(server.url, partitioner=choose, timeout=20.0) as connection:
+        futures.append(connection.send_async("t2", b"unanswered", partition=1))
+        with ThreadPoolExecutor(1) as thread:
+            sending = thread.submit(connection.send, "t2", b"outer", b"uses")
+            with pytest.raises(errors.Misuse, match="used the connection that asks it") as caught:
+                sending.result(10)
+        assert "for a message to 't2'; the message was not sent" in caught.value.__notes__[0]
+        held.clear()
+        server.cut()
+        assert connection.send("t2", b"next").partition == 3
+        futures[0].result(10)
+    assert (broker.values(5), broker.values(3)) == ([b"next"], [b"unanswered"])
+
+
+def test_another_thread_may_use_the_connection_that_asks_and_has_its_turn_afterwards(broker, server):
+    asked, go = threading.Event(), threading.Event()
+
+    def choose(topic, key, partitions):
+        asked.set()
+        assert go.wait(10)
+        return 3
+
+    with connect(server.url, partitioner=choose) as connection, ThreadPoolExecutor(2) as threads:
+        connection.send("t2", b"before", partition=0)
+        slow = threads.submit(connection.send, "t2", b"slow")
+        assert asked.wait(10)
+        other = threads.submit(connection.send, "t2", b"other", partition=0)
+        threading.Timer(0.05, go.set).start()
+        assert (slow.result(10).partition, other.result(10).partition) == (3, 0)
+
+
+class Stopped(BaseException):
+    """As frameworks have it that stop what runs."""
+
+
+@pytest.mark.parametrize("kind", [Stopped, SystemExit, KeyboardInterrupt])
+def test_whatever_it_raises_ends_its_own_message_and_no_other(broker, kind):
+    """The first message to a topic is asked for while answers are taken in: the rest of these must not be lost."""
+
+    def choose(topic, key, partitions):
+        if key == b"bad":
+            raise kind("enough")
+        return 0
+
+    rig = Rig(broker, partitioner=choose)
+
+    async def send(topic, key):
+        route = rig.producer.known_route(topic) or await rig.producer.route(topic)
+        batch, position = route.choose(key, None).append(b"v", 1, key, None)
+        return (await batch).base_offset + position
+
+    sends = [without_pump(send(*each)) for each in (("t", b"bad"), ("t", b"good"), ("t2", b"good"))]
+    with contextlib.suppress(kind):
+        rig.pump()
+    if rig.core.abort:
+        assert kind is not Stopped
+        assert "interrupted" in rig.core.abort
+        rig.cut(rig.core.abort)
+        rig.connect()
+    assert all(each.done for each in sends)
+    assert isinstance(sends[0].error, kind)
+    assert [each.result() for each in sends[1:]] == [0, 0]
+    assert (broker.values(1), broker.values(2)) == ([b"v"], [b"v"])
+
+
+def test_on_a_loop_its_use_of_the_connection_is_refused_too(broker, server):
+    async def main():
+        def choose(topic, key, partitions):
+            return connection.send("t2", b"inner", partition=0) and 1
+
+        connection = await client_asyncio.connect(server.url, partitioner=choose)
+        async with connection:
+            with pytest.raises(errors.Misuse, match="used the connection that asks it"):
+                await connection.send("t2", b"outer")
+            return (await connection.send("t2", b"next", partition=2)).offset
+
+    assert asyncio.run(main()) == 0
+    assert broker.values(2) == []

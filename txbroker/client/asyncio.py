@@ -98,7 +98,7 @@ class Connection(LoopConnection):
 
     def _run(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
         """Run an operation of the core; an asyncio.Future for its end."""
-        if self.is_forked:
+        if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
         promise = start(operation)

@@ -26,7 +26,7 @@ from txbroker.client.core import Core
 from txbroker.client.driver import Driver
 from txbroker.client.fork import process_name
 from txbroker.client.operations import Operations
-from txbroker.client.partitioning import Partitioner
+from txbroker.client.partitioning import Partitioner, check_asking
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receivers
@@ -105,9 +105,8 @@ class Connection(Exceptions, OperationCalls):
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
         """Run one operation of the core and wait for its end."""
         driver = self._driver
-        if driver.is_forked:
-            operation.close()
-            driver.check_process()
+        if driver.is_forked or self.core.asking:
+            self._admit(operation)
         with driver.lock:
             promise = start(operation)
             if not promise.done and driver.is_driven:
@@ -117,13 +116,19 @@ class Connection(Exceptions, OperationCalls):
     def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
         """Begin an operation and have its requests sent; its answers are taken in when somebody next waits."""
         driver = self._driver
-        if driver.is_forked:
-            operation.close()
-            driver.check_process()
+        if driver.is_forked or self.core.asking:
+            self._admit(operation)
         with driver.lock:
             promise = start(operation)
             driver.push()
         return promise
+
+    def _admit(self, operation: Coroutine[Promise[Any], None, Any]) -> None:
+        try:
+            self._driver.check_process()
+        except errors.TxBrokerError:
+            operation.close()
+            raise
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Connection(Exceptions, OperationCalls):
         if timestamp is None:
             timestamp = time.time_ns() // 1000
         while True:
-            if driver.is_forked:
+            if driver.is_forked or self.core.asking:
                 driver.check_process()
             with driver.lock:
                 route = producer.known_route(topic)
@@ -337,6 +342,7 @@ class Connection(Exceptions, OperationCalls):
         What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
         send that nobody has been told of. Closing twice does nothing.
         """
+        check_asking(self.core.asking)
         if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return

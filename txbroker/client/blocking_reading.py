@@ -10,6 +10,7 @@ from typing import Any, Self
 from journal.record import PartitionOffset
 from txbroker.client.consuming import Chunk, ConsumerCore, widen
 from txbroker.client.driver import Driver
+from txbroker.client.partitioning import check_asking
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message
 
@@ -92,6 +93,7 @@ class Consumer:
 
     def close(self) -> None:
         """Stop reading; commits nothing."""
+        check_asking(self._driver.core.asking)
         self.closed = True
         if not self._driver.is_forked:
             with self._driver.lock:

@@ -83,6 +83,8 @@ class Core:
         self._opened: Promise[int] = Promise()
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
+        self.asking = 0
+        """The thread that asks the caller's partitioner just now: it must not use the client meanwhile."""
         self._told = False
         self._heard = 0.0
         self._decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)
@@ -249,6 +251,11 @@ class Core:
                     )
         except errors.PeerViolation as violation:
             self.abort = str(violation)
+        except (
+            BaseException
+        ) as error:  # an interrupt, or what a partitioner raises: the rest has not been taken in
+            self.abort = f"taking in answers was interrupted ({error!r:.80})"
+            raise
 
     def lost(self, reason: str) -> None:
         """The connection is gone, or could not be made. Unanswered requests meet their rules."""

@@ -20,6 +20,7 @@ from typing import TypeVar
 from txbroker import errors
 from txbroker.client import fork
 from txbroker.client.core import Core
+from txbroker.client.partitioning import check_asking
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
 
@@ -235,6 +236,7 @@ class Driver:
         """Raise ProcessForked in a child of the process that opened the connection."""
         if self.is_forked:
             raise fork.refusal()
+        check_asking(self.core.asking)
 
     # -- the socket --------------------------------------------------------------------------------
 

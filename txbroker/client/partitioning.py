@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import index
 from struct import Struct
+from threading import get_ident
 
 from txbroker import errors
 
@@ -52,7 +53,16 @@ def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partition
         number = -1
     if not 0 <= number < partitions or isinstance(chosen, bool):
         raise errors.Misuse(
-            f"the partitioner gave {chosen!r} for a message to {topic!r}, which has partitions 0 to {partitions - 1}; "
-            "nothing was sent. It must give one of these, or None to leave it to the key"
+            f"the partitioner gave {chosen!r:.80} for a message to {topic!r}, which has partitions 0 to "
+            f"{partitions - 1}; nothing was sent. It must give one of these, or None to leave it to the key"
         )
     return number
+
+
+def check_asking(thread: int) -> None:
+    """Raise Misuse on the ``thread`` that asks a partitioner: it holds a lock that the call would wait for."""
+    if thread == get_ident():
+        raise errors.Misuse(
+            "the partitioner used the connection that asks it, and that waits for its answer; nothing was done. "
+            "Let it choose from topic, key and number of partitions, and do the rest before you send"
+        )

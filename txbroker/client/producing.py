@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from threading import get_ident
 from typing import cast
 
 from journal.compression import compressor
@@ -104,9 +105,18 @@ class Producer:
             for part in info.partitions
         ]
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
-        partitioner = None if is_own else self.core.options.partitioner
+        partitioner = None if is_own or self.core.options.partitioner is None else self._ask
         route = self._routes[info.name] = Route(info.name, lanes, partitioner)
         return route
+
+    def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
+        """Ask the caller's partitioner."""
+        core = self.core
+        core.asking = get_ident()
+        try:
+            return by_caller(cast(Partitioner, core.options.partitioner), topic, key, partitions)
+        finally:
+            core.asking = 0
 
     # -- for lanes ---------------------------------------------------------------------------------
 

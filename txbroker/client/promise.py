@@ -76,7 +76,10 @@ def _advance(coroutine: Coroutine[Promise[Any], None, T], promise: Promise[T]) -
         awaited = coroutine.send(None)
     except StopIteration as stop:
         promise.resolve(stop.value)
-    except Exception as error:  # noqa: BLE001 - it is the promise's to carry
+    except (KeyboardInterrupt, SystemExit) as error:
+        promise.fail(error)  # whoever waits for the promise must not wait for ever
+        raise
+    except BaseException as error:  # noqa: BLE001 - it is the promise's to carry
         promise.fail(error)
     else:
         awaited.then(lambda: _advance(coroutine, promise))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from txbroker.client.batching import Batch
 from txbroker.client.lanes import Lane
+from txbroker.client.partitioning import check_asking
 from txbroker.client.results import Receipt
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SendFuture:
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
         """Call ``callback(self)`` when the answer is here, on the thread that received it."""
         driver = self._driver
+        check_asking(driver.core.asking)
         self._batch.watched = False
         with driver.lock:
             if not self._batch.done:

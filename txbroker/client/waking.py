@@ -18,6 +18,7 @@ from txbroker.client.companion import Companion
 from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
+from txbroker.client.partitioning import check_asking
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receivers
@@ -113,8 +114,10 @@ class LoopConnection(Exceptions, ABC):
         self._settle()
 
     def _received(self, data: bytes) -> None:
-        self.core.received(data)
-        self._settle()
+        try:
+            self.core.received(data)
+        finally:
+            self._settle()
 
     def _lost(self, reason: str) -> None:
         self._connected = False
@@ -129,6 +132,7 @@ class LoopConnection(Exceptions, ABC):
     def _check_process(self) -> None:
         if self.is_forked:
             raise fork.refusal()
+        check_asking(self.core.asking)
 
     # -- operations that all of them have ----------------------------------------------------------
 
