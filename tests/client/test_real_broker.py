@@ -1,6 +1,8 @@
 """The clients against a real broker that dies by SIGKILL."""
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
+from tests.broker_process import ROOT, BrokerProcess
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
@@ -205,3 +207,61 @@ def test_damage_in_a_segment_is_a_typed_error_that_says_where_to_read_on(broker)
             assert (error.first_offset, error.last_offset) == (damaged, damaged)
             assert broker.data_dir / error.path == log
             assert connection.read("t", 0, error.last_offset + 1)[0].offset == damaged + 1
+
+
+HELD_UP = """
+import sys, time
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
+from txbroker.client import twisted
+
+async def main(reactor):
+    connection = await twisted.connect(sys.argv[1], reactor=reactor, timeout=0.5)
+    await connection.send("t", b"warm")
+    transaction = connection.transaction()
+    await transaction.send("t", b"in transaction")
+    sent = connection.send("t", b"sent")
+    await connection.ping()  # is answered before the force
+    time.sleep(1.0)  # in the callback of an answer: the next comes meanwhile, and time runs out
+    print((await sent).offset)
+    await transaction.commit()
+    await connection.close()
+
+react(lambda reactor: ensureDeferred(main(reactor)))
+"""
+
+
+def test_an_answer_that_came_while_the_reactor_was_held_up_counts(broker, tmp_path):
+    """Seen to fail: time was found to be over before the answer was read; connection and transaction went with it."""
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("t")
+    script = tmp_path / "held_up.py"
+    script.write_text(HELD_UP)
+    ran = subprocess.run(
+        [sys.executable, str(script), broker.address],
+        capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (ran.stdout.split(), ran.returncode) == (["1"], 0), ran.stderr
+
+
+def test_an_answer_that_came_while_a_partitioner_held_up_all_threads_counts(broker):
+    """Seen to fail: as on a reactor."""
+
+    def choose(topic, key, partitions):
+        if key == b"slow":
+            time.sleep(1.0)
+        return 0
+
+    with txbroker.connect(broker.address, timeout=0.5, partitioner=choose) as connection:
+        connection.create_topic("t")
+        connection.send("t", b"warm")
+        for _ in range(3):
+            transaction = connection.transaction()
+            transaction.send("t", b"in transaction")
+            future = connection.send_async("t", b"sent")
+            connection.ping()
+            connection.send("t", b"slow", key=b"slow")
+            assert future.exception() is None
+            transaction.commit()
+        values = [message.value for message in connection.consume("t", follow=False)]
+    assert values == [b"warm", *[b"sent", b"slow", b"in transaction"] * 3]

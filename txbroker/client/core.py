@@ -325,6 +325,11 @@ class Core:
             at = self._connect_at
         return at
 
+    @property
+    def expiring(self) -> bool:
+        """Whether :meth:`tick` will find that time has run out for something; first take in what has come."""
+        return self._next_expiry <= self.clock()
+
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()

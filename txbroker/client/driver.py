@@ -179,6 +179,8 @@ class Driver:
             self.check_process()
             if self._closed and core.fatal is not None:
                 raise core.fatal
+            while core.expiring and self._read():
+                pass  # what has come is no answer that is missing, however late this thread gets to it
             core.tick()
             if core.abort and self._socket is not None:
                 self._drop(core.abort)
@@ -284,25 +286,27 @@ class Driver:
             self._wants_write = wants
             self._poll.modify(connection, select.POLLIN | (select.POLLOUT if wants else 0))
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Take in what has come; whether there was anything."""
         connection, core = self._socket, self.core
         if connection is None:
-            return
+            return False
         try:
             data = connection.recv(RECEIVE_BYTES)
             if not data:
                 self._drop("the broker closed the connection")
-                return
+                return False
             core.received(data)
             while isinstance(connection, ssl.SSLSocket) and connection.pending():
                 core.received(connection.recv(RECEIVE_BYTES))
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            pass
+            return False
         except OSError as error:
             self._drop(f"receiving failed: {error}")
-            return
+            return False
         if core.abort:
             self._drop(core.abort)
+        return True
 
     def _drop(self, reason: str) -> None:
         self._close_socket()

@@ -29,6 +29,9 @@ from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction
 from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
 
+LATE = 0.1
+"""Seconds. An alarm so much too late says that the loop has been held up."""
+
 
 class LoopConnection(Exceptions, ABC):
     """A core on an event loop. A face connects, writes, sets alarms and tells of bytes and losses."""
@@ -47,6 +50,7 @@ class LoopConnection(Exceptions, ABC):
         self._newest: ConsumerCore | None = None
         self._receivers = Receivers(self.core)
         self._alarm_at = math.inf
+        self._gives_way = False
         self._connected = False
         self._may_write = True
         self._settling = False
@@ -103,7 +107,13 @@ class LoopConnection(Exceptions, ABC):
             self._settling = False
 
     def _woken(self) -> None:
-        self._alarm_at = math.inf
+        late, self._alarm_at = self.core.clock() - self._alarm_at, math.inf
+        self._gives_way = late > LATE and not self._gives_way
+        if (
+            self._gives_way
+        ):  # the loop was held up: what has come meanwhile is taken in before anything is given up
+            self._set_alarm(0.0)
+            return
         self.core.tick()
         self._settle()
 
