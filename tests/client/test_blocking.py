@@ -181,6 +181,28 @@ def test_a_full_client_waits_or_raises_as_told(broker, server):
             connection.flush()
 
 
+def test_who_finds_no_room_waits_no_longer_than_the_time_out_though_others_find_some(broker, server):
+    """Seen to fail: whoever came too late for the room that was made waited for the next with all his time again."""
+    broker.before = lambda request, data: time.sleep(0.02) if type(request) is Send else None
+    waited, ends = [], time.monotonic() + 1.5
+    with txbroker.connect(server.url, max_buffered=1000, timeout=0.3) as connection:
+        connection.send("t", b"warm")
+
+        def work():
+            while time.monotonic() < ends:
+                begun = time.monotonic()
+                with contextlib.suppress(errors.BufferFull):
+                    connection.send_async("t", b"x" * 2000)
+                waited.append(time.monotonic() - begun)
+
+        threads = [threading.Thread(target=work) for _ in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert 0.25 < max(waited) < 0.9
+
+
 def test_closing_tells_of_a_failure_that_nobody_looked_at(broker, server):
     broker.before = lambda request, data: (
         Refused(request.correlation, "InvalidFrame", "no") if type(request) is Send else None

@@ -6,6 +6,7 @@ Seen to fail: with the bound counted in batches instead of bytes; without an end
 import asyncio
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -13,11 +14,11 @@ import pytest
 import txbroker
 from tests.broker_process import BrokerProcess
 from tests.client.rig import Rig, add
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
 from txbroker import errors
 from txbroker.client import asyncio as client_asyncio
 from txbroker.client.promise import start as without_pump
-from txbroker.commands import Send
+from txbroker.commands import Refused, Send
 
 MESSAGE = b"x" * 10_000
 BOUND = 1 << 20
@@ -130,6 +131,101 @@ def test_a_broker_that_takes_bytes_slowly_is_not_given_up(broker):
     rig.run(transaction.commit())
 
 
+@pytest.mark.parametrize("bound", [0, 1, 9_000])
+def test_a_message_larger_than_the_bound_goes_alone(broker, bound):
+    rig = Rig(broker, max_buffered=bound, when_full="raise")
+    rig.run(rig.producer.route("t"))
+    for count in (1, 2, 3):
+        assert not rig.producer.full
+        rig.send(MESSAGE)
+        assert rig.producer.full
+        with pytest.raises(errors.BufferFull, match=f"bound is {bound}; this message was not taken"):
+            rig.producer.check_room()
+        rig.pump()
+        assert len(broker.values(1)) == count
+
+
+# -- many that wait for room at once ------------------------------------------------------------------
+
+
+class Crowd:
+    """Threads that each send their messages in order, with no room for more than one or two; what came of them."""
+
+    SIZE, EACH = 20, 10
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.futures, self.errors = [], []
+        self.threads = [threading.Thread(target=self._send, args=(name,)) for name in range(self.SIZE)]
+        for thread in self.threads:
+            thread.start()
+
+    def _send(self, name):
+        for number in range(self.EACH):
+            try:
+                future = self.connection.send_async("t", b"%d-%d " % (name, number) + MESSAGE, partition=0)
+            except errors.TxBrokerError as error:
+                self.errors.append(error)
+            else:
+                self.futures.append(future)
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in self.threads), "somebody waits for ever"
+
+    def check(self, values):
+        """All are stored, once, each thread's in its order."""
+        self.join()
+        assert not self.errors
+        assert all(future.exception() is None for future in self.futures)
+        stored = [tuple(map(int, value.split()[0].split(b"-"))) for value in values() if b"-" in value]
+        assert len(stored) == self.SIZE * self.EACH
+        for name in range(self.SIZE):
+            assert [number for sender, number in stored if sender == name] == list(range(self.EACH))
+        assert self.connection._producer.buffered == 0
+
+
+@pytest.fixture
+def server(broker):
+    server = ScriptedServer(broker)
+    yield server
+    server.close()
+
+
+def test_all_who_wait_for_room_get_it_once_the_broker_takes_messages_again(broker, server):
+    refused = threading.Event()
+
+    def refuse(request, data):
+        if type(request) is not Send or until < time.monotonic():
+            return None
+        refused.set()
+        return Refused(request.correlation, "MemoryExhausted", "try later")
+
+    broker.before, until = refuse, time.monotonic() + 1.0
+    with txbroker.connect(server.url, max_buffered=BOUND // 50) as connection:
+        crowd = Crowd(connection)
+        assert refused.wait(10)
+        crowd.check(lambda: broker.values(1))
+
+
+def test_all_who_wait_for_room_are_told_in_time_if_the_broker_takes_no_more(broker, server):
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "MemoryExhausted", "try later") if type(request) is Send else None
+    )
+    with txbroker.connect(server.url, max_buffered=BOUND // 50, timeout=0.5) as connection:
+        begun = time.monotonic()
+        crowd = Crowd(connection)
+        crowd.join()
+        assert time.monotonic() - begun < 2 * 0.5 * Crowd.EACH
+        assert {type(error) for error in crowd.errors} == {errors.BufferFull}
+        ended = {type(future.exception()) for future in crowd.futures}
+        assert errors.MemoryExhausted in ended
+        assert ended <= {errors.MemoryExhausted, errors.RequestTimedOut}, "that was just on its way"
+        assert connection._producer.buffered == 0
+    assert broker.values(1) == []
+
+
 # -- a real one that dies, and one that is stopped ----------------------------------------------------
 
 
@@ -213,6 +309,65 @@ def test_on_a_loop_the_bound_holds_over_a_stopped_broker_too(tmp_path):
         }  # fmt: skip
         assert any(type(each) is errors.BufferFull for each in ended)
         await connection.send("t", b"after")
+
+    with BrokerProcess(tmp_path / "data") as process:
+        asyncio.run(main(process))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dead", "stopped"])
+def test_all_who_wait_for_room_get_it_when_the_broker_is_back(tmp_path, how):
+    with (
+        BrokerProcess(tmp_path / "data") as process,
+        txbroker.connect(process.address, max_buffered=BOUND // 50) as connection,
+    ):
+        connection.create_topic("t")
+        connection.send("t", b"first")
+        os.kill(process.process.pid, how)
+        crowd = Crowd(connection)
+        time.sleep(0.2)
+        if how is signal.SIGKILL:
+            process.kill()
+            process.start()
+        else:
+            os.kill(process.process.pid, signal.SIGCONT)
+        crowd.check(lambda: [message.value for message in connection.consume("t", follow=False)])
+
+
+@pytest.mark.slow
+def test_closing_ends_all_who_wait_for_room(tmp_path):
+    with BrokerProcess(tmp_path / "data") as process:
+        connection = txbroker.connect(process.address, max_buffered=BOUND // 50)
+        connection.create_topic("t")
+        connection.send("t", b"first")
+        os.kill(process.process.pid, signal.SIGSTOP)
+        crowd = Crowd(connection)
+        deadline = time.monotonic() + 10
+        while not connection._producer.full:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        connection.close(0.5)
+        crowd.join()
+        os.kill(process.process.pid, signal.SIGCONT)
+        assert len(crowd.futures) + len(crowd.errors) == Crowd.SIZE * Crowd.EACH
+        assert {type(error) for error in crowd.errors} == {errors.ConnectionClosed}
+        ended = {type(future.exception()) for future in crowd.futures}
+        assert ended <= {errors.RequestTimedOut, errors.ConnectionClosed}
+        assert connection._producer.buffered == 0
+
+
+@pytest.mark.slow
+def test_closing_ends_all_who_wait_for_room_on_a_loop(tmp_path):
+    async def main(process):
+        connection = await client_asyncio.connect(process.address, max_buffered=BOUND // 50)
+        await connection.create_topic("t")
+        await connection.send("t", b"first")
+        os.kill(process.process.pid, signal.SIGSTOP)
+        futures = [connection.send("t", MESSAGE) for _ in range(100)]
+        await connection.close(0.3)
+        ended = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 10)
+        os.kill(process.process.pid, signal.SIGCONT)
+        assert {type(each) for each in ended} == {errors.RequestTimedOut, errors.ConnectionClosed}
 
     with BrokerProcess(tmp_path / "data") as process:
         asyncio.run(main(process))

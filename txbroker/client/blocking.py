@@ -182,6 +182,7 @@ class Connection(Exceptions, OperationCalls):
         driver, producer = self._driver, self._producer
         if timestamp is None:
             timestamp = time.time_ns() // 1000
+        deadline = None
         while True:
             if driver.is_forked or self.core.asking:
                 driver.check_process()
@@ -200,17 +201,19 @@ class Connection(Exceptions, OperationCalls):
             if route is None:
                 self.run(producer.route(topic))
             else:
-                self._wait_for_room()
+                deadline = deadline or time.monotonic() + self.core.options.timeout
+                self._wait_for_room(deadline)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, deadline: float) -> None:
         producer = self._producer
         producer.check_room()
         with self._driver.lock:
             room = producer.room()
         try:
-            self._driver.wait(room, self.core.options.timeout)
+            self._driver.wait(room, deadline - time.monotonic())
         except TimeoutError:
-            raise producer.no_room() from None
+            if producer.full:
+                raise producer.no_room() from None
 
     def _send_two_phase(
         self,

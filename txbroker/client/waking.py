@@ -161,20 +161,22 @@ class LoopConnection(Exceptions, ABC):
             return await current.send(topic, value, key, headers, partition, moment)
         producer = self._producer
         route = producer.known_route(topic) or await producer.route(topic)
-        while producer.full:
-            producer.check_room()
-            await self._room()
+        if producer.full:
+            deadline = self.core.clock() + self.core.options.timeout
+            while producer.full:
+                producer.check_room()
+                await self._room(deadline)
         lane = route.choose(key, partition)
         batch, position = lane.append(value, moment, key, headers)
         batch.watched = True
         sent = await batch
         return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
 
-    async def _room(self) -> None:
+    async def _room(self, deadline: float) -> None:
         waiting: Promise[bool] = Promise()
         self._producer.room().then(lambda: waiting.resolve(True))
-        self.core.sleep(self.core.options.timeout).then(lambda: waiting.resolve(False))
-        if not await waiting:
+        self.core.sleep(deadline - self.core.clock()).then(lambda: waiting.resolve(False))
+        if not await waiting and self._producer.full:
             raise self._producer.no_room()
 
     async def _commit_offsets(self) -> None:
