@@ -354,8 +354,12 @@ class Core:
         if now >= self._drain_by:
             self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
             self._drain_by = math.inf
+        self._next_expiry = math.inf
+        later = [
+            callback(now) for callback in self.on_tick
+        ]  # those who are told may begin anew: that counts, too
         rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
-        self._next_expiry = min([self._drain_by, *rest, *(callback(now) for callback in self.on_tick)])
+        self._next_expiry = min([self._next_expiry, self._drain_by, *rest, *later])
 
     def expire_by(self, deadline: float) -> None:
         """Have ``on_tick`` called at ``deadline`` at the latest."""

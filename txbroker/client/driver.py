@@ -176,7 +176,8 @@ class Driver:
         """Send what there is, wait for something to happen, take it in."""
         core = self.core
         with self.lock:
-            self.check_process()
+            if self.is_forked:
+                raise fork.refusal()
             if self._closed and core.fatal is not None:
                 raise core.fatal
             while core.expiring and self._read():
@@ -235,7 +236,7 @@ class Driver:
                 log.exception("a callback for an answer failed")
 
     def check_process(self) -> None:
-        """Raise ProcessForked in a child of the process that opened the connection."""
+        """Raise ProcessForked in a child of the process that opened the connection, Misuse in its partitioner."""
         if self.is_forked:
             raise fork.refusal()
         check_asking(self.core.asking)

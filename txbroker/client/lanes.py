@@ -43,6 +43,7 @@ class Lane:
         self._flying: dict[Batch, None] = {}
         self._returned: list[Batch] = []
         self._paused = False
+        self._held_up: errors.TxBrokerError | None = None
         self._identity = (0, 0)
         self._sequence = 0
         self._producer = producer
@@ -126,6 +127,7 @@ class Lane:
         """The broker has answered a batch: go on, or sort out what was refused."""
         self._flying.pop(batch, None)
         if batch.refusal is None:
+            self._held_up = None
             if batch.acknowledged and (reports := self._producer.reports) is not None:
                 reports.acknowledged(self.topic, batch.frames)
             self._producer.freed(batch)
@@ -168,6 +170,7 @@ class Lane:
         self._sealed.extendleft(reversed(again))
         if self.broken is not None:
             self._fail_unsent(self.broken)
+        self._held_up = next((cause for batch in again if _is_held_up(cause := batch.refusal)), self._held_up)
         unavailable = (errors.StorageUnavailable, errors.OutcomeUnknown)
         if any(isinstance(batch.refusal, unavailable) for batch in again):
             self._core.sleep(self._producer.backoff.next()).then(self._resume)
@@ -235,7 +238,7 @@ class Lane:
                 batch.deadline = math.inf
                 batch.fail(doubtful(batch.refusal or self._producer.unsent()))
             else:
-                self._end(batch, batch.refusal or self._producer.unsent())
+                self._end(batch, batch.refusal or self._held_up or self._producer.unsent())
         last = self.open.deadline if self.open is not None else math.inf
         return min((batch.deadline for batch in self._sealed), default=last)
 
@@ -243,6 +246,11 @@ class Lane:
         """All that have not been answered."""
         waiting = [*self._returned, *self._flying, *self._sealed]
         return [*waiting, self.open] if self.open is not None else waiting
+
+
+def _is_held_up(refusal: errors.TxBrokerError | None) -> bool:
+    """Whether the broker takes nothing for now, which is also why what waits behind was not sent."""
+    return isinstance(refusal, errors.StorageUnavailable)
 
 
 def is_stored(batch: Batch) -> bool:

@@ -33,7 +33,7 @@ class Route:
         """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch."""
         lanes = self.lanes
         if partition is None and self._partitioner is not None:
-            partition = by_caller(self._partitioner, self.topic, key, len(lanes))
+            partition = self._partitioner(self.topic, key, len(lanes))
         if partition is not None:
             if not 0 <= partition < len(lanes):
                 raise errors.UnknownPartition(
@@ -182,8 +182,10 @@ class Producer:
 
     def unsent(self) -> errors.TxBrokerError:
         """What a caller gets whose message was never sent in its time."""
+        is_open = self.core.phase is Phase.OPEN
+        reason = "the broker has not answered what came before them" if is_open else self.core.reason
         return errors.ConnectionUnavailable(
-            f"the messages could not be sent within {self.core.options.timeout} s ({self.core.reason}); "
+            f"the messages could not be sent within {self.core.options.timeout} s ({reason}); "
             "they were not sent and will not be"
         )
 
