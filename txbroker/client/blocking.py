@@ -86,6 +86,7 @@ class Connection(Exceptions, OperationCalls):
 
     def __init__(self, address: urls.Address, options: Options) -> None:
         self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        self.core.thread = threading.get_ident
         self._producer = Producer(self.core)
         self._driver = Driver(self.core, address, lambda: self._producer.unattended)
         self._serials = Serials(self.core)
@@ -345,7 +346,7 @@ class Connection(Exceptions, OperationCalls):
         What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
         send that nobody has been told of. Closing twice does nothing.
         """
-        check_asking(self.core.asking)
+        check_asking(self.core.asking, self.core.thread())
         if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return

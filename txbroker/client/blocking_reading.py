@@ -93,7 +93,7 @@ class Consumer:
 
     def close(self) -> None:
         """Stop reading; commits nothing."""
-        check_asking(self._driver.core.asking)
+        check_asking(self._driver.core.asking, self._driver.core.thread())
         self.closed = True
         if not self._driver.is_forked:
             with self._driver.lock:

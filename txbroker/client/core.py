@@ -83,6 +83,7 @@ class Core:
         self._opened: Promise[int] = Promise()
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
+        self.thread: Callable[[], int] = lambda: 1  # a face with threads says which one it is
         self.asking = 0
         """The thread that asks the caller's partitioner just now: it must not use the client meanwhile."""
         self._told = False
@@ -355,9 +356,7 @@ class Core:
             self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
             self._drain_by = math.inf
         self._next_expiry = math.inf
-        later = [
-            callback(now) for callback in self.on_tick
-        ]  # those who are told may begin anew: that counts, too
+        later = [callback(now) for callback in self.on_tick]  # who is told may begin anew: that counts, too
         rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
         self._next_expiry = min([self._next_expiry, self._drain_by, *rest, *later])
 

@@ -239,7 +239,7 @@ class Driver:
         """Raise ProcessForked in a child of the process that opened the connection, Misuse in its partitioner."""
         if self.is_forked:
             raise fork.refusal()
-        check_asking(self.core.asking)
+        check_asking(self.core.asking, self.core.thread())
 
     # -- the socket --------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import index
 from struct import Struct
-from threading import get_ident
 
 from txbroker import errors
 
@@ -59,9 +58,9 @@ def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partition
     return number
 
 
-def check_asking(thread: int) -> None:
-    """Raise Misuse on the ``thread`` that asks a partitioner: it holds a lock that the call would wait for."""
-    if thread == get_ident():
+def check_asking(thread: int, here: int) -> None:
+    """Raise Misuse if ``here`` is the ``thread`` that asks a partitioner: the call would wait for its lock."""
+    if thread == here:
         raise errors.Misuse(
             "the partitioner used the connection that asks it, and that waits for its answer; nothing was done. "
             "Let it choose from topic, key and number of partitions, and do the rest before you send"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from threading import get_ident
 from typing import cast
 
 from journal.compression import compressor
@@ -112,7 +111,7 @@ class Producer:
     def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
         """Ask the caller's partitioner."""
         core = self.core
-        core.asking = get_ident()
+        core.asking = core.thread()
         try:
             return by_caller(cast(Partitioner, core.options.partitioner), topic, key, partitions)
         finally:

@@ -65,7 +65,7 @@ class SendFuture:
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
         """Call ``callback(self)`` when the answer is here, on the thread that received it."""
         driver = self._driver
-        check_asking(driver.core.asking)
+        check_asking(driver.core.asking, driver.core.thread())
         self._batch.watched = False
         with driver.lock:
             if not self._batch.done:

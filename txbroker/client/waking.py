@@ -142,7 +142,7 @@ class LoopConnection(Exceptions, ABC):
     def _check_process(self) -> None:
         if self.is_forked:
             raise fork.refusal()
-        check_asking(self.core.asking)
+        check_asking(self.core.asking, self.core.thread())
 
     # -- operations that all of them have ----------------------------------------------------------
 
