@@ -6,27 +6,9 @@ from twisted.logger import capturedLogs
 from journal.testing import MemoryFile
 from tests.broker_room import Room, frames, refused
 from tests.fetching_scene import SECOND, unreadable, values
+from tests.manual_lane import ManualLane
 from txbroker import commands
 from txbroker.fetching import MOST_COLD_READS
-
-
-class Pool:
-    """A reader pool that works when it is told to."""
-
-    def __init__(self):
-        self.work = []
-
-    def __call__(self, work, done, failed):
-        self.work.append((work, done, failed))
-
-    def run(self):
-        work, done, failed = self.work.pop(0)
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001
-            failed(error)
-        else:
-            done(result)
 
 
 @pytest.fixture
@@ -42,8 +24,8 @@ def partition(room):
 def make_cold(room, monkeypatch):
     """Everything is in segments, and nothing of them in the page cache."""
     room.flush()
-    pool = Pool()
-    room.broker.fetching._run_blocking = pool
+    pool = ManualLane()
+    room.broker.fetching._run_blocking = pool.submit
     monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
     return pool
 
@@ -55,7 +37,7 @@ class TestCold:
         pool = make_cold(room, monkeypatch)
         asked = peer.tell(commands.Fetch, [(partition, 1)])
         assert peer.answers[-1].correlation != asked
-        pool.run()
+        pool.step()
         assert values(peer, peer.answer(asked)) == {partition: [b"b"]}
 
     def test_a_session_has_one_read_at_the_disk_and_its_fetches_follow_in_order(
@@ -66,9 +48,9 @@ class TestCold:
         pool = make_cold(room, monkeypatch)
         asked = [peer.tell(commands.Fetch, [(partition, offset)]) for offset in (0, 1)]
         assert len(pool.work) == 1
-        pool.run()
+        pool.step()
         assert [peer.answer(each) is None for each in asked] == [False, True]
-        pool.run()
+        pool.step()
         assert values(peer, peer.answer(asked[1])) == {partition: [b"b"]}
 
     def test_memory_first_then_nothing_is_held_while_the_disk_is_waited_for(self, room, monkeypatch):
@@ -80,7 +62,7 @@ class TestCold:
         asked = peer.tell(commands.Fetch, [(hot, 0), (cold, 0)], min_bytes=1000, max_wait=SECOND)
         assert values(peer, peer.answer(asked)) == {hot: [b"hot"], cold: []}
         asked = peer.tell(commands.Fetch, [(cold, 0), (hot, 0)])
-        pool.run()
+        pool.step()
         assert values(peer, peer.answer(asked)) == {cold: [b"cold"], hot: []}
 
     def test_several_cold_partitions_share_the_room(self, room, monkeypatch):
@@ -91,10 +73,10 @@ class TestCold:
             peer.send(partition, *[b"x" * 100] * 3)
         pool = make_cold(room, monkeypatch)
         asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)])
-        pool.run()
+        pool.step()
         assert [part.length for part in peer.answer(asked).partitions] == [3 * size, 3 * size]
         asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 2 * size)
-        pool.run()
+        pool.step()
         assert [part.length for part in peer.answer(asked).partitions] == [2 * size, 0]
 
     def test_a_fetch_holds_a_bounded_number_of_files_open_while_it_waits_for_the_disk(
@@ -110,7 +92,7 @@ class TestCold:
         while wanted:
             asked = peer.tell(commands.Fetch, [(partition, 0) for partition in wanted], 16 << 20)
             assert len(room.engine.open_files) <= MOST_COLD_READS + 1, "and an index"
-            pool.run()
+            pool.step()
             got = values(peer, peer.answer(asked))
             found |= {partition for partition, some in got.items() if some}
             room.engine.open_files.close()
@@ -124,7 +106,7 @@ class TestCold:
         peer.send(two, b"b" * 100_000)
         pool = make_cold(room, monkeypatch)
         asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 130_000)
-        pool.run()
+        pool.step()
         assert values(peer, peer.answer(asked)) == {one: [b"a" * 60_000], two: []}
 
     def test_a_failed_read_refuses_that_fetch_and_the_session_goes_on(self, room, partition, monkeypatch):
@@ -136,7 +118,7 @@ class TestCold:
         failed(OSError(5, "Input/output error"))
         assert "Input/output error" in refused(peer.answer(asked), "TxBrokerError")
         asked = peer.tell(commands.Fetch, [(partition, 0)])
-        pool.run()
+        pool.step()
         assert values(peer, peer.answer(asked)) == {partition: [b"a"]}
 
     def test_a_file_that_cannot_be_opened_is_that_fetchs_error_and_publishing_goes_on(
@@ -170,12 +152,12 @@ class TestCold:
         file.write_some(0, [b"\xff" * 40])
         with capturedLogs() as logged:
             asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
-            pool.run()
+            pool.step()
             answer = peer.answer(asked) or peer.answer(asked)
             assert [part.error for part in answer.partitions] == ["CorruptSegment", ""]
             assert values(peer, answer)[good] == [b"a"]
             peer.tell(commands.Fetch, [(bad, 0)])
-            pool.run()
+            pool.step()
         told = [event["error"] for event in logged]
         assert len(told) == 1, "once, though readers try again"
         assert log in told[0]
@@ -190,7 +172,7 @@ class TestCold:
         unreadable(monkeypatch, directory)
         with capturedLogs() as logged:
             asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
-            pool.run()
+            pool.step()
             answer = peer.answer(asked) or peer.answer(asked)
         assert [part.error for part in answer.partitions] == ["StorageUnavailable", ""]
         assert directory in answer.partitions[0].message
@@ -218,5 +200,5 @@ class TestCold:
         peer.tell(commands.Fetch, [(partition, 0)])
         peer.leave()
         answers = len(peer.answers)
-        pool.run()
+        pool.step()
         assert len(peer.answers) == answers
