@@ -3,13 +3,7 @@
 import pytest
 
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
 from txbroker import errors
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture
