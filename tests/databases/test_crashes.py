@@ -8,13 +8,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psycopg
 import pytest
 
 import txbroker
+from tests.databases.looking import eventually, values
 from tests.databases.program import MOMENTS
 from txbroker import State, errors
 from txbroker.databases.urls import connector
@@ -55,17 +55,6 @@ def numbers(url):
             return [number for (number,) in cursor.fetchall()]
         finally:
             cursor.close()
-
-
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
-
-
-def eventually(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
