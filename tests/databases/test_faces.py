@@ -24,15 +24,6 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.fixture
-def rows(postgresql):
-    with contextlib.closing(postgresql.connect()) as database:
-        database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
-        database.commit()
-        txbroker.create_decision_table(database)
-        yield database
-
-
 def numbers(database):
     found = [number for (number,) in database.execute("SELECT number FROM orders ORDER BY number")]
     database.rollback()

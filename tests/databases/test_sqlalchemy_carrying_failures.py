@@ -2,12 +2,6 @@
 
 # ruff: noqa: PT012 - a whole block is what raises
 
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError, OperationalError
@@ -15,8 +9,9 @@ from sqlalchemy.orm import Session
 
 import txbroker
 from tests.databases.killing import DIES_AT_COMMIT
-from tests.databases.looking import eventually, values
+from tests.databases.looking import resolve_until_done, values
 from tests.databases.orm import Line, Order, carrying, numbers
+from tests.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.databases import deciding
 from txbroker.databases.adapter import run
@@ -24,8 +19,6 @@ from txbroker.databases.blocking import BlockingSide
 from txbroker.databases.sqlalchemy.adapters import SessionDatabase
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_a_commit_that_the_database_refuses_leaves_no_message(engine, broker, topic, nothing_left):
@@ -173,30 +166,13 @@ def test_a_commit_past_sqlalchemy_is_found(any_engine, broker, topic, nothing_le
 )
 def test_a_program_that_is_killed_leaves_both_or_neither(any_engine, shared_broker, broker, topic, moment):
     url = any_engine.url.render_as_string(hide_password=False)
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.databases.orm_program", url, shared_broker.address, topic, moment],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60.0,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    run_until_killed("tests.databases.orm_program", url, shared_broker.address, topic, moment)
     in_doubt = moment in ("after prepare", "after commit")
     with any_engine.connect() as connection:
         connector = SessionDatabase(Session(connection))
         run(connector.open())
         opens = connector.connector()
-    with txbroker.Resolver(opens, broker) as resolver:
-        done = []
-
-        def resolved():
-            found = resolver.resolve()
-            done.extend([*found.committed, *found.rolled_back])
-            return not found.waiting and bool(done) is in_doubt
-
-        eventually(resolved)  # the database may not have noticed the death yet
+    resolve_until_done(opens, broker, in_doubt)
     there = moment in ("after commit", "after the broker's commit")
     assert numbers(any_engine) == ([7] if there else [])
     assert values(broker, topic) == ([b"7"] if there else [])
