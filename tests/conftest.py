@@ -16,6 +16,11 @@ from tests.thoroughness import FULL
 
 pytest_plugins = ["tests.databases.fixtures"]
 
+# What several test files assert through: without this a failure there says no values.
+pytest.register_assert_rewrite(
+    "tests.damage_scene", "tests.engine_machine", "tests.engine_steps", "tests.filesystem_conformance"
+)
+
 
 @pytest.fixture(autouse=True)
 def loggers_left_as_found():

@@ -25,8 +25,9 @@ from journal.errors import (
 )
 from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.words import span
+from tests.damage_scene import case
 from tests.engine_room import Room, decide, journal_path, xid_of
-from tests.test_damage import DAMAGES, KINDS, READ, REFUSED, case, kind_of
+from tests.test_damage import DAMAGES, KINDS, READ, REFUSED, kind_of
 from txbroker.sending import disk_full
 
 STATE = re.compile(r"nothing was changed|no record was changed|nothing has changed|outcome|is unknown", re.I)

@@ -5,26 +5,8 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.task import Clock
 
+from tests.manual_lane import ManualLane
 from txbroker.flusher import Flusher
-
-
-class ManualLane:
-    """A thread that works when it is told to."""
-
-    def __init__(self):
-        self.work = []
-
-    def submit(self, work, done, failed):
-        self.work.append((work, done, failed))
-
-    def step(self):
-        work, done, failed = self.work.pop(0)
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001
-            failed(error)
-        else:
-            done(result)
 
 
 class FakeJob:

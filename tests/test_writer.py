@@ -4,27 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.manual_lane import ManualLane
 from txbroker.slow_forces import SlowForces
 from txbroker.writer import Writer
-
-
-class ManualLane:
-    """A thread that works when it is told to."""
-
-    def __init__(self):
-        self.work = []
-
-    def submit(self, work, done, failed):
-        self.work.append((work, done, failed))
-
-    def step(self):
-        work, done, failed = self.work.pop(0)
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001
-            failed(error)
-        else:
-            done(result)
 
 
 class Turns:

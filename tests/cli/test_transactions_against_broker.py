@@ -1,31 +1,17 @@
-"""``txbroker transactions`` against real brokers: one for all of these tests, and some that are killed or damaged."""
+"""``txbroker transactions`` against a real broker: one transaction, lists of them, several at once."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
-from hashlib import sha256
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from crc32c import crc32c
 
 import txbroker
-from journal.transaction import Totals, Xid
 from tests.broker_process import BrokerProcess
-from tests.twistd_process import Peer, frames, twistd_process
-from txbroker import commands, errors
-from txbroker.cli import command_line
+from tests.cli.in_doubt import infos_of, prepare, states
+from tests.cli.running import process
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Invocation
-from txbroker.cli.transaction_choice import Choice
 from txbroker.cli.transaction_ending import NOT_TRIED, Ending, end_all, report
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 
@@ -34,78 +20,6 @@ ROLL_BACK = Ending(
     "rolled back",
     lambda broker, number: broker.rollback_transaction(number, by="ann", why="test"),
 )
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
-        yield broker
-        assert broker.stop() == 0
-
-
-@pytest.fixture
-def url(broker):
-    return broker.address
-
-
-@pytest.fixture
-def connection(url):
-    with txbroker.connect(url) as connection:
-        yield connection
-
-
-def runner(url):
-    def run(*arguments, stdin=None, code=0):
-        result = CliRunner().invoke(command_line, arguments, input=stdin, env={"TXBROKER_URL": url})
-        assert result.exit_code == code, (result.stdout, result.stderr, result.exception)
-        assert result.stderr or not code
-        return result
-
-    return run
-
-
-@pytest.fixture
-def run(url):
-    return runner(url)
-
-
-@pytest.fixture
-def run_json(run):
-    def run_json(*arguments, **more):
-        return json.loads(run(*arguments, "--json", **more).stdout)
-
-    return run_json
-
-
-@pytest.fixture
-def topic(connection, request):
-    name = "t-" + sha256(request.node.nodeid.encode()).hexdigest()[:12]
-    connection.create_topic(name, partitions=2)
-    return name
-
-
-def prepare(url, topic, *names, client="billing"):
-    """Transactions that their coordinator has prepared and then left alone, each from a connection of its own."""
-    for name in names:
-        with txbroker.connect(url, client=client) as own:
-            own.tpc_begin(own.xid(7, f"{name}-{topic}", "broker"))
-            own.send(topic, b"debit", key=b"42", headers={"kind": b"new"})
-            own.send(topic, b"credit", key=b"42")
-            own.tpc_prepare()
-    return [f"7:{name}-{topic}:broker" for name in names]
-
-
-@pytest.fixture
-def prepared(url, topic):
-    return prepare(url, topic, "order")[0]
-
-
-def states(run_json, xids):
-    return [run_json("transactions", "show", xid)["state"] for xid in xids]
-
-
-def infos_of(connection, topic):
-    return Choice(topic=topic).ask(connection)
 
 
 # -- one at a time ----------------------------------------------------------------------------------
@@ -243,17 +157,11 @@ def test_people_get_totals_and_are_told_where_the_rest_is(run, url, topic):
 
 
 def test_a_list_can_be_watched_until_it_is_interrupted(url, prepared):
-    watching = subprocess.Popen(
-        [sys.executable, "-c", "from txbroker.cli import main; main()", "transactions", "list", "--in-doubt",
-         "--watch", "100ms", "--json"],
-        env={**os.environ, "TXBROKER_URL": url, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
-    seen = [json.loads(watching.stdout.readline()) for _ in range(3)]
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(30) == Exit.INTERRUPTED
-    watching.stdout.close()
+    command = ("transactions", "list", "--in-doubt", "--watch", "100ms", "--json")
+    with process(*command, url=url) as watching:
+        seen = [json.loads(watching.stdout.readline()) for _ in range(3)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == Exit.INTERRUPTED
     assert seen[0]["at"] < seen[1]["at"] < seen[2]["at"]
     assert all(prepared in [each["xid"] for each in look["transactions"]] for look in seen)
 
@@ -335,166 +243,3 @@ def test_a_question_that_nobody_answers_changes_nothing(run, run_json, url, topi
     xids = prepare(url, topic, "a", "b")
     run("transactions", "rollback", *xids, "--why", "x", stdin="", code=2)
     assert states(run_json, xids) == ["prepared"] * 2
-
-
-# -- damage -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def started(data, *options):
-    """A start of a broker on this data; killed at the end. Gives its process and its address."""
-    with twistd_process(data, *options) as process:
-        yield process, f"tcp:127.0.0.1:{process.ready()}"
-
-
-def decide_to_commit(url, xid):
-    """A coordinator's decision; the error that it gets."""
-    with (
-        txbroker.connect(url, client="coordinator") as coordinator,
-        pytest.raises(errors.HeuristicallyRolledBack) as told,
-    ):
-        coordinator.tpc_commit(xid)
-    return told.value
-
-
-def test_a_contradiction_is_told_to_coordinator_and_operator_over_kills_and_restarts_until_forgotten(
-    tmp_path,
-):
-    """L22: two parties resolve the same transaction differently, and nobody is told. L11: a restart undoes it."""
-    xid = Xid(7, b"order-t", b"broker")
-    with started(tmp_path / "data") as (_, url):
-        with txbroker.connect(url) as own:
-            own.create_topic("t")
-        prepare(url, "t", "order")
-        runner(url)("transactions", "rollback", str(xid), "--by", "ann", "--why", "ticket 815", "--yes")
-    with started(tmp_path / "data") as (process, url):
-        assert "DAMAGE" not in process.output
-        error = decide_to_commit(url, xid)
-        process.wait_for("warn.*DAMAGE")
-    assert (error.by, error.why) == ("ann", "ticket 815")
-    assert abs(error.wall - time.time_ns() // 1000) < 60_000_000
-    assert isinstance(error, errors.TransactionRolledBack)
-    with started(tmp_path / "data") as (process, url):
-        process.wait_for("warn.*DAMAGE")
-        assert decide_to_commit(url, xid).by == "ann"  # one that did not get the answer asks again
-        run = runner(url)
-        assert "1: DAMAGE" in run("status").stdout
-        for command in (("list",), ("list", "--in-doubt"), ("list", "--damaged"), ("show", str(xid))):
-            assert "DAMAGE" in run("transactions", *command).stdout
-        shown = json.loads(run("transactions", "show", str(xid), "--json").stdout)
-        assert (shown["state"], shown["damage"]) == ("rolled-back", True)
-        assert shown["coordinator"]["decided"] == "committed"
-        assert shown["coordinator"]["by"].startswith("coordinator@127.0.0.1:")
-        asked = run("transactions", "forget", str(xid), "--why", "row 42 mended", stdin="y\n")
-        assert "DAMAGE" in asked.stderr
-        process.wait_for("forgotten by .*: row 42 mended")
-        assert "DAMAGE" not in run("transactions", "list").stdout + run("status").stdout
-    with started(tmp_path / "data") as (process, url):
-        runner(url)("status")
-        assert "DAMAGE" not in process.output
-
-
-def test_a_coordinator_that_decides_as_was_forced_is_noted_and_nothing_is_damaged(
-    run, run_json, url, prepared, topic
-):
-    run("transactions", "commit", prepared, "--by", "ann", "--why", "x", "--yes")
-    assert run_json("transactions", "show", prepared)["coordinator"] is None
-    with txbroker.connect(url) as coordinator:
-        coordinator.tpc_commit(coordinator.xid(7, f"order-{topic}", "broker"))
-        with pytest.raises(errors.HeuristicallyCommitted):
-            coordinator.tpc_rollback(coordinator.xid(7, f"order-{topic}", "broker"))
-    shown = run_json("transactions", "show", prepared)
-    assert (shown["coordinator"]["decided"], shown["damage"]) == ("rolled-back", True), "it changed its mind"
-
-
-@pytest.mark.parametrize(
-    ("forced", "decision", "error"),
-    [
-        ("commit", "tpc_rollback", errors.HeuristicallyCommitted),
-        ("rollback", "tpc_commit", errors.HeuristicallyRolledBack),
-    ],
-)
-def test_a_coordinator_that_was_forestalled_is_told_and_can_go_on(run, url, topic, forced, decision, error):
-    with txbroker.connect(url) as coordinator:
-        xid = coordinator.xid(7, f"own-{topic}", "broker")
-        coordinator.tpc_begin(xid)
-        coordinator.send(topic, b"x")
-        coordinator.tpc_prepare()
-        run("transactions", forced, str(xid), "--by", "ann", "--why", "w", "--yes")
-        with pytest.raises(error, match=r"by ann at 20\S+Z \(operator\): w"):
-            getattr(coordinator, decision)()
-        coordinator.tpc_begin(coordinator.xid(7, f"next-{topic}", "broker"))
-        coordinator.send(topic, b"y")
-        coordinator.tpc_commit()
-
-
-# -- starts -----------------------------------------------------------------------------------------
-
-
-def prepare_many(port, count):
-    """So many transactions of one session, prepared and left alone; each is in a staged file when this returns."""
-    with Peer(port) as peer:
-        partition = peer.topic("t")
-        run = frames(b"debit")
-        for serial in range(1, count + 1):
-            peer.say(commands.Add, serial, partition, data=run)
-            peer.say(commands.Prepare, serial, Xid(7, b"%06d" % serial, b""), Totals(1, 1, crc32c(run)))
-        assert {type(peer.read()[0]) for _ in range(count)} == {commands.Done}
-        return partition
-
-
-def fill_until_staged(port, partition, staged, count):
-    """Checkpoints stage what lies below the one before, then say so; they come when there is something new."""
-    deadline = time.monotonic() + 60
-    with Peer(port) as peer:
-
-        def fill_while(going_on):
-            while going_on():
-                assert time.monotonic() < deadline, "nothing was staged"
-                peer.ask(commands.Send, partition, data=frames(b"x" * 1000))
-
-        def checkpoint():
-            return peer.ask(commands.AskStatus).values["checkpoint_lsn"]
-
-        fill_while(lambda: len(list(staged.iterdir())) < count)
-        before = checkpoint()
-        fill_while(lambda: checkpoint() == before)
-
-
-def damage(path):
-    whole = bytearray(path.read_bytes())
-    whole[len(whole) // 2] ^= 0x40
-    path.write_bytes(whole)
-
-
-def test_a_start_with_a_thousand_in_doubt_one_damaged_and_one_missing_goes_on(tmp_path):
-    """L20: an unresolved transaction blocks the whole broker from starting, and cannot be listed or forced."""
-    data, count = tmp_path / "data", 1000
-    with started(data, "--set", "checkpoint_interval=1s") as (_, url):
-        port = int(url.rpartition(":")[2])
-        partition = prepare_many(port, count)
-        fill_until_staged(port, partition, data / "staged", count)
-        with Peer(port) as peer:
-            before = len(peer.values(partition))
-    damaged, missing = sorted((data / "staged").iterdir())[:2]
-    damage(damaged)
-    missing.unlink()
-    with started(data) as (process, url):
-        assert process.field("in_doubt") == count
-        run = runner(url)
-        assert len(json.loads(run("transactions", "list", "--in-doubt", "--json").stdout)) == count
-        for path in (damaged, missing):
-            number = path.stem
-            assert f"cannot be read: staged/{path.name}" in run("transactions", "show", number).stdout
-            refused = run("transactions", "commit", number, "--why", "x", "--yes", code=6)
-            assert "CorruptJournal" in refused.stderr
-            assert path.name in refused.stderr
-            assert "roll the transaction back" in refused.stderr
-        committed = run("transactions", "commit", "--xid", "7:", "--why", "x", "--execute", "--yes", code=6)
-        assert f"{count - 2} of 1,000 transactions committed, 2 not" in committed.stderr
-        run("transactions", "rollback", damaged.stem, missing.stem, "--why", "damaged", "--yes")
-        assert json.loads(run("transactions", "list", "--in-doubt", "--json").stdout) == []
-    with started(data) as (process, url):
-        assert process.field("in_doubt") == 0
-        with Peer(int(url.rpartition(":")[2])) as peer:
-            assert len(peer.values(partition)) == before + count - 2

@@ -9,16 +9,11 @@ import time
 import pytest
 
 import txbroker
-from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client import driver
 from txbroker.client.results import Durability
 from txbroker.commands import Commit, Refused, Send
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture

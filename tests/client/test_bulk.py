@@ -3,8 +3,6 @@
 import pytest
 
 from journal import frame
-from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
 from txbroker import errors
 from txbroker.client import bulk
 from txbroker.commands import Add
@@ -12,16 +10,6 @@ from txbroker.commands import Add
 
 def messages(broker):
     return [message for _, run in broker.logs[1] for message in frame.decode_run(run)]
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
-
-
-@pytest.fixture
-def rig(broker):
-    return Rig(broker)
 
 
 def test_columns_become_the_messages_that_single_sends_would_be(rig, broker):

@@ -28,11 +28,6 @@ NUMBERS = {codec.name: codec.number for codec in CODECS.values()}
 LINES = [b"2013,1,1,517,515,2,830,819,11,UA,%d,N14228,EWR,IAH" % number for number in range(200)]
 
 
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
-
-
 def rig_of(broker, name, **options):
     return Rig(broker, compression=name, **options)
 

@@ -1,15 +1,9 @@
 import pytest
 
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
 from txbroker import commands, errors
 from txbroker.client.consuming import ConsumerCore, consumer_options, widen
 from txbroker.commands import Fetch, FetchedPartition, FetchOffsets
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture

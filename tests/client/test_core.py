@@ -5,22 +5,11 @@ from msgspec import structs
 
 from journal.settings import TopicSettings
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
 from txbroker import commands, errors
 from txbroker.client.core import Core, Phase, error_of
 from txbroker.client.retry import RULES, Backoff, Options
 from txbroker.codec import encode
 from txbroker.commands import Hello, Refused, Welcome
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
-
-
-@pytest.fixture
-def rig(broker):
-    return Rig(broker)
 
 
 def test_every_request_has_a_rule_for_a_lost_answer():

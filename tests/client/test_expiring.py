@@ -3,14 +3,8 @@
 import pytest
 
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker
 from txbroker import errors
 from txbroker.commands import Refused, Send
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture

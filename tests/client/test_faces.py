@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client import blocking
@@ -16,11 +16,6 @@ from txbroker.client import twisted as twisted_face
 from txbroker.commands import Refused, Send
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from journal import frame
 from journal.frame_times import times_and_sizes
 from journal.transaction import Xid
 from tests.client.rig import Rig
-from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
+from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client.asyncio import connect
 from txbroker.client.reporting import Report
@@ -19,11 +19,6 @@ from txbroker.commands import Add, Commit, Refused, Send
 
 MINUTE = 60_000_000
 XID = Xid(1, b"day", b"flights")
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
 
 
 @pytest.fixture

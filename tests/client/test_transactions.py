@@ -5,24 +5,13 @@ from crc32c import crc32c
 
 from journal.record import PartitionOffset
 from journal.transaction import State, Totals, Xid
-from tests.client.rig import Rig, add
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.rig import add
 from txbroker import commands, errors
 from txbroker.client.transactions import Run, Stage
 from txbroker.client.twophase import TwoPhase
 from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Prepare, Refused, Rollback
 
 XID = Xid(1, b"g", b"b")
-
-
-@pytest.fixture
-def broker():
-    return ScriptedBroker()
-
-
-@pytest.fixture
-def rig(broker):
-    return Rig(broker)
 
 
 def seen(broker, kind):

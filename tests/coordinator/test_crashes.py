@@ -3,11 +3,6 @@
 # ruff: noqa: SIM117 - a whole block is what raises
 
 import contextlib
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,7 +11,8 @@ import txbroker
 from tests.broker_process import BrokerProcess
 from tests.coordinator import program
 from tests.coordinator.conftest import PATIENT, Scene
-from tests.databases.test_crashes import eventually
+from tests.databases.looking import eventually
+from tests.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker
@@ -25,22 +21,10 @@ from txbroker.coordinator.postgresql import PostgresqlResource
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-
 
 def run_program(scene, number, moment):
     arguments = [scene.directory, scene.database.url, scene.orders.address, scene.audit.address, scene.topic]
-    command = [sys.executable, "-m", "tests.coordinator.program", *map(str, arguments), str(number), moment]
-    died = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60.0,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert died.returncode == (0 if moment == "never" else -signal.SIGKILL), died.stderr
+    run_until_killed("tests.coordinator.program", *arguments, number, moment, killed=moment != "never")
 
 
 @pytest.mark.parametrize("moment", program.MOMENTS)

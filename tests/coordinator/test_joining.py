@@ -3,7 +3,6 @@
 # ruff: noqa: PT012 - a whole transaction is what raises
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +17,8 @@ from zope.interface.verify import verifyObject
 
 import txbroker
 from tests.coordinator import joining_program
-from tests.databases.test_crashes import eventually
+from tests.databases.looking import eventually
+from tests.dying_program import run_until_killed
 from txbroker import errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import StagingBroker
@@ -358,25 +358,8 @@ def test_without_the_package_it_says_which_extra_to_install():
 
 @pytest.mark.parametrize("moment", joining_program.MOMENTS)
 def test_a_program_that_is_killed_between_vote_and_finish_is_made_good(scene, moment):
-    arguments = [
-        scene.directory,
-        scene.database.url,
-        scene.orders.address,
-        scene.audit.address,
-        scene.topic,
-        1,
-        moment,
-    ]
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.coordinator.joining_program", *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60.0,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    arguments = [scene.directory, scene.database.url, scene.orders.address, scene.audit.address, scene.topic]
+    run_until_killed("tests.coordinator.joining_program", *arguments, 1, moment)
     with scene.coordinator(start=False) as coordinator:
         assert coordinator.resolve().failed == {}
         assert coordinator.in_doubt() == []

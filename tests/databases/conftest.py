@@ -1,6 +1,7 @@
 """For the tests of blocks: a real broker, one for all of a worker or one to kill, and databases with tables in them."""
 
 import contextlib
+import gc
 import shutil
 import sqlite3
 import tempfile
@@ -12,6 +13,8 @@ import pytest
 import txbroker
 from tests.broker_process import BrokerProcess
 from tests.databases.orders import make_tables, opener
+from tests.databases.orm import SHOPS, engine_url, make_shop
+from txbroker.databases import deciding
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +79,27 @@ def lite(sqlite):
     with contextlib.closing(sqlite3.connect(sqlite)) as connection:
         make_tables(connection)
         yield connection
+
+
+@pytest.fixture
+def engine(postgresql):
+    """SQLAlchemy's, on a shop."""
+    engine = make_shop(postgresql.sqlalchemy_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=SHOPS)
+def any_engine(request):
+    """The same on every kind of database in turn."""
+    engine = make_shop(engine_url(request, request.param))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def nothing_left():
+    """No transaction is remembered when the test is over, but for those that something still holds."""
+    yield
+    gc.collect()
+    assert deciding._in_block == {}

@@ -218,7 +218,7 @@ class Actions:
             server.close()
 
     def die_in_commit(self, before, after=lambda: None):
-        from tests.databases.test_sqlalchemy import DIES_AT_COMMIT
+        from tests.databases.killing import DIES_AT_COMMIT
         from txbroker.databases.django import broker
 
         with connection.cursor() as cursor:

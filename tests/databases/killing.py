@@ -1,9 +1,17 @@
-"""How the programs of the tests die: by SIGKILL, at one moment of a block's end."""
+"""How the programs of the tests die: by SIGKILL, at one moment of a block's end; and PostgreSQL amid a commit."""
 
 import os
 import signal
 
 from txbroker.databases.blocking import BlockingSide
+
+DIES_AT_COMMIT = (
+    "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
+    "CREATE CONSTRAINT TRIGGER die AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED "
+    "FOR EACH ROW EXECUTE FUNCTION die()",
+)
+"""Statements after which a commit of rows of ``orders`` kills its own backend."""
 
 
 def die():

@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import time
 
 import txbroker
 
@@ -30,17 +29,6 @@ def opener(found):
 def numbers(open_database):
     with contextlib.closing(open_database()) as database:
         return [number for (number,) in execute(database, "SELECT number FROM orders")]
-
-
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
-
-
-def eventually(condition, seconds=15.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def between_prepare_and_commit(tx, act):

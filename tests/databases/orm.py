@@ -1,11 +1,10 @@
 """What the tests of the ORMs share: an engine on a real database with a shop in it, and looking at what is there."""
 
-import time
-
 from sqlalchemy import ForeignKey, String, create_engine, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 import txbroker
+from txbroker.databases.sqlalchemy import carry
 
 SHOPS = ("sqlite", "postgresql", "mariadb")
 
@@ -52,12 +51,7 @@ def numbers(engine):
         return list(session.scalars(select(Order.number).order_by(Order.number)))
 
 
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
-
-
-def eventually(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+def carrying(engine, broker, **choices):
+    """Sessions that carry messages: their factory, and what to send with."""
+    factory = sessionmaker(engine)
+    return factory, carry(factory, broker, wait="commit", **choices)

@@ -10,8 +10,9 @@ import pytest
 
 import txbroker
 from tests.databases.fixtures import new_folder, running
+from tests.databases.looking import values
 from tests.databases.mariadb import MariadbServer
-from tests.databases.orders import execute, make_tables, numbers, values
+from tests.databases.orders import execute, make_tables, numbers
 from txbroker import errors
 from txbroker.databases.adapter import run
 

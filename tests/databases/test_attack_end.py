@@ -5,7 +5,8 @@
 import pytest
 
 import txbroker
-from tests.databases.orders import between_prepare_and_commit, execute, numbers, values
+from tests.databases.looking import values
+from tests.databases.orders import between_prepare_and_commit, execute, numbers
 from txbroker import State
 
 pytestmark = pytest.mark.slow

@@ -15,12 +15,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def database(sqlite):
-    with contextlib.closing(sqlite3.connect(sqlite)) as connection:
-        connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
-        connection.commit()
-        txbroker.create_decision_table(connection)
-        yield connection
+def database(lite):
+    return lite
 
 
 @pytest.fixture

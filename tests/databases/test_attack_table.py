@@ -8,7 +8,8 @@ import sqlite3
 import pytest
 
 import txbroker
-from tests.databases.orders import eventually, execute, make_tables, numbers
+from tests.databases.looking import eventually
+from tests.databases.orders import execute, make_tables, numbers
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ import pymysql
 import pytest
 
 import txbroker
+from tests.databases.looking import eventually
 from txbroker import State, errors
 from txbroker.databases.dbapi import TRANSLATIONS
 
@@ -20,19 +21,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def database(sqlite):
-    with contextlib.closing(sqlite3.connect(sqlite)) as connection:
-        connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
-        connection.commit()
-        txbroker.create_decision_table(connection)
-        yield connection
-
-
-def eventually(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
+def database(lite):
+    return lite
 
 
 def decisions(database):

@@ -6,22 +6,19 @@ import contextlib
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import psycopg
 import pytest
 
 import txbroker
+from tests.databases.looking import eventually, resolve_until_done, values
 from tests.databases.program import MOMENTS
+from tests.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.databases.urls import connector
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 DECIDED = MOMENTS.index("after commit")
 
 
@@ -57,51 +54,14 @@ def numbers(url):
             cursor.close()
 
 
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
-
-
-def eventually(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_program_that_is_killed_leaves_both_or_neither(url, broker, shared_broker, topic, moment):
     broker.create_topic(f"{topic}-in")
     broker.send(f"{topic}-in", b"a")
-    command = [
-        sys.executable,
-        "-m",
-        "tests.databases.program",
-        url,
-        shared_broker.address,
-        topic,
-        "7",
-        moment,
-    ]
-    died = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60.0,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert died.returncode == (0 if moment == "never" else -signal.SIGKILL), died.stderr
+    arguments = (url, shared_broker.address, topic, 7, moment)
+    run_until_killed("tests.databases.program", *arguments, killed=moment != "never")
     in_doubt = moment in ("after prepare", "after commit", "before the broker's commit")
-    with txbroker.Resolver(connector(url), broker) as resolver:
-        done = []
-
-        def resolved():
-            found = resolver.resolve()
-            done.extend([*found.committed, *found.rolled_back])
-            return not found.waiting and bool(done) is in_doubt
-
-        eventually(resolved)  # the database may not have noticed the death yet
+    resolve_until_done(connector(url), broker, in_doubt)
     there = MOMENTS.index(moment) >= DECIDED
     assert numbers(url) == ([7] if there else [])
     assert values(broker, topic) == ([b"7 from a"] if there else [])

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 import txbroker
+from tests.databases.looking import values
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic
@@ -23,23 +24,10 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.fixture
-def rows(postgresql):
-    with contextlib.closing(postgresql.connect()) as database:
-        database.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
-        database.commit()
-        txbroker.create_decision_table(database)
-        yield database
-
-
 def numbers(database):
     found = [number for (number,) in database.execute("SELECT number FROM orders ORDER BY number")]
     database.rollback()
     return found
-
-
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
 
 
 def in_a_loop(postgresql, address, work):

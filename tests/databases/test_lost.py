@@ -12,14 +12,8 @@ import pymysql
 import pytest
 
 import txbroker
-from tests.databases.orders import (
-    between_prepare_and_commit,
-    eventually,
-    execute,
-    make_tables,
-    numbers,
-    values,
-)
+from tests.databases.looking import eventually, values
+from tests.databases.orders import between_prepare_and_commit, execute, make_tables, numbers
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

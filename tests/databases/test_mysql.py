@@ -9,7 +9,7 @@ import pymysql
 import pytest
 
 import txbroker
-from tests.databases.orders import eventually
+from tests.databases.looking import eventually
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,8 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.orm import Session, sessionmaker
 
 import txbroker
-from tests.databases.orm import Order, eventually, make_shop, numbers, values
+from tests.databases.looking import eventually, values
+from tests.databases.orm import Order, make_shop, numbers
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ import pytest
 from psycopg.rows import dict_row
 
 import txbroker
+from tests.databases.looking import values
 from tests.databases.stepping import all_rows
 from txbroker import State, errors
 from txbroker.databases.adapter import adapt
@@ -24,10 +25,6 @@ def database(postgresql):
         connection.commit()
         txbroker.create_decision_table(connection)
         yield connection
-
-
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
 
 
 def numbers(database):

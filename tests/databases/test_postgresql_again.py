@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 import txbroker
+from tests.databases.looking import values
 from txbroker import State, errors
 from txbroker.client.asyncio import connect as connect_asyncio
 from txbroker.databases.asyncio import atomic as atomic_asyncio
@@ -40,10 +41,6 @@ def numbers(database):
         return [number for (number,) in database.execute("SELECT number FROM orders ORDER BY number")]
     finally:
         database.rollback()
-
-
-def values(broker, topic):
-    return [message.value for message in broker.read(topic, 0, 0)]
 
 
 def sent_by(database, act):

@@ -9,24 +9,12 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import txbroker
-from tests.databases.orm import SHOPS, Line, Order, engine_url, eventually, make_shop, numbers, values
+from tests.databases.killing import DIES_AT_COMMIT
+from tests.databases.looking import eventually, values
+from tests.databases.orm import Line, Order, make_shop, numbers
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def engine(postgresql):
-    engine = make_shop(postgresql.sqlalchemy_url)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture(params=SHOPS)
-def any_engine(request):
-    engine = make_shop(engine_url(request, request.param))
-    yield engine
-    engine.dispose()
 
 
 # -- what it promises ------------------------------------------------------------------------------
@@ -117,14 +105,6 @@ def test_a_commit_that_the_database_refuses_is_sqlalchemys_error_and_leaves_no_m
             session.add(Order(number=2))
             tx.send(topic, b"2")
     assert (numbers(engine), values(broker, topic)) == ([2], [b"2"])
-
-
-DIES_AT_COMMIT = (
-    "CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS "
-    "$$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$",
-    "CREATE CONSTRAINT TRIGGER die AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED "
-    "FOR EACH ROW EXECUTE FUNCTION die()",
-)
 
 
 def test_a_database_that_dies_in_commit_is_an_unknown_outcome_that_the_resolver_ends(engine, broker, topic):

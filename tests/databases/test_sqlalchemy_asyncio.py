@@ -12,21 +12,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 
 import txbroker
-from tests.databases.orm import Line, Order, eventually, make_shop, numbers, values
-from tests.databases.test_sqlalchemy import DIES_AT_COMMIT
+from tests.databases.killing import DIES_AT_COMMIT
+from tests.databases.looking import eventually, values
+from tests.databases.orm import Line, Order, numbers
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic
 from txbroker.databases.sqlalchemy import carry
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def engine(postgresql):
-    engine = make_shop(postgresql.sqlalchemy_url)
-    yield engine
-    engine.dispose()
 
 
 def in_a_loop(engine, address, work):

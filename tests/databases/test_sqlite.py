@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import txbroker
-from tests.databases.orders import eventually, numbers, values
+from tests.databases.looking import eventually, values
+from tests.databases.orders import numbers
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from journal.filesystem import OSFilesystem, write_fully
 from journal.testing import MemoryFilesystem
-from tests.test_filesystem import FilesystemConformance
+from tests.filesystem_conformance import FilesystemConformance
 from txbroker.drill.unforced import UnforcedIsLost, holding
 
 

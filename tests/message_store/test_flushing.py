@@ -7,34 +7,20 @@ import pytest
 from journal.buffers import PooledAllocator
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
-from journal.filesystem import OSFilesystem
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
-from tests.message_store_scene import BUDGET, DIRECTORY, drain, fill, flush, frame, make, reopened
-
-
-@pytest.fixture(params=["memory", "disk"])
-def filesystem(request, tmp_path):
-    return with_directory(MemoryFilesystem() if request.param == "memory" else OSFilesystem(tmp_path))
-
-
-def with_directory(filesystem):
-    filesystem.make_directory("partitions")
-    filesystem.force_directory("")
-    return filesystem
-
-
-@pytest.fixture
-def allocator():
-    return PooledAllocator(BUDGET, poison=True)
-
-
-@pytest.fixture
-def store(filesystem, allocator):
-    store = make(filesystem, allocator)
-    yield store
-    store._files.close()
+from tests.message_store.scene import (
+    BUDGET,
+    DIRECTORY,
+    drain,
+    fill,
+    flush,
+    frame,
+    make,
+    reopened,
+    with_directory,
+)
 
 
 class TestFlushing:

@@ -9,9 +9,14 @@ from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
 
 DIRECTORY = "partitions/orders-0.17"
-
-
 BUDGET = 8 * MIB
+
+
+def with_directory(filesystem):
+    """The same, with the directory in which partitions have theirs."""
+    filesystem.make_directory("partitions")
+    filesystem.force_directory("")
+    return filesystem
 
 
 def make(filesystem, allocator, **settings):

@@ -6,17 +6,15 @@ import threading
 import pytest
 from zope.interface.verify import verifyObject
 
-from journal.buffers import PooledAllocator
 from journal.constants import KIB
 from journal.errors import OffsetOutOfRange
-from journal.filesystem import OSFilesystem
 from journal.frame import decode_run, encode_inner, encode_wrapper
 from journal.interfaces import IMessageStore
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
-from tests.message_store_scene import (
+from tests.message_store.scene import (
     BUDGET,
     DIRECTORY,
     drain,
@@ -26,30 +24,8 @@ from tests.message_store_scene import (
     in_memory_and_on_disk,
     make,
     offsets,
+    with_directory,
 )
-
-
-@pytest.fixture(params=["memory", "disk"])
-def filesystem(request, tmp_path):
-    return with_directory(MemoryFilesystem() if request.param == "memory" else OSFilesystem(tmp_path))
-
-
-def with_directory(filesystem):
-    filesystem.make_directory("partitions")
-    filesystem.force_directory("")
-    return filesystem
-
-
-@pytest.fixture
-def allocator():
-    return PooledAllocator(BUDGET, poison=True)
-
-
-@pytest.fixture
-def store(filesystem, allocator):
-    store = make(filesystem, allocator)
-    yield store
-    store._files.close()
 
 
 class TestReading:

@@ -1,0 +1,103 @@
+"""``txbroker groups`` against a real broker."""
+
+import pytest
+
+import txbroker
+
+pytestmark = pytest.mark.slow
+
+
+class TestGroups:
+    @pytest.fixture(autouse=True)
+    def group(self, topic, connection):
+        connection.flush()
+        for _ in range(10):
+            connection.send(topic, b"x", partition=0)
+        connection.set_offsets(topic, topic, {0: 4})
+        return topic
+
+    def test_a_group_is_listed_and_described_with_its_lag(self, run, run_json, group):
+        described = run_json("groups", "describe", group)
+        assert described["lag"] == 6
+        assert [(p["topic"], p["partition"], p["offset"], p["lag"]) for p in described["positions"]] == [
+            (group, 0, 4, 6)
+        ]
+        assert described["name"] in [found["name"] for found in run_json("groups", "list")]
+        assert "6 messages behind" in run("groups", "describe", group).stdout
+
+    def test_a_group_that_waits_for_a_transaction_names_it(self, run, run_json, url, group):
+        with txbroker.connect(url, client="test") as own:
+            consumer = own.consume(group, group=group, partitions=[0])
+            next(iter(consumer))
+            xid = own.xid(8, f"held-{group}", "")
+            own.tpc_begin(xid)
+            own.commit_offsets()
+            own.tpc_prepare()
+        (held,) = run_json("groups", "describe", group)["held"]
+        assert (held["topic"], held["partition"]) == (group, 0)
+        assert str(xid) in held["transaction"]
+        assert str(xid) in run("groups", "describe", group).stdout
+        run("transactions", "commit", str(xid), "--why", "test", "--yes")
+        described = run_json("groups", "describe", group)
+        assert described["held"] == []
+        assert described["lag"] == 5
+
+    def test_a_group_without_positions_that_waits_for_a_transaction_names_it(self, run, run_json, url, topic):
+        group = f"new-{topic}"
+        with txbroker.connect(url, client="test") as own:
+            own.send(topic, b"first", partition=0)
+            next(iter(own.consume(topic, group=group, partitions=[0])))
+            xid = own.xid(8, group, "")
+            own.tpc_begin(xid)
+            own.commit_offsets()
+            own.tpc_prepare()
+        text = run("groups", "describe", group).stdout
+        assert f"xid {xid}" in " ".join(text.split())
+        assert "no positions" not in text
+        run("transactions", "rollback", str(xid), "--why", "test", "--yes")
+        assert "no positions" in run("groups", "describe", group).stdout
+
+    def test_a_group_whose_consumer_is_gone_can_be_reset_though_its_claim_is_kept(self, run_json, url, group):
+        with txbroker.connect(url, client="test") as own:
+            for _ in own.consume(group, group=group, partitions=[0], follow=False):
+                own.commit_offsets()
+        assert run_json("groups", "describe", group)["lag"] == 0
+        assert run_json("groups", "reset", group, "--to-earliest", "--execute")["executed"]
+        assert run_json("groups", "describe", group)["lag"] == 10
+
+    def test_a_reset_is_only_shown_until_it_is_told_to_execute(self, run, run_json, group):
+        plan = run_json("groups", "reset", group, "--to-earliest", "--partition", "0")
+        assert plan["moves"] == [{"topic": group, "partition": 0, "before": 4, "after": 0, "note": ""}]
+        assert not plan["executed"]
+        assert "add --execute" in run("groups", "reset", group, "--to-earliest").stdout
+        assert run_json("groups", "describe", group)["lag"] == 6
+        assert run_json("groups", "reset", group, "--to-earliest", "--partition", "0", "--execute")[
+            "executed"
+        ]
+        assert run_json("groups", "describe", group)["lag"] == 10
+
+    @pytest.mark.parametrize(
+        ("target", "after"),
+        [
+            (["--to-offset", "7"], 7),
+            (["--to-offset", "70"], 10),
+            (["--to-latest"], 10),
+            (["--to-time", "-1h"], 0),
+            (["--to-time", "2100-01-01T00:00"], 10),
+        ],
+    )
+    def test_a_group_goes_where_it_is_sent(self, run_json, group, target, after):
+        run_json("groups", "reset", group, *target, "--partition", "0", "--execute")
+        positions = run_json("groups", "describe", group)["positions"]
+        assert {p["partition"]: p["offset"] for p in positions}[0] == after
+
+    def test_a_group_that_is_not_known_is_a_no_unless_a_topic_is_named(self, run, run_json, group):
+        run("groups", "describe", "nobody", code=1)
+        run("groups", "reset", "nobody", "--to-earliest", code=1)
+        plan = run_json("groups", "reset", "nobody", "--to-latest", "--topic", group, "--partition", "0")
+        assert plan["moves"][0]["before"] is None
+
+    def test_a_group_can_be_deleted(self, run, run_json, group):
+        run("groups", "delete", group, stdin="n\n", code=1)
+        assert run_json("groups", "delete", group, "--yes") == {"deleted": group}
+        run("groups", "describe", group, code=1)
