@@ -80,11 +80,11 @@ def describe(invocation: Invocation, name: str) -> None:
 def positions_table(group: GroupInfo, told: Mapping[str, Mapping[tuple[str, int], str]]) -> RenderableType:
     """Positions, beside each what is ``told`` of its partition, by the column's name; none of nothing."""
     shown = {name: texts for name, texts in told.items() if texts}
-    rows: list[tuple[object, ...]] = [*group.positions]
+    rows: list[tuple[str, int, int | None, int | None]] = [*group.positions]
     known = {position[:2] for position in group.positions}
     new = {place for texts in shown.values() for place in texts} - known  # first positions, not moved yet
     rows += [(*place, None, None) for place in sorted(new)]
-    filled = [(*row, *(texts.get(row[:2]) for texts in shown.values())) for row in rows]
+    filled = [(*row, *(texts.get((row[0], row[1])) for texts in shown.values())) for row in rows]
     return table(("topic", "partition", "offset", "lag", *shown), filled, "It has no positions.")
 
 
