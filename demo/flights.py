@@ -60,6 +60,7 @@ def main(seed: int | None, kills: int, days: int | None, data: Path | None) -> N
     failed = bool(faults_of(run)) | (not shown_by_spark(place / "data", report, run.days, console))
     if data is None and not failed:
         shutil.rmtree(place)
+        console.print(f"{place} is removed; --data DIRECTORY keeps one.", markup=False, soft_wrap=True)
     sys.exit(1 if failed else 0)
 
 

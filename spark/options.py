@@ -167,13 +167,19 @@ def _view(name: str, value: str) -> View:
         raise refused(name, value, f"{known} are known") from None
 
 
-def _interval(name: str, value: str) -> int:
+def interval(value: str) -> float | None:
+    """A time such as ``500ms`` or ``2h`` in seconds, which it is without a unit; None if it is none."""
     found = _INTERVAL.fullmatch(value.strip().lower())
-    if found is None:
+    return float(found[1]) * _SECONDS[found[2] or ""] if found else None
+
+
+def _interval(name: str, value: str) -> int:
+    seconds = interval(value)
+    if seconds is None:
         raise refused(
             name, value, "a time is wanted, such as 500ms, 30s, 5m, 2h or 1d (without a unit: seconds)"
         )
-    return round(float(found[1]) * _SECONDS[found[2] or ""] * 1e6)
+    return round(seconds * 1e6)
 
 
 def _seconds(name: str, value: str) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from journal.compression import NAMES as CODECS
 from journal.compression import compressor
 from spark.branches import Write
-from spark.options import check_known
+from spark.options import check_known, interval
 from txbroker import errors
 from txbroker.client import url as urls
 
@@ -87,12 +87,9 @@ def _size(name: str, value: str) -> int:
 
 
 def _seconds(name: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e6:
-        raise _wrong(name, value, "a number of seconds above 0")
+    seconds = interval(value)
+    if seconds is None or not 0 < seconds < 1e6:
+        raise _wrong(name, value, "a time above 0, such as 500ms, 30s or 5m (without a unit: seconds)")
     return seconds
 
 

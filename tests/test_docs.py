@@ -7,6 +7,7 @@ import subprocess
 import typing
 from pathlib import Path
 
+import click
 import pytest
 from crc32c import crc32c
 
@@ -19,6 +20,7 @@ from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from txbroker import codec, commands, config, tap
 from txbroker.broker import Broker, folds
+from txbroker.cli import command_line
 from txbroker.settings import BrokerSettings
 
 ROOT = Path(__file__).parent.parent
@@ -162,3 +164,21 @@ def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     exec(embedded, {})
     assert capsys.readouterr().out == "[b'one', b'two', b'three']\n"
+
+
+def test_every_command_that_the_documents_name_is_one() -> None:
+    """A word after `txbroker` in code that is a group's name has the name of one of its commands behind it."""
+    context = click.Context(command_line)
+    every = {name: command_line.get_command(context, name) for name in command_line.list_commands(context)}
+    groups = {
+        name: each.list_commands(context) for name, each in every.items() if isinstance(each, click.Group)
+    }
+    named = set()
+    for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]:
+        for group, command in re.findall(
+            r"(?:`|^ +|/)txbroker ([a-z]+)\s+([a-z]+)", page.read_text(), re.MULTILINE
+        ):
+            if group in groups:
+                named.add((page.name, group, command))
+    assert len(named) > 20
+    assert [each for each in named if each[2] not in groups[each[1]]] == []

@@ -111,8 +111,7 @@ class Broker:
     """The commands' meaning over an engine that was recovered with :func:`folds`.
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
-    reactor's; ``on_failure(doing, error)`` must end the process. ``sessions`` are those that have not ended,
-    by number.
+    reactor's; ``on_failure(doing, error)`` must end the process. ``sessions`` has those that go on, by number.
     """
 
     log = Logger()

@@ -24,15 +24,16 @@ h2 { font-size: 18px; margin: 34px 0 10px; } h3 { font-size: 15px; margin: 24px 
 .verdict { margin: 18px 0; padding: 12px 16px; border-left: 5px solid var(--good); background: var(--card); }
 .verdict.bad { border-color: var(--bad); } .verdict strong { color: var(--good); } .bad strong { color: var(--bad); }
 .verdict ul { margin: 6px 0 0; padding-left: 20px; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); gap: 10px; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 10px 14px; }
+.cards { display: flex; flex-wrap: wrap; gap: 10px; }
+.card { flex: 1 1 130px; min-width: max-content; background: var(--card); border: 1px solid var(--line);
+  border-radius: 6px; padding: 10px 14px; }
 .card b { display: block; font-size: 22px; font-weight: 600; } .card span { color: var(--soft); font-size: 13px; }
-figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 12px;
-  overflow-x: auto; }
-figure > svg { width: 100%; min-width: 720px; height: auto; display: block; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .title { fill: var(--ink); }
-svg .grid { stroke: var(--line); } svg .bar { fill: var(--bar); } svg .committed { fill: var(--good); }
-svg .rolled_back { fill: var(--bad); } svg .prepared, svg .active { fill: var(--wait); }
+figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 12px; }
+figure > svg { width: calc(100% - 56px); margin-left: 46px; overflow: visible; display: block; }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .grid { stroke: var(--line); }
+svg .bar { fill: var(--bar); } .outcome { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 12px; }
+.share { height: 14px; margin: 2px 0 10px; border-radius: 2px; } .committed { background: var(--good); }
+.rolled_back { background: var(--bad); } .prepared, .active { background: var(--wait); }
 .mark { display: inline-block; padding: 0 8px; border-radius: 4px; color: #fff; background: var(--wait);
   font-size: 13px; font-weight: 500; } .mark.violation { background: var(--bad); }
 .scroll { overflow-x: auto; margin-top: 8px; }
@@ -42,7 +43,8 @@ th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 td.wide { min-width: 240px; max-width: 520px; } td.topic { min-width: 110px; } td.whole { white-space: nowrap; }
 td.xid { min-width: 150px; } td.file { min-width: 230px; font: 12.5px/1.6 ui-monospace, monospace; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-@media (max-width: 600px) { body { padding: 18px 14px 40px; } .verdict { padding: 10px 12px; } }
+@media (max-width: 600px) { body { padding: 18px 14px 40px; } .verdict { padding: 10px 12px; }
+  figure { padding: 12px 8px; } figure > svg { width: calc(100% - 52px); } svg .spare { display: none; } }
 """
 
 
@@ -149,6 +151,8 @@ def _topics(summary: dict[str, Any]) -> Iterable[str]:
     yield "<h2>Topics</h2>"
     rows = [(row["topic"], f"{row['messages']:,}", f"{row['bytes']:,}") for row in summary["topics"]]
     yield from _table(("topic", "messages", "bytes of content"), rows, {0: "topic", 1: "number", 2: "number"})
+    yield '<p class="soft">The broker’s own topics (<code>txbroker.…</code>) are not listed; the messages at the top '
+    yield "count theirs, too.</p>"
 
 
 def _proven(summary: dict[str, Any]) -> Iterable[str]:

@@ -1,17 +1,26 @@
-"""The plots of an audit as SVG."""
+"""The plots of an audit, as SVG and as bars of HTML: legible as wide as the page is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-WIDTH: Final = 1060
 HEIGHT: Final = 200
-LEFT: Final = 70
 BOTTOM: Final = 34
 TOP: Final = 12
+LABELS: Final = 7
+"""Below a histogram; every other one is *spare*: the page leaves it out where it is narrow."""
+
+
+class Label(NamedTuple):
+    """A text below the bar at ``place``, which it begins with, stands in the middle of, or ends with."""
+
+    place: int
+    text: str
+    anchor: str = "middle"
+    spare: bool = False
 
 
 def windows(found: dict[str, Any]) -> str:
@@ -20,7 +29,11 @@ def windows(found: dict[str, Any]) -> str:
     if not rows:
         return _empty("no messages")
     count = rows[-1][0] + 1
-    labels = [(place, moment(start + place * length, length)) for place in sorted({0, count // 2, count - 1})]
+    places = {count // 2: "middle", count - 1: "end", 0: "start"}
+    labels = [
+        Label(place, moment(start + place * length, length), anchor, spare=anchor == "middle")
+        for place, anchor in places.items()
+    ]
     title = f"Messages per {duration(length)}"
     return _bars(dict(rows), count, labels, title)
 
@@ -32,9 +45,13 @@ def histogram(rows: Sequence[Sequence[int]], title: str) -> str:
     low = rows[0][0].bit_length() - 1
     count = rows[-1][0].bit_length() - low
     values = {least.bit_length() - 1 - low: number for least, number in rows}
-    step = max(1, count // 8)
-    labels = [(place, f"from {duration(1 << (low + place))}") for place in range(0, count, step)]
-    return _bars(values, max(count, 6), labels, title)
+    room = max(count, 6)
+    places = range(0, count - (count > LABELS), -(-count // LABELS))
+    labels = [
+        Label(place, f"≥ {duration(1 << (low + place))}", spare=number % 2 == 1)
+        for number, place in enumerate(places)
+    ]
+    return _bars(values, room, labels, title)
 
 
 def outcomes(rows: Sequence[dict[str, Any]]) -> str:
@@ -42,40 +59,42 @@ def outcomes(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return _empty("no transactions")
     most = max(row["transactions"] for row in rows)
-    height = 30 * len(rows) + 10
-    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Transactions by outcome">']
-    for number, row in enumerate(rows):
+    parts = []
+    for row in rows:
         name = row["state"].replace("_", " ") + (
             f" ({row['cause'].replace('_', ' ')})" if row["cause"] else ""
         )
-        width = max(2.0, (WIDTH - 520) * row["transactions"] / most)
-        y = 30 * number + 6
-        parts.append(f'<text x="250" y="{y + 15}" text-anchor="end" class="title">{escape(name)}</text>')
-        parts.append(f'<rect class="{row["state"]}" x="260" y="{y}" width="{width:.1f}" height="20" rx="2"/>')
         told = f"{counted(row['transactions'], 'transaction')}, {counted(row['messages'], 'message')}"
-        parts.append(f'<text x="{266 + width:.1f}" y="{y + 15}">{told}</text>')
-    return "\n".join([*parts, "</svg>"])
+        parts.append(
+            f'<div class="outcome"><span>{escape(name)}</span> <span class="soft">{told}</span></div>'
+        )
+        width = max(0.3, 100 * row["transactions"] / most)
+        parts.append(f'<div class="share {row["state"]}" style="width: {width:.1f}%"></div>')
+    return "\n".join(parts)
 
 
-def _bars(values: dict[int, int], count: int, labels: Sequence[tuple[int, str]], title: str) -> str:
+def _bars(values: dict[int, int], count: int, labels: Sequence[Label], title: str) -> str:
+    """Across in percent, so that bars become narrower with the page and texts do not."""
     most = max(values.values())
-    room, floor = (WIDTH - LEFT - 10) / count, HEIGHT - BOTTOM
+    room, floor = 100 / count, HEIGHT - BOTTOM
     scale = (floor - TOP) / most
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
+    parts = [f'<svg height="{HEIGHT}" role="img" aria-label="{escape(title)}">']
     for mark in sorted({0, most // 2, most}):
         y = floor - scale * mark
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(mark)}</text>')
+        parts.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{_short(mark)}</text>')
     for place, value in values.items():
-        x, height = LEFT + place * room, max(1.0, scale * value)
+        height = max(1.0, scale * value)
         parts.append(
-            f'<rect class="bar" x="{x + room * 0.08:.1f}" y="{floor - height:.1f}" width="{room * 0.84:.1f}" '
+            f'<rect class="bar" x="{room * (place + 0.08):.2f}%" y="{floor - height:.1f}" width="{room * 0.84:.2f}%" '
             f'height="{height:.1f}"><title>{value:,}</title></rect>'
         )
-    for place, text in labels:
-        x = LEFT + (place + 0.5) * room
-        anchor = "start" if place == 0 else "end" if place == count - 1 and count > 8 else "middle"
-        parts.append(f'<text x="{x:.1f}" y="{floor + 18}" text-anchor="{anchor}">{escape(text)}</text>')
+    for label in labels:
+        x = room * (label.place + {"start": 0.0, "middle": 0.5, "end": 1.0}[label.anchor])
+        spare = ' class="spare"' if label.spare else ""
+        parts.append(
+            f'<text{spare} x="{x:.2f}%" y="{floor + 18}" text-anchor="{label.anchor}">{escape(label.text)}</text>'
+        )
     return "\n".join([f'<p class="soft">{escape(title)}</p>', *parts, "</svg>"])
 
 

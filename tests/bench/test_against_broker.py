@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -17,6 +19,7 @@ import txbroker
 from tests.broker_process import BrokerProcess
 from txbroker.bench.histogram import Histogram
 from txbroker.bench.report import Report
+from txbroker.bench.rows import ADVICE
 from txbroker.cli import command_line
 
 pytestmark = pytest.mark.slow
@@ -153,6 +156,38 @@ def test_consume_of_a_named_topic_writes_nothing(run, measure, connection):
     assert report.operations >= 3
     assert report.verification is None
     assert connection.topics(["read-only"])[0].partitions[0].high_watermark == 3
+
+
+def test_consume_tells_the_size_of_what_it_has_read_not_of_what_it_would_write(run, connection):
+    connection.create_topic("small")
+    connection.send("small", b"12345")
+    shown = run("consume", "--topic", "small", "--duration", "300ms", "--warm-up", "0ms").stdout
+    assert re.search(r"^mean size +5 B$", shown, re.MULTILINE)
+    assert "100 B" not in shown
+
+
+def test_on_a_terminal_no_word_is_cut_in_two(broker):
+    terminal, inside = os.openpty()
+    arguments = ["bench", "latency", "--count", "50", "--warm-up", "0ms"]
+    environment = {**os.environ, "TXBROKER_URL": broker.address, "COLUMNS": "50", "TERM": "xterm"}
+    done = subprocess.run(
+        [*TXBROKER, *arguments],
+        env=environment,
+        cwd=ROOT,
+        stdout=inside,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=True,
+    )
+    os.close(inside)
+    shown = click.unstyle(os.read(terminal, 1 << 16).decode()).replace("\r\n", "\n")
+    os.close(terminal)
+    assert max(map(len, shown.splitlines())) <= 50, done.stderr
+    said = re.search(r"^send: most of the time .*", shown, re.MULTILINE | re.DOTALL)
+    assert said
+    request, _, rest = " ".join(said[0].split()).partition(": most of the time (")
+    assert (request, rest.endswith(".")) == ("send", True)
+    assert any(f"goes to {phase}: {advice}." in rest for phase, advice in ADVICE.items())
 
 
 def held(connection):

@@ -1,8 +1,11 @@
 """``txbroker groups`` against a real broker."""
 
+import re
+
 import pytest
 
 import txbroker
+from spark.register import Register, Standing
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +27,15 @@ class TestGroups:
         ]
         assert described["name"] in [found["name"] for found in run_json("groups", "list")]
         assert "6 messages behind" in run("groups", "describe", group).stdout
+
+    def test_the_metadata_of_positions_are_shown_where_there_are_any(self, run, run_json, group, connection):
+        assert run_json("groups", "describe", group)["metadata"] == []
+        assert "metadata" not in run("groups", "describe", group).stdout
+        register = Register(connection, group)
+        register.end_epoch(Standing(decided=7), register.claim("test"))
+        (told,) = run_json("groups", "describe", f"spark.{group}")["metadata"]
+        assert (told["topic"], told["partition"], told["text"]) == ("spark.decisions", 0, "7 1")
+        assert re.search(r"metadata\n.*\n.* 7 1\n", run("groups", "describe", f"spark.{group}").stdout)
 
     def test_a_group_that_waits_for_a_transaction_names_it(self, run, run_json, url, group):
         with txbroker.connect(url, client="test") as own:

@@ -100,6 +100,7 @@ def test_the_exit_code_is_the_verdict_and_a_failed_run_keeps_its_evidence(tmp_pa
     result = CliRunner().invoke(flights.main, [])
     assert result.exit_code == code
     assert len(list((tmp_path / "build" / "demo").iterdir())) == code
+    assert ("is removed; --data" in result.output) == (code == 0)
 
 
 @pytest.mark.parametrize("finding", [(False, "1 violation"), AuditFailed("no Java")])

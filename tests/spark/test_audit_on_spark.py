@@ -52,7 +52,7 @@ def test_a_sound_directory_passes_with_a_report_of_all_that_was_looked_at(spark,
     )
     assert kept[0][0] == sum(f.messages for f in plain if f.what == What.WINDOW and f.topic == "a")
     page = (report / "index.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 3
     assert not re.search(r"<script|<link|src=|https?://", page)
     assert json.loads((report / "summary.json").read_text())["sound"] is True
 

@@ -3,6 +3,7 @@
 import pytest
 
 from spark.branches import Write
+from spark.options import read_options
 from spark.sink_options import SinkOptions, parse
 from txbroker.errors import InvalidName, InvalidSetting, Misuse
 
@@ -24,6 +25,12 @@ def test_every_option_is_read_in_any_case_and_those_of_spark_are_left_alone():
     )
 
 
+@pytest.mark.parametrize(("said", "seconds"), [("90", 90.0), ("30s", 30.0), ("500ms", 0.5), ("2m", 120.0)])
+def test_a_time_is_written_as_for_reading(said, seconds):
+    assert parse({"broker": HERE, "timeout": said}).timeout == seconds
+    assert read_options({"path": "/data", "subscribe": "t", "timeout": said}).timeout == seconds
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -32,8 +39,8 @@ def test_every_option_is_read_in_any_case_and_those_of_spark_are_left_alone():
         ({"broker": HERE, "partitioner": "murmur"}, "option 'partitioner' is 'murmur', it must be 'key' or 'none'"),
         ({"broker": HERE, "batchBytes": "0"}, "option 'batchBytes' is '0', it must be a size"),
         ({"broker": HERE, "branchBytes": "many"}, "option 'branchBytes' is 'many', it must be a size"),
-        ({"broker": HERE, "branchSeconds": "0"}, "option 'branchSeconds' is '0', it must be a number of seconds"),
-        ({"broker": HERE, "timeout": "nan"}, "option 'timeout' is 'nan', it must be a number of seconds"),
+        ({"broker": HERE, "branchSeconds": "0"}, "option 'branchSeconds' is '0', it must be a time above 0"),
+        ({"broker": HERE, "timeout": "nan"}, "option 'timeout' is 'nan', it must be a time above 0"),
         ({"broker": HERE, "txnAppId": "a"}, "txnAppId and txnVersion name a write together"),
         ({"broker": HERE, "txnVersion": "1"}, "txnAppId and txnVersion name a write together"),
         ({"broker": HERE, "txnAppId": "a", "txnVersion": "-1"}, "option 'txnVersion' is '-1', it must be a whole"),

@@ -45,7 +45,9 @@ def _percentiles(found: Percentiles | None) -> str:
 def what_was_done(plan: Plan) -> str:
     """The work, in a line."""
     loop = f"{plan.rate:,.0f} {plan.unit}/s, open loop" if plan.rate else f"closed loop, depth {plan.depth}"
-    parts = [f"{plan.kind.value}, {plan.clients} client{'s' * (plan.clients > 1)}", f"{plan.size} B"]
+    parts = [f"{plan.kind.value}, {plan.clients} client{'s' * (plan.clients > 1)}"]
+    if plan.kind is not Kind.CONSUME:  # which reads what is there, of whatever size
+        parts.append(f"{plan.size} B")
     if plan.kind is Kind.TRANSACTIONS:
         phases = "two phases" if plan.two_phase else "one phase"
         parts.append(f"{plan.messages} messages for {plan.touched} partitions in {phases}")
@@ -66,6 +68,8 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     )
     if unit != "messages":
         yield "messages/s", f"{report.messages / report.seconds:,.0f}" if report.seconds else "none"
+    if report.plan.kind is Kind.CONSUME and report.messages:
+        yield "mean size", f"{report.bytes / report.messages:,.0f} B"
     yield "MB/s", f"{report.bytes / report.seconds / 1e6:,.2f}" if report.seconds else "none"
     what = "fetch" if report.plan.kind is Kind.CONSUME else "latency"
     yield what, _percentiles(report.latency)

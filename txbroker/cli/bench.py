@@ -26,7 +26,7 @@ from txbroker.bench.screen import Screen
 from txbroker.cli.arguments import Parsed, duration, size
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
-from txbroker.cli.output import console, emit, facts, table
+from txbroker.cli.output import console, emit, facts, table, wrapped
 from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 from txbroker.errors import Misuse
 
@@ -326,9 +326,9 @@ def _tell(invocation: Invocation, report: Report, json_file: str | None) -> None
         click.echo()
         emit(False, [], lambda: table(PHASE_COLUMNS, phase_rows(report), ""))
         for line in largest_phases(report):
-            click.echo(line)
+            click.echo(wrapped(line, sys.stdout))
     for note in [*report.notes, report.trouble] if report.trouble else report.notes:
-        click.echo(f"{note}.", err=True)
+        click.echo(wrapped(f"{note}.", sys.stderr), err=True)
     sys.stderr.flush()
     if json_file is not None and json_file != STDOUT:
         _write(Path(json_file), msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import enum
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
+from txbroker.cli.output import wrapped
 from txbroker.errors import (
     CorruptData,
     OutcomeForgotten,
@@ -78,8 +77,7 @@ class Failure(click.ClickException):
         """Write the paragraph, wrapped for people; one line if nobody sits at a terminal."""
         stream = file or sys.stderr
         text = "Error: " + " ".join(self.message.split())
-        width = min(100, shutil.get_terminal_size().columns)
-        click.echo(textwrap.fill(text, width) if stream.isatty() else text, file=stream)
+        click.echo(wrapped(text, stream), file=stream)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group as Stack
+from rich.console import RenderableType
 
 from txbroker.cli.arguments import Parsed, moment
 from txbroker.cli.exits import Exit, Failure
@@ -48,23 +49,20 @@ def describe(invocation: Invocation, name: str) -> None:
     """Show the positions of the group NAME; exit 1 if there is none."""
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
-        held = {(p.topic, p.partition): p.pending_by for p in broker.group_offsets(name) if p.pending_by}
+        offsets = broker.group_offsets(name)
         unread = never_read(group, broker.topics(topics_of(group)))
     more = sum(count for _, _, count in unread)
-    columns = ("topic", "partition", "offset", "lag", "held by the undecided transaction")
-    rows: list[tuple[object, ...]] = [(*position, held.get(position[:2])) for position in group.positions]
-    new = held.keys() - {position[:2] for position in group.positions}  # its first positions, not moved yet
-    rows += [(topic, partition, None, None, held[topic, partition]) for topic, partition in sorted(new)]
+    held = {(p.topic, p.partition): p.pending_by for p in offsets if p.pending_by}
+    metadata = {(p.topic, p.partition): p.metadata for p in offsets if p.metadata}
     emit(
         invocation.as_json,
         group_json(group)
         | {"held": held_json(held)}
+        | {"metadata": [{"topic": t, "partition": p, "text": text} for (t, p), text in metadata.items()]}
         | {"without_position": [{"topic": t, "partition": p, "messages": count} for t, p, count in unread]},
         lambda: Stack(
             f"Group {group.name}, {count_text(lag_of(group), 'message')} behind.",
-            table(
-                columns if held else columns[:4], rows if held else group.positions, "It has no positions."
-            ),
+            positions_table(group, {"metadata": metadata, "held by the undecided transaction": held}),
             *(
                 [
                     "",
@@ -77,6 +75,17 @@ def describe(invocation: Invocation, name: str) -> None:
             ),
         ),
     )
+
+
+def positions_table(group: GroupInfo, told: Mapping[str, Mapping[tuple[str, int], str]]) -> RenderableType:
+    """Positions, beside each what is ``told`` of its partition, by the column's name; none of nothing."""
+    shown = {name: texts for name, texts in told.items() if texts}
+    rows: list[tuple[str, int, int | None, int | None]] = [*group.positions]
+    known = {position[:2] for position in group.positions}
+    new = {place for texts in shown.values() for place in texts} - known  # first positions, not moved yet
+    rows += [(*place, None, None) for place in sorted(new)]
+    filled = [(*row, *(texts.get((row[0], row[1])) for texts in shown.values())) for row in rows]
+    return table(("topic", "partition", "offset", "lag", *shown), filled, "It has no positions.")
 
 
 def never_read(group: GroupInfo, topics: Iterable[TopicInfo]) -> list[tuple[str, int, int]]:

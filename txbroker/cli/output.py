@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import IO, Any
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -44,6 +47,11 @@ def emit(as_json: bool, data: Json, human: Callable[[], RenderableType]) -> None
         shown.print(human())
     for line in captured.get().splitlines():
         click.echo(line.rstrip())
+
+
+def wrapped(text: str, stream: IO[Any]) -> str:
+    """A paragraph between whose words a terminal's lines end; as it is if nobody sits at one."""
+    return textwrap.fill(text, min(100, shutil.get_terminal_size().columns)) if stream.isatty() else text
 
 
 def json_line(data: dict[str, object]) -> str:
