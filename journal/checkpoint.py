@@ -64,6 +64,10 @@ _decode_header = msgspec.msgpack.Decoder(CheckpointHeader).decode
 _decode_section = msgspec.msgpack.Decoder(Rows | Stores | End).decode
 
 
+class UnknownFormat(CorruptJournal):
+    """A checkpoint is of a format version that is not known here: it may well be sound."""
+
+
 class Checkpoint(msgspec.Struct):
     """A checkpoint that has been read."""
 
@@ -144,7 +148,7 @@ def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes
     file = filesystem.open(path, writable=False)
     try:
         if (found := file.read(0, len(MAGIC))) != MAGIC:
-            raise _damaged(path, 0, _of_no_known_form(found))
+            raise _of_no_known_form(path, found)
         position, end = len(MAGIC), file.size()
         while position < end:
             lengths = file.read(position, _SECTION.size)
@@ -162,10 +166,11 @@ def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes
         file.close()
 
 
-def _of_no_known_form(magic: bytes) -> str:
-    if magic[:-1] == MAGIC[:-1]:
-        return f"it is of format version {magic[-1]}, which is not known here: another version of this program wrote it"
-    return "it does not begin as a checkpoint does"
+def _of_no_known_form(path: str, magic: bytes) -> CorruptJournal:
+    if magic[:-1] != MAGIC[:-1] or len(magic) < len(MAGIC):
+        return _damaged(path, 0, "it does not begin as a checkpoint does")
+    what = f"it is of format version {magic[-1]}, which is not known here: another version of this program wrote it"
+    return UnknownFormat(f"{path} is damaged at 0: {what}. Nothing was changed", path)
 
 
 def walk_sections(

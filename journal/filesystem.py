@@ -196,12 +196,22 @@ class OSFilesystem:
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
         """Return the file; with ``create`` a missing one is made."""
-        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0)
+        mode = os.O_RDWR if writable else os.O_RDONLY | os.O_NONBLOCK  # or a pipe would wait for a writer
+        flags = os.O_CLOEXEC | mode | (os.O_CREAT if create else 0)
         # Three times a flush of a new log, and joined by pathlib it takes as long as the call.
-        descriptor = os.open(self._above + check_path(path), flags, _FILE_MODE)
-        if not writable and stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        try:
+            descriptor = os.open(full := self._above + check_path(path), flags, _FILE_MODE)
+        except FileNotFoundError:
+            if os.path.islink(
+                full
+            ):  # the file is there for everybody who lists the directory, so it went not away
+                raise OSError(errno.ENXIO, "A link to nothing", path) from None
+            raise
+        if not writable and not stat.S_ISREG(kind := os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if stat.S_ISDIR(kind):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise OSError(errno.EINVAL, "Not a regular file", path)
         return OSFile(path, descriptor)
 
     def rename(self, old: str, new: str) -> None:
@@ -238,6 +248,9 @@ class OSFilesystem:
             os.stat(self._full(path))
         except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
         return True
 
     def force_directory(self, path: str) -> None:
@@ -277,7 +290,7 @@ class OSFilesystem:
         """
         full = self._full(path)
         try:
-            descriptor = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from journal import filenames
-from journal.checkpoint import Checkpoint, read_checkpoint
+from journal.checkpoint import Checkpoint, UnknownFormat, read_checkpoint
 from journal.errors import CorruptData, StorageUnavailable
 from journal.filesystem import OSFilesystem
 from journal.inspect.checkpoint_check import checkpoint_lsns
@@ -13,6 +13,10 @@ from journal.message_store import StoreState
 from spark.logs import Log
 
 VERIFY = "'txbroker verify DIR' says what else is damaged, a copy of the file mends it"
+
+
+class NoCheckpoint(StorageUnavailable):
+    """A data directory has no checkpoint yet, or none that is sound: where its logs end is not known."""
 
 
 def log_of(store: StoreState) -> Log:
@@ -47,23 +51,25 @@ def newest_checkpoint(path: str) -> Checkpoint:
                 "the same path and readable, for the driver and for every executor"
             ) from error
         if damage is not None:
-            raise StorageUnavailable(
-                f"none of the {len(lsns)} checkpoints in {path} can be read: {damage}. {VERIFY}"
-            )
+            # What another version has written may be sound.
+            unjudged = StorageUnavailable if isinstance(damage, UnknownFormat) else NoCheckpoint
+            raise unjudged(f"none of the {len(lsns)} checkpoints in {path} can be read: {damage}. {VERIFY}")
         break
-    raise StorageUnavailable(_why_none(path))
+    raise _none(path)
 
 
-def _why_none(path: str) -> str:
+def _none(path: str) -> StorageUnavailable:
     place = Path(path)
     if not place.is_dir():
-        return (
+        return StorageUnavailable(
             f"there is no directory {path}; nothing was read. Give the data directory of a broker, at the same path "
             "for the driver and for every executor"
         )
     if not (place / filenames.JOURNAL_DIRECTORY).is_dir():
-        return f"{path} is no data directory of txbroker; nothing was read. Its --data is what is wanted"
-    return (
+        return StorageUnavailable(
+            f"{path} is no data directory of txbroker; nothing was read. Its --data is what is wanted"
+        )
+    return NoCheckpoint(
         f"{path} has no checkpoint yet, so where its logs end is not known; nothing was read. A broker writes one a "
         "minute, and when it is stopped: start it, or read from it with the option broker"
     )

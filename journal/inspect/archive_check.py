@@ -46,6 +46,8 @@ class Ended:
         for name in ("lsn", "number", "state", "cause", "at", "by", "why"):
             if getattr(entry, name) != getattr(self, name):
                 return f"{name} {getattr(entry, name)!r}, the journal has {getattr(self, name)!r}"
+        if self.totals is not None and self.xid != entry.xid:
+            return f"xid {entry.xid}, the journal has {self.xid}"
         if self.totals is not None and self.totals != Totals(entry.messages, entry.requests, entry.checksum):
             return (
                 f"{entry.messages} messages with checksum {entry.checksum:08x}, the journal has {self.totals}"

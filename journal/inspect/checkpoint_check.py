@@ -9,7 +9,7 @@ import msgspec
 from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow, TopicRow
-from journal.checkpoint import Checkpoint, read_checkpoint
+from journal.checkpoint import Checkpoint, End, read_checkpoint, walk_sections
 from journal.errors import CorruptData, InvalidFrame
 from journal.inspect.findings import Affected, Finding, second_crc32c, unreadable
 from journal.inspect.journal_walk import file_size, read_some
@@ -38,18 +38,31 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
     for lsn in checkpoint_lsns(filesystem):
         try:
             found.append(read_checkpoint(filesystem, lsn, second_crc32c))
+            found.extend(_behind(filesystem, lsn))
         except CorruptData as error:
             found.append(Finding(error.path, error.position, reason_of(error)))
         except OSError as error:
             found.append(unreadable(filenames.checkpoint_file(lsn), error))
     sound = any(isinstance(each, Checkpoint) for each in found)
     for each in found:
-        if isinstance(each, Finding) and sound and not each.unreadable:
+        if isinstance(each, Finding) and sound and not each.unreadable and not each.harmless:
             yield Finding(
                 each.path, each.position, f"{each.problem}; the other checkpoint is used instead", True
             )
         else:
             yield each
+
+
+def _behind(filesystem: IFilesystem, lsn: int) -> Iterator[Finding]:
+    """What follows the last section of a sound checkpoint. Nobody reads it."""
+    path = filenames.checkpoint_file(lsn)
+    ended = False
+    for position, section in walk_sections(filesystem, path):
+        if ended:
+            behind = count_text(file_size(filesystem, path) - position, "byte")
+            yield Finding(path, position, f"{behind} follow its end, which nobody reads", True)
+            return
+        ended = isinstance(section, End)
 
 
 def reason_of(error: CorruptData) -> str:
@@ -94,6 +107,21 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
     if beyond:
         yield Finding(
             path, 0, f"partition {max(beyond)} is there, the next one would get number {next_partition}"
+        )
+    for row in topics:
+        others = [
+            s for s in checkpoint.stores if s.topic == row.name and s.settings != row.settings
+        ]  # what a start takes, and what the log lives by
+        for store in others:
+            affects = Affected(row.name, store.index)
+            yield Finding(
+                path, 0, f"settings {store.settings}, its topic has {row.settings}", affects=affects
+            )
+    header, rows_live = checkpoint.header, live_rows(checkpoint)
+    firsts = [row.entries[row.file_entries].lsn for row in rows_live if row.file_entries < len(row.entries)]
+    if header.needed_from > (first := min([header.lsn + 1, *firsts])):
+        yield Finding(
+            path, 0, f"it says that records are needed from LSN {header.needed_from} on, it needs LSN {first}"
         )
     if problem := check_head(checkpoint):
         yield Finding(path, 0, problem, affects=Affected(OUTCOMES_TOPIC, 0))

@@ -17,6 +17,7 @@ from journal.frame import HEADER, HEADER_BYTES, LOST, stamp
 from journal.inspect.archive_check import ArchiveCheck, Ended, by_record
 from journal.inspect.checkpoint_check import live_rows
 from journal.inspect.findings import Affected, Finding
+from journal.inspect.fold_check import FoldCheck
 from journal.inspect.followed import Add, Followed
 from journal.inspect.journal_walk import JournalEntry, read_some
 from journal.inspect.log_reader import LogReader, OpenLogs, difference
@@ -67,7 +68,7 @@ class CrossCheck:
         self._known_from = oldest.header.lsn if oldest is not None else 0
         self._checkpoint_lsn = newest.header.lsn if newest is not None else 0
         self._ended: set[TransactionNumber] = set()
-        self._start = 0
+        self._start = self._at = 0
         self._known_session = 0
         """Sessions from this number on began after all that is missing: their transactions are seen whole."""
         self._tally = tally
@@ -75,10 +76,13 @@ class CrossCheck:
         self._damaged: dict[int, int] = {}
         self.live: dict[TransactionNumber, Followed] = {}
         self.archive = ArchiveCheck(oldest)
+        self._folds = FoldCheck(oldest, newest)
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
         yield from self.archive.follow(entry, lambda: self._ending(entry))
+        self._folds.follow(entry)
+        yield from self._timed(entry)
         match entry.record:
             case Messages() as sent:
                 yield from self._sent(entry, sent)
@@ -107,11 +111,21 @@ class CrossCheck:
             case TopicDeleted() as gone:
                 self._deleted(gone.topic, entry.lsn)
 
+    def _timed(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Journal time only grows, over starts too."""
+        at = getattr(entry.record, "at", self._at)
+        if at < self._at:
+            lsns = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn)
+            what = f"{type(entry.record).__name__} at LSN {entry.lsn} is of {at}, a record before it of {self._at}"
+            yield Finding(entry.path, entry.position, what, affects=lsns)
+        self._at = max(at, self._at)
+
     def interrupted(self) -> None:
         """Records are missing here: what is said of anything from now on begins anew."""
         self._next.clear()
         self._broken.clear()
         self.archive.interrupted()
+        self._folds.interrupted()
         self._known_session = (self._start + 1) << 32
         for each in self.live.values():
             each.whole = False
@@ -130,6 +144,7 @@ class CrossCheck:
                     affects=affects,
                 )
         self._files.close()
+        yield from self._folds.ended()
         self._tally.archived = self.archive.compared
         undecided = {number for number, each in self.live.items() if each.prepared}
         self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))

@@ -38,7 +38,7 @@ from journal.journal import Journal
 from journal.journal_file import FileHeader
 from journal.journal_scan import JournalScan, own_witness, stranger
 from journal.message_store import StoreState
-from journal.record import TopicCreated, TransactionRolledBack
+from journal.record import Started, TopicCreated, TransactionRolledBack
 from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.transaction import TransactionNumber
 from journal.witness import NOTHING, WITNESS_LOST, Witness, read_witness
@@ -154,7 +154,7 @@ class _Verification:
             damaged = damaged or not finding.harmless
             yield finding
         yield from header_findings(self._filesystem, files)
-        cross = self._cross_check(sound) if self._records or self._level is Level.DEEP else None
+        cross = self._cross_check(sound, files) if self._records or self._level is Level.DEEP else None
         for number, file in enumerate(files):
             self._read(file.path)
             if file.header is None:
@@ -173,6 +173,7 @@ class _Verification:
                         cross.interrupted()
                     continue
                 self._note(each, sound)
+                yield from _of_another_start(each, file.header)
                 if cross is not None:
                     yield from cross.follow(each)
         if cross is not None:
@@ -180,8 +181,10 @@ class _Verification:
         if not damaged:
             yield from refusal(self._filesystem, sound[-1] if sound else None, witness)
 
-    def _cross_check(self, sound: list[Checkpoint]) -> CrossCheck:
+    def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
         oldest, newest = (sound[0], sound[-1]) if sound else (None, None)
+        if is_whole(files):
+            oldest = None  # nothing has ever been decided but by records that are there
         return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
 
     def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
@@ -283,6 +286,18 @@ def needed_from(files: list[JournalFile], needed: int) -> int:
         n for n, file in enumerate(files) if file.header is not None and file.header.previous_end <= needed
     ]
     return found[-1] if found else 0
+
+
+def _of_another_start(entry: JournalEntry, header: FileHeader) -> Iterator[Finding]:
+    if isinstance(entry.record, Started) and entry.record.start != header.start:
+        what = f"start {entry.record.start} at LSN {entry.lsn} lies in a file of start {header.start}"
+        yield Finding(entry.path, entry.position, what, affects=Affected(first_lsn=entry.lsn))
+
+
+def is_whole(files: list[JournalFile]) -> bool:
+    """Whether the journal still goes back to the very first record of all."""
+    first = files[0].header if files else None
+    return first is not None and first.start == 1 and not first.previous_first
 
 
 def _continues(before: FileHeader | None, header: FileHeader) -> bool:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from journal.filenames import partition_directory
 from journal.filesystem import OSFilesystem
 from journal.inspect.findings import Finding
-from journal.inspect.journal_walk import file_size
 from journal.inspect.segment_walk import segments, walk_segment
+from journal.inspect.verification import size_if_readable
 from journal.message_store import StoreState
 from spark.audit.facts import Fact, What
 
@@ -41,7 +41,7 @@ def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
         for base, path in segments(filesystem, directory):
             known = base >= store.flushed_offset or base in places
             position, offset = places.get(base, (0, base))
-            size = file_size(filesystem, path) if known else 0
+            size = size_if_readable(filesystem, path) if known else 0
             if size > position:
                 found.append(Tail(store.topic, store.index, store.number, path, offset, position, size))
     return found

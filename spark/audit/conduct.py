@@ -156,6 +156,10 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
         "Every frame of every segment that the checkpoint knows: whole, sound, offsets without a gap, known content.",
         "Checkpoints, journal, staged files and indexes: sound, and in agreement with each other.",
     ]
+    if not directory.checkpoint.header.lsn:
+        lines.append(
+            "There is no sound checkpoint: only the journal was read, and behind which of its messages the logs go on."
+        )
     if directory.archive is None or not directory.archives:
         lines.append(
             "Outcomes are not archived: transactions were compared with the logs only as far as the journal holds "

@@ -31,11 +31,15 @@ from spark.audit.entries import SHAPE, Ground, entry_facts
 from spark.audit.facts import Fact, What
 from spark.audit.slices import SLICE_BYTES, Slice, cut
 from spark.audit.stable import stable
-from spark.checkpoints import newest_checkpoint
+from spark.audit.uncheckpointed import of_journal
+from spark.checkpoints import NoCheckpoint, newest_checkpoint
 
 
 class Directory(NamedTuple):
-    """A data directory at its newest sound checkpoint. ``wall`` is when that was taken, µs since 1970."""
+    """A data directory at its newest sound checkpoint. ``wall`` is when that was taken, µs since 1970.
+
+    Without one it is at LSN 0, see :func:`spark.audit.uncheckpointed.of_journal`.
+    """
 
     root: str
     checkpoint: Checkpoint
@@ -90,7 +94,10 @@ def look(root: str, slice_bytes: int = SLICE_BYTES, in_use: bool = False) -> Dir
 
 def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
     filesystem = OSFilesystem(root)
-    checkpoint = newest_checkpoint(root)
+    try:
+        checkpoint = newest_checkpoint(root)
+    except NoCheckpoint:
+        checkpoint = of_journal(filesystem)
     files = surveyed(filesystem)
     files = files[needed_from(files, checkpoint.header.needed_from) :]
     archive = next((store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC), None)
@@ -172,7 +179,10 @@ def _verified(root: str, deep: bool) -> list[Fact]:
 
 def _witnessed(filesystem: OSFilesystem) -> Iterator[Fact]:
     """A checkpoint that the witness knows, and that is not there; a start makes do with an older one."""
-    witness = read_witness(filesystem) or NOTHING
+    try:
+        witness = read_witness(filesystem) or NOTHING
+    except OSError:
+        return  # told by the verification
     sound = [each.header.lsn for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
     if max(sound, default=0) < witness.checkpoint:
         what = f"the witness knows of a checkpoint at LSN {witness.checkpoint}, which is missing or damaged"
@@ -180,8 +190,12 @@ def _witnessed(filesystem: OSFilesystem) -> Iterator[Fact]:
         yield Fact(What.VIOLATION, "checkpoint", path=path, position=0, lsn=witness.checkpoint, text=what)
 
 
-NO_CRASH = (filenames.CHECKPOINT_DIRECTORY, filenames.WITNESS)
-"""What is damaged there no crash has done: a start makes up for it, and it is damage all the same."""
+def _is_of_no_crash(path: str) -> bool:
+    """Whether damage of that file is none that a crash has done: a start makes up for it, and it is damage still."""
+    directory, _, name = path.rpartition("/")
+    if directory == filenames.CHECKPOINT_DIRECTORY:
+        return filenames.parse_checkpoint_file(name) is not None
+    return path in (filenames.CHECKPOINT_DIRECTORY, filenames.WITNESS)
 
 
 def of_finding(found: Finding) -> Fact:
@@ -191,9 +205,11 @@ def of_finding(found: Finding) -> Fact:
         place = of_partition(found.path)
         affects = replace(affects, topic=place.topic, partition=place.partition)
     number, xid = affects.transaction, affects.xid
-    kind = "archive" if affects.topic == OUTCOMES_TOPIC else found.path.split("/")[0].removesuffix("s")
+    head = found.path.split("/")[0]
+    kind = head if head == filenames.WITNESS else head.removesuffix("s")
+    kind = "archive" if affects.topic == OUTCOMES_TOPIC else kind
     return Fact(
-        What.NOTICE if found.harmless and found.path.split("/")[0] not in NO_CRASH else What.VIOLATION,
+        What.NOTICE if found.harmless and not _is_of_no_crash(found.path) else What.VIOLATION,
         kind,
         affects.topic or "",
         -1 if affects.partition is None else affects.partition,

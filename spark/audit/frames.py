@@ -82,12 +82,27 @@ class Damage(NamedTuple):
 
 
 def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
-    """All of a slice, in order. It must end where the next one begins: if not, that is damage, too."""
+    """All of a slice, in order. It must end where the next one begins: if not, that is damage, too.
+
+    So is what the system does not give.
+    """
+    position, offset = part.position, part.first
     try:
-        file = filesystem.open(part.path, writable=False)
-    except FileNotFoundError:
-        yield Damage(part.first, part.end - 1, part.position, "the segment's file is missing")
-        return
+        for each in _walk(filesystem, part):
+            yield each
+            if isinstance(each, Frames):
+                position = each.at + int(each.start[-1] + each.length[-1])
+                offset = int(each.offset[-1] + each.held[-1])
+            else:
+                position, offset = each.position, each.last + 1
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        what = "the segment's file is missing" if missing else f"it cannot be read: {error.strerror}"
+        yield Damage(min(offset, part.end - 1), part.end - 1, position, what)
+
+
+def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
+    file = filesystem.open(part.path, writable=False)
     try:
         position, offset = part.position, part.first
         while position < part.end_position:

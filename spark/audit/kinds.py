@@ -57,7 +57,7 @@ KINDS: Final = {
         f"Do not start a broker on it before you have a copy. {_REPAIR}.",
     ),
     "checkpoint": Kind(
-        "A checkpoint is damaged or missing. A start makes do with an older one, and no crash leaves it so.",
+        "A checkpoint is damaged, missing, or not what the journal's records lead to. No crash leaves it so.",
         f"Find out what has changed the file. {_REPAIR}.",
     ),
     "staged": Kind(

@@ -11,14 +11,17 @@ from typing import NamedTuple
 import msgspec
 from crc32c import crc32c
 
-from journal import filenames, frame
+from journal import filenames, frame, record
 from journal.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.filenames import SegmentKind
 from journal.filesystem import OSFilesystem
 from journal.indexes import IndexEntries, salt_of
 from journal.inspect.checkpoint_check import checkpoint_lsns
+from journal.inspect.journal_walk import JournalEntry, surveyed, walk_group, window
 from journal.inspect.segment_walk import FrameEntry, partitions, walk_segment
+from journal.journal_file import FileScan, GroupHeader
 from journal.message_store import StoreState
+from journal.record import AnyRecord
 from journal.segment import SegmentState
 
 Frames = list[bytes]
@@ -174,6 +177,15 @@ def refold(path: Path, name: str, change: Callable[[list], list]) -> None:
         )
 
 
+def reheaded(path: Path, **fields: int) -> None:
+    """Change the header of the newest checkpoint."""
+    old = newest(path)
+    header = msgspec.structs.replace(old.header, **fields)
+    write_checkpoint(
+        OSFilesystem(path), header, {name: iter(rows) for name, rows in old.folds.items()}, old.stores
+    )
+
+
 def sections(content: bytes) -> list[int]:
     """Where the sections of a checkpoint begin."""
     layout, position, found = Struct(">II"), 8, []
@@ -186,3 +198,37 @@ def sections(content: bytes) -> list[int]:
 def only_partitions(path: Path, topic: str) -> list[str]:
     """Directories of a topic, by number."""
     return [place for name, place in partitions(OSFilesystem(path)) if name.topic == topic]
+
+
+def rerecord(
+    path: Path, wanted: Callable[[AnyRecord], bool], change: Callable[[AnyRecord], AnyRecord]
+) -> JournalEntry:
+    """Change the first such record of the journal; the checksums of record and group fit again. What it was."""
+    filesystem = OSFilesystem(path)
+    for file in surveyed(filesystem):
+        assert file.header is not None
+        with window(filesystem, file.path) as bytes_of:
+            groups = list(FileScan(bytes_of, file.path, file.header, None).groups)
+            for group in groups:
+                end = group.header.first_lsn + group.header.records
+                entries = list(walk_group(bytes_of, file.path, file.header.salt, group, 0, end))
+                for number, entry in enumerate(entries):
+                    if isinstance(entry, JournalEntry) and wanted(entry.record):
+                        records = [(each.record, bytes(each.data)) for each in entries]
+                        records[number] = change(entry.record), records[number][1]
+                        write(
+                            path, file.path, group.position, _group(group.header, records, file.header.salt)
+                        )
+                        return entry
+    raise AssertionError("there is no such record")
+
+
+def _group(old: GroupHeader, records: list[tuple[AnyRecord, bytes]], salt: int) -> bytes:
+    body = b""
+    for lsn, (each, data) in enumerate(records, old.first_lsn):
+        head = msgspec.msgpack.encode(each)
+        rest = len(head).to_bytes(4, "big") + head + data
+        crc = crc32c(rest, record.seed(salt, lsn))
+        body += (8 + len(rest)).to_bytes(4, "big") + crc.to_bytes(4, "big") + rest
+    fields = Struct(">IIQQII").pack(len(body), len(records), old.first_lsn, old.forced_lsn, crc32c(body), 0)
+    return b"TXBG" + crc32c(fields, record.seed(salt, old.first_lsn)).to_bytes(4, "big") + fields + body

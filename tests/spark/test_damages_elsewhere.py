@@ -318,7 +318,7 @@ def _(path):
 @damage("the witness is damaged")
 def _(path):
     flip(path, "witness", 20)
-    return {"path": "witness"}
+    return {"kind": "witness", "path": "witness"}
 
 
 @damage("the witness is gone")
