@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from twisted.internet.testing import StringTransport
 
 from journal.catalog import Catalog
+from journal.constants import MIB
 from journal.errors import JournalPoisoned, MemoryExhausted
 from journal.journal_settings import JournalSettings
 from journal.outcome_archive import OutcomeArchive
@@ -52,7 +53,7 @@ class Door:
     """A broker on a memory file system with one connection of its real protocol, and the records that it queues."""
 
     def __init__(self, hello=True, long_way=False, **journal):
-        self.room = Room(JournalSettings(low_water_bytes=0, **journal))
+        self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
         self.partitions = self.room.topic("orders", 2)
         broker, clock = self.room.broker, self.room.timers
         if long_way:
