@@ -15,6 +15,7 @@ from journal.errors import JournalPoisoned, MemoryExhausted
 from journal.journal_settings import JournalSettings
 from journal.outcome_archive import OutcomeArchive
 from journal.record import (
+    PartitionOffset,
     TransactionAdded,
     TransactionCommitted,
     TransactionPrepared,
@@ -545,6 +546,14 @@ def encoded(door, each):
         return [add, encode(Prepare(correlation + 3, serial, XID, total, seen)), commit]
     if kind == "rollback":
         return [add, encode(Rollback(correlation + 4, 0, serial))]
+    if kind in ("two adds, phases", "offsets, phases"):
+        xid, twice = Xid(1, b"x%d" % serial, b""), kind.startswith("two")
+        add = encode(Add(correlation, serial, partition, xid, seen), run)
+        offsets = encode(AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 1)], xid, seen))
+        sums = Totals(count * (1 + twice), 2, crc32c(run * (1 + twice)))
+        second = Commit(correlation + 1, 0, serial, seen=seen)
+        prepare = encode(Prepare(correlation + 3, serial, xid, sums, seen))
+        return [add, add if twice else offsets, prepare, encode(second)]
     if kind == "add, send":
         return [add, encode(Send(correlation + 5, partition), run), commit]
     if kind == "send":
@@ -633,7 +642,12 @@ def test_so_does_what_is_unusual(what, kind, archive, more):
         same_either_way(drawn, reads, outcome_archive=archive)
 
 
-@pytest.mark.parametrize("kind", ["two adds", "offsets", "prepare", "rollback", "send", "add, send"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "two adds", "offsets", "prepare", "rollback", "send", "add, send", "two adds, phases", "offsets, phases",
+    ],
+)  # fmt: skip
 def test_so_does_what_else_begins_with_an_add(kind):
     drawn = [Drawn(kind, 10 * n, n, 0, frames(b"a"), "", 0) for n in range(1, 4)]
     for reads in (read_each, read_all, read_one_by_one):
