@@ -549,7 +549,7 @@ def encoded(door, each):
     if kind in ("two adds, phases", "offsets, phases"):
         xid, twice = Xid(1, b"x%d" % serial, b""), kind.startswith("two")
         add = encode(Add(correlation, serial, partition, xid, seen), run)
-        offsets = encode(AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 1)], xid, seen))
+        offsets = encode(AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 0)], xid, seen))
         sums = Totals(count * (1 + twice), 2, crc32c(run * (1 + twice)))
         second = Commit(correlation + 1, 0, serial, seen=seen)
         prepare = encode(Prepare(correlation + 3, serial, xid, sums, seen))
