@@ -27,17 +27,14 @@ class WholePrepares:
             engine, TransactionAdded, TransactionPrepared, TransactionCommitted
         )
 
-    def prepare(self, whole: Whole, xid: Xid, known: Xid | None) -> bool:
-        """Stage and prepare it; False, with nothing changed, if it has to go the long way.
-
-        ``known`` is the xid that the add came with, if any.
-        """
+    def prepare(self, whole: Whole, xid: Xid) -> bool:
+        """Stage and prepare it, of which both requests name that xid; False, with nothing changed, for the long way."""
         if not self._is_usual(whole, xid):
             return False
         engine, frames, totals = self._engine, whole.frames, whole.totals
         (session, serial), partition, at = whole.number, whole.store.number, engine.now()
         add_seen, seen = whole.seen
-        add = TransactionAdded(session, serial, partition, totals.messages, at, add_seen, known, whole.owner)
+        add = TransactionAdded(session, serial, partition, totals.messages, at, add_seen, xid, whole.owner)
         lsn = engine.queue(add, frames)
         prepare = TransactionPrepared(session, serial, xid, totals, at, seen, whole.owner)
         last = engine.queue(prepare)

@@ -100,8 +100,7 @@ class WholeTransactions:
             self.fold()
             self._table.apply(lsn, add, frames)
             return
-        if add.seen:
-            self._see(add.session, add.seen)
+        self._see(add.session, add.seen)
         self._waiting[number] = lsn, add, frames
         self._bytes += len(frames) + WAITING_OVERHEAD
         if self._bytes > WAITING_BYTES:
@@ -120,8 +119,6 @@ class WholeTransactions:
     def settle(self) -> None:
         """Let the table have all adds that wait, and what has been decided before."""
         self.fold()
-        if not self._waiting:
-            return
         waiting, self._waiting = self._waiting, {}
         self._bytes = 0
         for lsn, add, frames in waiting.values():
@@ -139,9 +136,9 @@ class WholeTransactions:
         frames: bytes,
         commit: TransactionCommitted,
     ) -> bool:
-        """Keep both for :meth:`fold`; False, with nothing changed, if something about them is unusual or large."""
+        """Keep both for :meth:`fold`; False, with nothing changed, if something about them is unusual."""
         placements = commit.placements
-        if len(placements) != 1 or len(frames) > self._table.small_bytes:
+        if len(placements) != 1:
             return False
         placement = placements[0]
         if placement.partition != add.partition or placement.count != add.count:
@@ -149,8 +146,7 @@ class WholeTransactions:
         session, serial = number
         if serial <= max(commit.seen, self._seen.get(session, 0)):
             return False  # an outcome that is remembered though its client has seen it
-        if commit.seen:
-            self._see(session, commit.seen)
+        self._see(session, commit.seen)
         size = len(frames)
         self._decided[number] = decided = _Decided(add, commit, size)
         if self._archive.on:

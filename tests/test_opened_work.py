@@ -90,6 +90,19 @@ def test_the_frames_of_a_request_share_the_room_and_each_takes_some(name):
 
 
 @by_codec
+def test_the_room_can_be_used_to_its_last_byte(name):
+    def keyed(size):
+        more = len(encode_inner(0, b"", TIME, b"k" * size)) - size
+        return batch(name, [(b"k" * (size - more), None)])
+
+    fifty = batch(name, bare(50))
+    for before, behind, count in ((ROOM, b"", 1), (ROOM - OPENED_FRAME - 50 * HEADER_BYTES, fifty, 51)):
+        assert check_run(keyed(before) + behind) == count
+        with pytest.raises(MessageTooLarge):
+            check_run(keyed(before + 1) + behind)
+
+
+@by_codec
 def test_values_do_not_count(name):
     packer, value = compressor(name), bytes(MAX_FRAME - 2 * HEADER_BYTES)
     data = encode_wrapper(packer.pack(encode_inner(0, value, TIME)), 1, TIME, packer.number)

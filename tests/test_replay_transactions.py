@@ -331,16 +331,19 @@ def test_a_fold_that_looks_at_adds_is_shown_each_in_its_turn():
     assert lsns == list(range(lsns[0], lsns[0] + 80))
 
 
-def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice():
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice(partitions):
+    """Whether they are many for a partition, or a few for each of many."""
     room = Room()
-    room.topic()
+    room.topic(partitions=partitions)
     replay = Replay(room.engine, 0)
     frames = run_of(b"v" * (300 * KIB))
     body = b""
     for serial in range(1, 1 + SMALL.pool_bytes // len(frames) + 2):
-        add = TransactionAdded(7, serial, 1, 1, serial, serial - 1)
+        turn, place = divmod(serial - 1, partitions)
+        add = TransactionAdded(7, serial, 1 + place, 1, serial, serial - 1)
         commit = TransactionCommitted(
-            7, serial, [Placement(1, serial - 1, 1)], serial, Cause.CLIENT, serial - 1
+            7, serial, [Placement(1 + place, turn, 1)], serial, Cause.CLIENT, serial - 1
         )
         body += pack(add, frames, 0) + frames + pack(commit, b"", 0)
     with pytest.raises(MemoryExhausted, match=r"They stay committed: start again with a larger pool_bytes"):
@@ -359,13 +362,59 @@ def test_what_an_add_says_was_seen_counts_from_the_add_on():
     assert sender.engine.transactions.outcomes.forgotten_through == {first.session: first.serial}
 
 
-@pytest.mark.parametrize("placement", [Placement(1, 0, 2), Placement(2, 0, 1)])
-def test_a_commit_that_says_otherwise_than_its_add_is_refused(room, placement):
+def test_what_a_client_has_seen_grows_only_whatever_it_says_later():
+    for later in (0, 2):
+        engine = check_both(records_of([("both", 1, 9, 1, 5, later, None)]), 2)
+        assert engine.transactions.outcomes.forgotten_through == {1: 5}
+
+
+def test_an_outcome_that_is_seen_by_a_later_add_of_another_transaction_is_forgotten_with_it():
+    """That other one is the table's own by then, which therefore must know of the outcome first."""
+    adds = [("add", 1, 9, 1, 0, 0, None)] * 2
+    engine = check_both(records_of([*adds, ("both", 1, 3, 1, 0, 0, None), ("add", 1, 9, 1, 5, 0, None)]), 5)
+    assert engine.transactions.outcomes.by_number == {}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_is_decided_waits_no_more(room, together):
+    """Else the others' bound would shrink, until each became the table's own."""
+    room.topic()
+    whole = WholeTransactions(room.engine.transactions, room.engine.catalog, ())
+    commits = []
+    for serial in range(1, 20):
+        whole.add(serial, TransactionAdded(7, serial, 1, 1, 0, 0), run_of(b"x"))
+        commits.append(TransactionCommitted(7, serial, [Placement(1, serial - 1, 1)], 0, Cause.CLIENT))
+    assert whole._bytes > 0
+    if together:
+        assert whole.stretch(20, commits, [b""] * 19, 0) == (True, 19)
+    else:
+        for lsn, commit in enumerate(commits, 20):
+            whole.commit(lsn, commit)
+    assert (whole._waiting, whole._bytes) == ({}, 0)
+
+
+def test_what_began_with_a_groups_position_is_the_tables_own_to_its_end():
+    """Its add and its commit alone look like a whole transaction."""
+    sender = Sender()
+    sender.add_offsets(0, 1)
+    sender.add(0, 1)
+    sender.commit(0)
+    with every_few():
+        check_replay_of(sender)
+    assert sender.engine.transactions.live == {}
+
+
+@pytest.mark.parametrize(
+    "placements",
+    [[Placement(1, 0, 2)], [Placement(2, 0, 1)], [], [Placement(1, 0, 1), Placement(2, 0, 1)]],
+    ids=["count", "partition", "none", "two"],
+)
+def test_a_commit_that_says_otherwise_than_its_add_is_refused(room, placements):
     room.topic()
     whole = WholeTransactions(room.engine.transactions, room.engine.catalog, ())
     whole.add(5, TransactionAdded(7, 1, 1, 1, 0, 0), run_of(b"x"))
     with pytest.raises(CorruptJournal, match="a record is missing from the journal"):
-        whole.commit(6, TransactionCommitted(7, 1, [placement], 0, Cause.CLIENT))
+        whole.commit(6, TransactionCommitted(7, 1, placements, 0, Cause.CLIENT))
     assert room.engine.catalog.stores[1].end_offset == 0
 
 

@@ -176,6 +176,8 @@ def test_at_most_one_line_a_minute_and_what_came_in_between_is_told_then_though_
     assert "3 since the start" in second
     broker.pass_time(300)
     assert len(said()) == 2
+    broker.force(1.25)
+    assert "a force of the journal took 1.2 s (1 requests waited)" in said()[2]
 
 
 def test_a_force_that_does_not_end_is_told_while_it_is_under_way_and_again_each_minute(broker, said):
@@ -205,8 +207,9 @@ def test_groups_that_follow_each_other_are_not_taken_for_one_that_hangs(broker, 
 def test_the_status_counts_them_and_has_the_longest(broker, said):
     broker.force(1.5)
     broker.force(3.25)
+    broker.force(2.0)
     status = broker.ask(commands.AskStatus).values
-    assert (status["slow_forces"], status["longest_force"]) == (2, 3_250_000)
+    assert (status["slow_forces"], status["longest_force"]) == (3, 3_250_000)
     shown = dict(grouped(status))
-    assert shown["  slow_forces"] == 2
+    assert shown["  slow_forces"] == 3
     assert shown["  longest_force"] == "3s"

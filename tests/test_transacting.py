@@ -6,7 +6,7 @@ from journal.journal_settings import JournalSettings
 from journal.record import PartitionOffset
 from journal.transaction import Cause, State, Totals
 from journal.transaction_limits import TransactionLimits
-from tests.broker_room import Room, refused
+from tests.broker_room import Room, frames, refused
 from tests.transacting_scene import OTHER, XID, add, commit, prepared, totals, values
 from txbroker import commands
 
@@ -136,6 +136,30 @@ class TestRefusedAdds:
         refused(add(other, 1, partition, b"b"), "LimitExceeded")
         refused(add(peer, 1, partition, b"b", b"c"), "LimitExceeded")
         refused(commit(peer, 1, [b"a"]), "TransactionRolledBack")
+
+    @pytest.mark.parametrize("adds", [[[b"a" * 90]], [[b"a" * 50], [b"b" * 40]]], ids=["one add", "two"])
+    def test_of_just_its_limit_of_bytes_it_is_taken_and_of_one_more_nothing_is_left(self, adds):
+        limit = sum(len(frames(*values)) for values in adds)
+        room = Room(JournalSettings(low_water_bytes=0, limits=TransactionLimits(bytes=limit)))
+        [partition] = room.topic()
+        peer, transactions = room.peer(), room.engine.transactions
+        for each in adds:
+            assert add(peer, 1, partition, *each) is None
+        assert isinstance(commit(peer, 1, *adds), commands.Committed)
+        *first, [last] = adds
+        for each in first:
+            assert add(peer, 2, partition, *each) is None
+        said = refused(add(peer, 2, partition, last + b"!"), "LimitExceeded")
+        assert said.startswith(f"{limit + 1} bytes in one transaction, the limit is {limit}; nothing of this")
+        refused(
+            commit(peer, 2, *first, [last + b"!"]), "TransactionRolledBack" if first else "ContentMismatch"
+        )
+        assert peer.ask(commands.AskOutcome, serial=2).state is State.ROLLED_BACK
+        assert (transactions.live, transactions.active, transactions.staging.held_bytes) == ({}, {}, 0)
+        assert values(room, partition) == [value for each in adds for value in each]
+        room.restart()
+        assert room.engine.transactions.live == {}
+        assert values(room, partition) == [value for each in adds for value in each]
 
 
 class TestSerials:

@@ -44,6 +44,14 @@ def test_what_takes_longer_than_a_turn_goes_on_in_the_next_and_in_order(slow):
     assert slow.clock.getDelayedCalls() == []
 
 
+def test_nothing_is_read_until_the_last_of_what_waits_had_its_turn(slow):
+    one, takes_long, reading = slow.connect(), slow.broker.action, []
+    slow.broker.action = lambda *what: (takes_long(*what), reading.append(one.transport.reading))
+    one.dataReceived(b"".join(encode(Ping(number)) for number in range(7)))
+    slow.clock.advance(0)
+    assert reading == [True] * 2 + [False] * 5
+
+
 def test_what_comes_though_the_connection_is_paused_waits_behind_it(slow):
     one = slow.connect()
     for start in (0, 3):

@@ -6,13 +6,21 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from twisted.internet.testing import StringTransport
 
 from journal.catalog import Catalog
+from journal.constants import MIB
 from journal.errors import JournalPoisoned, MemoryExhausted
 from journal.journal_settings import JournalSettings
 from journal.outcome_archive import OutcomeArchive
-from journal.record import TransactionCommitted
+from journal.record import (
+    PartitionOffset,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
 from journal.tail import Tail
 from journal.transaction import State, Totals, TransactionNumber, Xid
 from journal.transaction_limits import TransactionLimits
@@ -46,14 +54,15 @@ SMALL = TransactionLimits(transactions=2, messages=4, bytes=400, requests=3, tot
 """So small that what is drawn below runs into every one of them."""
 
 XID = Xid(1, b"day-1", b"flights")
+OTHER = Xid(1, b"other", b"")
 
 
 class Door:
     """A broker on a memory file system with one connection of its real protocol, and the records that it queues."""
 
-    def __init__(self, hello=True, long_way=False, **journal):
-        self.room = Room(JournalSettings(low_water_bytes=0, **journal))
-        self.partitions = self.room.topic("orders", 2)
+    def __init__(self, hello=True, long_way=False, max_message_bytes=None, **journal):
+        self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
+        self.partitions = self.room.topic("orders", 2, max_message_bytes=max_message_bytes)
         broker, clock = self.room.broker, self.room.timers
         if long_way:
             broker.wholes.take = lambda *_: 0
@@ -100,38 +109,51 @@ class Door:
         return folds, logs, dict(engine.transactions.outcomes.forgotten_through)
 
 
-def whole(serial, partition, *values, seen=0, xid=None, **commit):
+def whole(serial, partition, *values, seen=0, session=0):
     run = frames(*values)
-    named = {"totals": Totals(len(values), 1, crc32c(run)), "seen": seen, **commit}
-    return encode(Add(2 * serial, serial, partition, xid, seen), run) + encode(
-        Commit(2 * serial + 1, 0, serial, **named)
-    )
+    totals = Totals(len(values), 1, crc32c(run))
+    add, commit = Add(2 * serial, serial, partition, None, seen), Commit(2 * serial + 1, session, serial)
+    return encode(add, run) + encode(replace(commit, totals=totals, seen=seen))
 
 
-def test_a_transaction_in_one_read_is_carried_out_in_one_go():
+def own_number(door):
+    """What our clients name in a commit; 0 means the same."""
+    return door.protocol.session.number
+
+
+@pytest.mark.parametrize("named", [own_number, lambda door: 0], ids=["own number", "none"])
+def test_a_transaction_in_one_read_is_carried_out_in_one_go(named):
     door = Door()
     [first, second] = door.partitions
     door.room.broker.received = None  # the long way
-    answers = door.read(whole(1, first, b"a", b"b") + whole(2, second, b"c", seen=1) + whole(3, first, b"d"))
+    session = named(door)
+    answers = door.read(
+        whole(1, first, b"a", b"b", session=session)
+        + whole(2, second, b"c", seen=1, session=session)
+        + whole(3, first, b"d", session=session)
+    )
     assert [type(answer) for answer in answers] == [Committed] * 3
     assert [(p.partition, p.base_offset, p.count) for a in answers for p in a.placements] == [
         (first, 0, 2), (second, 0, 1), (first, 2, 1)
     ]  # fmt: skip
 
 
-def phases(serial, partition, *values, xid=None, seen=0):
+def phases(serial, partition, *values, xid=None, seen=0, session=0):
     """Add and prepare in one read, and the commit."""
     run, xid = frames(*values), xid or Xid(1, b"x%d" % serial, b"")
     prepare = Prepare(3 * serial + 1, serial, xid, Totals(len(values), 1, crc32c(run)), seen)
     first = encode(Add(3 * serial, serial, partition, xid, seen), run) + encode(prepare)
-    return first, encode(Commit(3 * serial + 2, 0, serial, None, None, seen))
+    return first, encode(Commit(3 * serial + 2, session, serial, None, None, seen))
 
 
-def test_a_prepared_transaction_of_one_add_takes_each_phase_in_one_go():
+@pytest.mark.parametrize("named", [own_number, lambda door: 0], ids=["own number", "none"])
+def test_a_prepared_transaction_of_one_add_takes_each_phase_in_one_go(named):
     door = Door()
     [first, second] = door.partitions
     door.room.broker.received = None  # the long way
-    (one, commit_one), (two, commit_two) = phases(1, first, b"a", b"b"), phases(2, second, b"c")
+    session = named(door)
+    one, commit_one = phases(1, first, b"a", b"b", session=session)
+    two, commit_two = phases(2, second, b"c", session=session)
     assert [type(answer) for answer in door.read(one + two)] == [Done, Done]
     table = door.room.engine.transactions
     assert [(t.number.serial, t.state) for t in table.prepared.values()] == [
@@ -375,26 +397,49 @@ def test_where_a_topic_says_so_what_is_compressed_is_believed_unopened(monkeypat
     assert seen == [True, False]
 
 
-def test_with_a_fold_that_wants_every_commit_all_go_the_long_way():
+@pytest.mark.parametrize("kind", [TransactionAdded, TransactionPrepared, TransactionCommitted])
+def test_with_a_fold_that_wants_every_record_of_a_kind_all_go_the_long_way(kind):
     room = Room()
     engine, [partition] = room.engine, room.topic()
     run = frames(b"a")
     sent = Whole(
         TransactionNumber(7, 1), engine.catalog.stores[partition], run, Totals(1, 1, crc32c(run)), (0, 0), ""
     )
-    usual = engine.routes[TransactionCommitted]
-    engine.routes[TransactionCommitted] = (*usual, engine.catalog)
-    assert WholeCommits(engine).commit(sent) is None
-    assert not WholePrepares(engine).prepare(sent, XID, XID)
-    engine.routes[TransactionCommitted] = usual
-    assert WholeCommits(engine).commit(sent).messages == 1
-    prepared = sent._replace(number=TransactionNumber(7, 2))
-    assert WholePrepares(engine).prepare(prepared, XID, XID)
-    engine.routes[TransactionCommitted] = (*usual, engine.catalog)
+    usual = engine.routes[kind]
+    engine.routes[kind] = (*usual, engine.catalog)
+    commits_too = kind is TransactionPrepared
+    assert (WholeCommits(engine).commit(sent) is not None) is commits_too
+    assert not WholePrepares(engine).prepare(sent._replace(number=TransactionNumber(7, 2)), XID)
+    engine.routes[kind] = usual
+    if not commits_too:
+        assert WholeCommits(engine).commit(sent).messages == 1
+    prepared = sent._replace(number=TransactionNumber(7, 3))
+    assert WholePrepares(engine).prepare(prepared, XID)
+    engine.routes[kind] = (*usual, engine.catalog)
     transaction = engine.transactions.live[prepared.number]
     assert WholePrepares(engine).commit(transaction, 0) is None
-    engine.routes[TransactionCommitted] = usual
+    engine.routes[kind] = usual
     assert WholePrepares(engine).commit(transaction, 0).messages == 1
+
+
+@pytest.mark.parametrize("begin", [whole, lambda *what: phases(*what)[0]], ids=["whole", "prepared"])
+def test_of_just_its_limit_of_bytes_it_is_taken_in_one_go_and_of_one_more_refused(begin):
+    limit = len(frames(b"a" * 100))
+    door = Door(limits=TransactionLimits(bytes=limit))
+    partition, transactions = door.partitions[0], door.room.engine.transactions
+    long_way, door.room.broker.received = door.room.broker.received, None
+    [taken] = door.read(begin(1, partition, b"a" * 100))
+    assert isinstance(taken, Committed | Done)
+    before, records = (len(transactions.live), transactions.staging.held_bytes), len(door.records)
+    door.room.broker.received = long_way
+    refused, then = door.read(begin(2, partition, b"a" * 101))
+    assert refused.error == "LimitExceeded"
+    assert f"{limit + 1} bytes in one transaction, the limit is {limit}; nothing of this" in refused.message
+    assert then.error == "ContentMismatch"
+    assert (len(transactions.live), transactions.staging.held_bytes) == before
+    assert [type(record) for _, record, _ in door.records[records:]] == [TransactionRolledBack]
+    [outcome] = door.read(encode(commands.AskOutcome(90, 0, 2)))
+    assert outcome.state is State.ROLLED_BACK
 
 
 def test_once_the_engine_has_failed_nothing_is_taken():
@@ -430,7 +475,8 @@ VALUES = st.lists(st.sampled_from([b"", b"a", b"bb" * 30, b"c" * 300]), min_size
 ODD = (
     "messages", "requests", "checksum", "no totals", "xid", "commit xid", "operator", "own number", "other session",
     "seen ahead", "seen behind", "seen more since", "other serial", "seen below 0", "commit seen below 0", "torn",
-    "long xid", "late xid", "commit named",
+    "long xid", "late xid", "commit named", "commit misnamed",
+    "add seen own", "commit seen ahead", "commit seen own", "last seen ahead", "last seen own", "last seen below 0",
 )  # fmt: skip
 """What may be unusual about a transaction."""
 
@@ -470,12 +516,16 @@ def encoded(door, each):
     session = {"own number": door.protocol.session.number, "other session": 77}.get(what, 0)
     count = run_count(run)
     run = run[:-1] if what == "torn" else run
-    seen = {"seen ahead": serial + 1, "seen below 0": -1, "seen more since": 0}.get(
-        what, max(0, serial - 1 - behind)
+    usual = max(0, serial - 1 - behind)
+    seen = {"seen ahead": serial + 1, "seen below 0": -1, "seen more since": 0, "add seen own": serial}.get(
+        what, usual
     )
     commit_seen = {
         "seen behind": 0,
         "commit seen below 0": -1,
+        "commit seen ahead": serial + 1,
+        "commit seen own": serial,
+        "add seen own": usual,
         "seen below 0": 0,
         "seen more since": serial - 1,
     }.get(what, seen)
@@ -496,6 +546,16 @@ def encoded(door, each):
         return [add, encode(Prepare(correlation + 3, serial, XID, total, seen)), commit]
     if kind == "rollback":
         return [add, encode(Rollback(correlation + 4, 0, serial))]
+    if kind in ("two adds, phases", "offsets, phases"):
+        xid, twice = Xid(1, b"x%d" % serial, b""), kind.startswith("two")
+        add = encode(Add(correlation, serial, partition, xid, seen), run)
+        offsets = encode(AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 0)], xid, seen))
+        sums = Totals(count * (1 + twice), 2, crc32c(run * (1 + twice)))
+        second = Commit(correlation + 1, 0, serial, seen=seen)
+        prepare = encode(Prepare(correlation + 3, serial, xid, sums, seen))
+        return [add, add if twice else offsets, prepare, encode(second)]
+    if kind == "add, send":
+        return [add, encode(Send(correlation + 5, partition), run), commit]
     if kind == "send":
         return [encode(Send(correlation + 5, partition), run)]
     return [add, commit]
@@ -506,17 +566,21 @@ def in_two_phases(each, add, partition, run, seen, commit_seen, session, total):
     what, correlation, serial = each.what, each.correlation, each.serial
     shared = {"xid": XID, "commit xid": XID, "long xid": Xid(1, b"x" * 65, b"")}
     xid = shared.get(what, Xid(1, b"x%d" % serial, b""))
-    before = {"late xid": None, "commit xid": Xid(1, b"other", b"")}.get(what, xid)
+    before = {"late xid": None, "commit xid": OTHER}.get(what, xid)
     if what != "torn":
         add = encode(Add(correlation, serial, partition, before, seen), run)
     ends = serial + (what == "other serial")
+    first_seen = seen if what == "no totals" else commit_seen
+    last_seen = {"last seen ahead": serial + 1, "last seen own": serial, "last seen below 0": -1}.get(
+        what, commit_seen
+    )
     return [
         add,
-        encode(Prepare(correlation + 1, ends, xid, total, seen if what == "no totals" else commit_seen)),
+        encode(Prepare(correlation + 1, ends, xid, total, first_seen)),
         encode(
             Commit(
-                correlation + 2, session, serial, xid if what == "commit named" else None,
-                total if what == "no totals" else None, commit_seen, what == "operator", "me", "why",
+                correlation + 2, session, serial, {"commit named": xid, "commit misnamed": OTHER}.get(what),
+                total if what == "no totals" else None, last_seen, what == "operator", "me", "why",
             )
         ),
     ]  # fmt: skip
@@ -531,11 +595,11 @@ def run_count(run):
     return count
 
 
-def same_either_way(drawn, reads, **journal):
+def same_either_way(drawn, reads, **settings):
     """Assert that it is: in reads of whole transactions, and in reads of a request each."""
-    together, apart = Door(**journal), Door(long_way=True, **journal)
+    together, apart = Door(**settings), Door(long_way=True, **settings)
     in_one = together.read(*reads(together, drawn))
-    one_by_one = apart.read(*[part for each in drawn for part in encoded(apart, each)])
+    one_by_one = apart.read(*read_one_by_one(apart, drawn))
     assert sorted(in_one, key=str) == sorted(one_by_one, key=str)
     assert together.records == apart.records
     assert together.state() == apart.state()
@@ -552,6 +616,10 @@ def read_apart(door, drawn):
     """The commit of what is prepared in a read of its own, as clients send it."""
     reads = [encoded(door, each) for each in drawn]
     return [part for parts in reads for part in (b"".join(parts[:2]), b"".join(parts[2:]))]
+
+
+def read_one_by_one(door, drawn):
+    return [part for each in drawn for part in encoded(door, each)]
 
 
 def read_all(door, drawn):
@@ -572,6 +640,25 @@ def test_so_does_what_is_unusual(what, kind, archive, more):
     drawn = [Drawn(kind, 10 * n, n, 0, frames(b"a"), what if n == 2 else "", 0) for n in range(1, 3 + more)]
     for reads in (read_each, read_apart):
         same_either_way(drawn, reads, outcome_archive=archive)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "two adds", "offsets", "prepare", "rollback", "send", "add, send", "two adds, phases", "offsets, phases",
+    ],
+)  # fmt: skip
+def test_so_does_what_else_begins_with_an_add(kind):
+    drawn = [Drawn(kind, 10 * n, n, 0, frames(b"a"), "", 0) for n in range(1, 4)]
+    for reads in (read_each, read_all, read_one_by_one):
+        same_either_way(drawn, reads)
+
+
+@pytest.mark.parametrize("kind", ["whole", "phases"])
+def test_so_does_what_is_longer_than_a_message_of_its_topic_may_be(kind):
+    limit = len(frames(b"a" * 100))
+    drawn = [Drawn(kind, 10 * n, n, 0, frames(b"a" * (99 + n)), "", 0) for n in range(1, 3)]
+    same_either_way(drawn, read_each, max_message_bytes=limit)
 
 
 @pytest.mark.parametrize("serials", [(2, 1), (1, 1), (0,), (3, 2, 4), ((1 << 63) - 1, 1 << 63), (1, 2, 3, 2)])

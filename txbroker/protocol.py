@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet.abstract import FileDescriptor
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Protocol, ServerFactory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -66,7 +66,6 @@ class BrokerProtocol(Protocol):
         self._pauses = Pause(0)
         self._greeted = self._ended = self._counted = self._bulk = False
         self._left: Requests = []
-        self._next_turn: IDelayedCall | None = None
         self._active = True
         self._silent_since = 0.0
         self._since: float | None = factory.clock.seconds()
@@ -118,7 +117,7 @@ class BrokerProtocol(Protocol):
             if done < count and seconds() > until:
                 self._left = messages[done:]
                 self.pause(Pause.TURN)
-                self._next_turn = factory.clock.callLater(0, self._go_on)
+                factory.clock.callLater(0, self._go_on)
                 break
         held = decoder.held
         if held:
@@ -136,8 +135,7 @@ class BrokerProtocol(Protocol):
             self._bound_unsent()
 
     def _go_on(self) -> None:
-        """The next turn, unless requests are not taken any more."""
-        self._next_turn = None
+        """The next turn, unless requests are not taken any more, or the connection has ended."""
         left, self._left = self._left, []
         if not self._pauses & Pause.ENDING:
             self.dataReceived(b"", left)
@@ -264,8 +262,6 @@ class BrokerProtocol(Protocol):
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
-        if self._next_turn is not None:
-            self._next_turn.cancel()
         self.outbox.stopProducing()
         factory = self.factory
         factory.connections.discard(self)

@@ -136,6 +136,7 @@ class Transacting:
         if known is None:
             self._check_not_passed(session, number, command.totals)
             self._claim_serial(session, command.serial)
+        _check_seen(number, command.seen)
         command.xid.check()
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
@@ -149,11 +150,12 @@ class Transacting:
         if known is None and number.session == session.number:
             self._check_not_passed(session, number, command.totals)
         cause, by, why = self._authority(session, command, number)
+        # What a client has seen is of its own session; it says nothing of the one whose transaction it ends.
+        seen = command.seen if number.session == session.number else 0
+        _check_seen(number, seen)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            # What a client has seen is of its own session; it says nothing of the one whose transaction it ends.
-            seen = command.seen if number.session == session.number else 0
             outcome = self._transactions.commit(number, cause, command.totals, seen, by, why)
         except TransactionRolledBack:
             self._tell(session, command, number)
@@ -337,3 +339,12 @@ class Transacting:
                 f"xid {command.xid} is not that of transaction {number}; nothing has changed"
             )
         return number
+
+
+def _check_seen(number: TransactionNumber, seen: int) -> None:
+    """Raise for what no client can have seen: else outcomes that are yet to come would count as forgotten."""
+    if not 0 <= seen < number.serial:
+        raise TransactionConflict(
+            f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "
+            "it is there; nothing has changed. Name the last that was seen"
+        )

@@ -84,14 +84,12 @@ class Wholes:
         if type(then) is Commit:
             if then.session not in (0, session.number) or not (add.xid is then.xid is None) or then.operator:
                 return None
-        elif type(then) is not Prepare or (add.xid is not None and add.xid != then.xid):
+        elif type(then) is not Prepare or add.xid != then.xid:
             return None
         whole = self._whole(session, add, data, then)
         if whole is None:
             return None
-        answer = (
-            self._one_phase(whole, then) if isinstance(then, Commit) else self._first_phase(whole, add, then)
-        )
+        answer = self._one_phase(whole, then) if isinstance(then, Commit) else self._first_phase(whole, then)
         if answer is not None:
             session.last_serial = add.serial
         return answer
@@ -106,6 +104,7 @@ class Wholes:
             or then.serial != serial
             or not session.last_serial < serial <= MAX_SERIAL
             or add.seen < 0
+            or then.seen < 0
         ):
             return None
         try:
@@ -123,12 +122,12 @@ class Wholes:
         outcome = self._commits.commit(whole)
         return None if outcome is None else Committed(commit.correlation, outcome.placements)
 
-    def _first_phase(self, whole: Whole, add: Add, prepare: Prepare) -> Done | None:
+    def _first_phase(self, whole: Whole, prepare: Prepare) -> Done | None:
         try:
             prepare.xid.check()
         except RequestRefused:
             return None
-        done = self._prepares.prepare(whole, prepare.xid, add.xid)
+        done = self._prepares.prepare(whole, prepare.xid)
         return Done(prepare.correlation) if done else None
 
     def _second_phase(self, session: Session, commit: Commit) -> Committed | None:
