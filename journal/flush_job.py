@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from journal.filenames import PARTITION_DIRECTORY
 from journal.filesystem import write_fully
-from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, salt_of
+from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, has_no_entry, is_needless, salt_of
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
 from journal.segment import Segment
@@ -104,13 +104,14 @@ class FlushJob:
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
         size = file.size()
-        if new and size:
+        stale = new and size > 0
+        if stale:
             # Left by a run before the last crash and in no checkpoint: the journal has it all.
             file.truncate(0)
             size = 0
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         write_fully(file, piece.before.size, piece.views)
-        self._write_indexes(piece, file)
+        self._write_indexes(piece, file, stale)
         if cut and size > segment.size:
             # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
             # truncation for each of 10,000 logs would take longer than all the rest.
@@ -126,12 +127,14 @@ class FlushJob:
             filesystem.force_directory(PARTITION_DIRECTORY)
             self._first_ever = False
 
-    def _write_indexes(self, piece: Piece, log: IFile) -> None:
-        known = self.index_end
-        if known is not None and known.base_offset == piece.after.base_offset:
+    def _write_indexes(self, piece: Piece, log: IFile, stale: bool) -> None:
+        known = None if stale else self._known_end(piece.before)
+        if known is not None:
             entries = _new_entries(piece, known)
-            if not entries.offsets:
-                # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open.
+            if not entries.offsets and (known.entries or is_needless(piece.after.size)):
+                # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open;
+                # and two more to be made for each, with nothing in them, took a quarter of the first flush.
+                self.index_end = known
                 return
         index = self._files.acquire(piece.after.index_path, create=True)
         time = self._files.acquire(piece.after.time_path, create=True)
@@ -146,10 +149,17 @@ class FlushJob:
             self._files.release(index)
             self._files.release(time)
 
+    def _known_end(self, before: Segment) -> IndexEnd | None:
+        """Where the next entries go, if that can be said without a look into the files."""
+        known = self.index_end
+        if known is not None and known.base_offset == before.base_offset:
+            return known
+        return IndexEnd(before.base_offset, 0, 0) if has_no_entry(before.size) else None
+
     def _index_end(self, before: Segment, log: IFile, index: IFile, time: IFile) -> IndexEnd:
         """Where the next entries go; index files that this process has not written to are checked first."""
         known = self.index_end
-        if known is not None and known.base_offset == before.base_offset:
+        if known is not None and known.base_offset == before.base_offset and known.entries:
             return known
         found, made = (read_all(index), read_all(time)), (b"", b"")
         if before.size:

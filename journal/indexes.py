@@ -9,7 +9,7 @@ index of another segment is noise.
 
 Both are written beside the flush without a force. The rule that makes gaps visible: a frame that has no entry
 begins less than ``MAX_GAP`` after the entry before it, so whoever must scan further knows that entries are
-missing.
+missing. So a segment that is shorter than that needs no entry, and has no index files before it has got one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,16 @@ _salt = Struct(">QQ").pack
 
 class DamagedIndex(Exception):
     """An entry is not what was written, or entries are missing: the index must be made again."""
+
+
+def has_no_entry(size: int) -> bool:
+    """Whether no frame of a segment of so many bytes begins where an entry is due."""
+    return size <= INDEX_INTERVAL_BYTES
+
+
+def is_needless(size: int) -> bool:
+    """Whether a segment of so many bytes may be without index files: all of it lies within one gap."""
+    return size < MAX_GAP
 
 
 def salt_of(number: int, base_offset: int) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from journal import filenames, frame, inspect
 from journal.filenames import SegmentKind
+from journal.indexes import MAX_GAP
 from journal.inspect import Level, Tally
 from journal.inspect.cross_check import CrossCheck
 from journal.inspect.journal_walk import JournalEntry, JournalFile
@@ -155,6 +156,17 @@ def test_damaged_and_missing_indexes_are_harmless_and_named(place):
     place.filesystem.unlink(index)
     [found] = inspect.verify(place.filesystem)
     assert (found.path, "is missing" in found.problem) == (index, True)
+
+
+def test_a_segment_within_one_gap_may_be_without_index_files_but_not_without_one_of_the_two(place):
+    [log] = paths(place, partition=2)
+    assert place.filesystem.open(log).size() < MAX_GAP
+    assert paths(place, SegmentKind.INDEX, 2) == paths(place, SegmentKind.TIME, 2) == []
+    assert list(inspect.verify(place.filesystem)) == []
+    index, time = log.removesuffix("log") + "index", log.removesuffix("log") + "time"
+    place.filesystem.open(time, create=True)
+    [found] = inspect.verify(place.filesystem)
+    assert (found.path, found.harmless, "is missing" in found.problem) == (index, True, True)
 
 
 def test_a_time_that_goes_back_is_found(place):

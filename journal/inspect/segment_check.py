@@ -11,7 +11,15 @@ from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
 from journal.frame import HEADER, HEADER_BYTES, LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
-from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, salt_of, sound_entries, sound_offsets
+from journal.indexes import (
+    MAX_GAP,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    is_needless,
+    salt_of,
+    sound_entries,
+    sound_offsets,
+)
 from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
@@ -206,6 +214,8 @@ def _read_index(
         for kind in (SegmentKind.INDEX, SegmentKind.TIME)
     ]
     missing = [path for path in paths if not filesystem.exists(path)]
+    if len(missing) == len(paths) and is_needless(state.size):
+        return  # it has not got an entry yet
     if missing:
         yield from (Finding(path, 0, f"the index is missing{MADE_AGAIN}", True) for path in missing)
         return

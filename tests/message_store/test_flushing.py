@@ -7,6 +7,7 @@ import pytest
 from journal.buffers import PooledAllocator
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
+from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
@@ -23,6 +24,16 @@ from tests.message_store.scene import (
 )
 
 
+def contents(filesystem):
+    """The files of the first segment, by kind."""
+    found = {}
+    for name in filesystem.list_directory(DIRECTORY):
+        file = filesystem.open(f"{DIRECTORY}/{name}")
+        found[name.rpartition(".")[2]] = file.read(0, file.size())
+        file.close()
+    return found
+
+
 class TestFlushing:
     def test_only_published_messages_are_flushed(self, store):
         fill(store, 5)
@@ -32,21 +43,94 @@ class TestFlushing:
         assert store.oldest_unflushed_time == 1_000
         assert store.begin_flush() is None
 
-    def test_a_flush_without_a_new_index_entry_opens_no_index(self, store, monkeypatch):
-        fill(store, 5)
-        flush(store)
+    def test_a_flush_without_a_new_index_entry_opens_no_index(self, filesystem, allocator, monkeypatch):
+        store = make(filesystem, allocator, segment_bytes=MIB)
         opened = []
         acquire = store._files.acquire
         monkeypatch.setattr(
             store._files, "acquire", lambda path, create=False: opened.append(path) or acquire(path, create)
         )
-        fill(store, 5)
-        flush(store)
-        assert [path.rpartition(".")[2] for path in opened] == ["log"]
-        opened.clear()
+        for _ in range(2):
+            fill(store, 5)
+            flush(store)
+            assert [path.rpartition(".")[2] for path in opened] == ["log"]
+            opened.clear()
         fill(store, 2 * INDEX_INTERVAL_BYTES // 100)
         flush(store)
         assert {path.rpartition(".")[2] for path in opened} == {"log", "index", "time"}
+        opened.clear()
+        fill(store, 5)
+        flush(store)
+        assert [path.rpartition(".")[2] for path in opened] == ["log"]
+        store._files.close()
+
+    def test_a_segment_has_no_index_files_before_it_has_an_entry_and_the_same_ones_then(
+        self, filesystem, allocator, caplog
+    ):
+        store = make(filesystem, allocator, segment_bytes=MIB)
+        for number in range(1, 1 + MAX_GAP // 1_000):
+            fill(store, 10)
+            flush(store)
+            entries = len(contents(filesystem).get("index", b"")) // OFFSET_ENTRY.size
+            kinds = {"log", "index", "time"} if entries else {"log"}
+            assert (entries > 0, contents(filesystem).keys()) == (
+                number * 1_000 - 100 >= INDEX_INTERVAL_BYTES,
+                kinds,
+            )
+            assert drain(store) == list(range(store.end_offset))
+            assert store.offset_for_time(store.last_time) < store.end_offset
+            assert store.offset_for_time(1) == 0
+        assert caplog.records == []
+        found = contents(filesystem)
+        whole = make(again := with_directory(MemoryFilesystem()), allocator, segment_bytes=MIB)
+        fill(whole, store.end_offset)
+        flush(whole)
+        assert found == contents(again)
+        store._files.close()
+
+    def test_a_long_segment_without_an_entry_has_index_files_so_that_missing_ones_are_seen(
+        self, filesystem, allocator, caplog
+    ):
+        store = make(filesystem, allocator, segment_bytes=MIB)
+        fill(store, 1)
+        flush(store)
+        fill(store, 1, size=MAX_GAP)
+        flush(store)
+        found = contents(filesystem)
+        assert (found["index"], found["time"]) == (b"", b"")
+        assert drain(store) == [0, 1]
+        assert caplog.records == []
+        filesystem.unlink(f"{DIRECTORY}/{0:032d}.index")
+        assert drain(reopened(store, filesystem, allocator)) == [0, 1]
+        assert any("is missing" in record.message for record in caplog.records)
+        store._files.close()
+
+    def test_index_files_left_by_an_unknown_past_are_not_gone_on_with(self, filesystem, allocator):
+        past = make(filesystem, allocator, segment_bytes=MIB)
+        fill(past, 3 * MAX_GAP // 100)
+        flush(past)
+        past._files.close()
+        stale = contents(filesystem)
+        filesystem.unlink(f"{DIRECTORY}/{0:032d}.log")
+        store = make(filesystem, allocator, segment_bytes=MIB)
+        fill(store, 1)
+        flush(store)
+        fill(store, INDEX_INTERVAL_BYTES // 100 + 1)
+        flush(store)
+        assert len(stale["index"]) > OFFSET_ENTRY.size == len(contents(filesystem)["index"])
+        assert TIME_ENTRY.size == len(contents(filesystem)["time"])
+        store._files.close()
+
+    def test_index_files_beside_a_segment_left_by_an_unknown_past_are_emptied(self, filesystem, allocator):
+        past = make(filesystem, allocator, segment_bytes=MIB)
+        fill(past, MAX_GAP // 100)
+        flush(past)
+        past._files.close()
+        store = make(filesystem, allocator, segment_bytes=MIB)
+        fill(store, 1)
+        flush(store)
+        assert (contents(filesystem)["index"], contents(filesystem)["time"]) == (b"", b"")
+        store._files.close()
 
     def test_one_job_is_under_way_at_a_time(self, store):
         fill(store, 5)
