@@ -28,6 +28,7 @@ def run(*arguments, code):
         (["produce", "--duration", "5"], "is not a duration"),
         (["latency", "--clients", "0"], "--clients"),
         (["consume", "--clients", "5", "--partitions", "4"], "each reads its own"),
+        (["produce", "--linger", "30s"], "--linger must be less than --timeout"),
         (["transactions", "--messages", "2", "--touch", "3"], "--touch cannot be more"),
         (["transactions", "--messages", "9", "--touch", "9", "--partitions", "8"], "--touch cannot be more"),
         (["consume", "--append"], "No such option"),

@@ -1,8 +1,8 @@
 """What a client may be told: what makes no sense is refused before anything is opened, on every face.
 
-Seen to fail: without the check a ``linger`` of NaN kept every message, and every timer of the client, for ever; one not
-below ``timeout`` ended each lone message as one that there was no connection for; ``batch_bytes`` of NaN made batches
-that no broker takes; a ``max_buffered`` below 0 let nothing through; a loop took any word for ``when_full``.
+A ``linger`` of NaN would keep every message, and every timer of the client, for ever; one not below ``timeout`` would
+end each lone message as one that there was no connection for; ``batch_bytes`` of NaN would make batches that no broker
+takes; a ``max_buffered`` below 0 would let nothing through. Seen to fail: a loop took any word for ``when_full``.
 """
 
 import asyncio

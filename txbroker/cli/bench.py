@@ -273,6 +273,10 @@ def _plan(kind: Kind, url: str, timeout: float, given: dict[str, Any]) -> Plan:
     duration_of = {
         name: given.pop(name) / SECOND for name in ("duration", "warm_up", "linger") if name in given
     }
+    if duration_of.get("linger", 0) >= timeout:
+        raise click.UsageError(
+            "--linger must be less than --timeout, or messages run out of time before they go"
+        )
     seconds = None if "count" in given else duration_of.pop("duration", 10.0)
     touched = given.pop("touch", 1)
     topic = given.pop("topic", "")

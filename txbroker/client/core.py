@@ -252,9 +252,8 @@ class Core:
                     )
         except errors.PeerViolation as violation:
             self.abort = str(violation)
-        except (
-            BaseException
-        ) as error:  # an interrupt, or what a partitioner raises: the rest has not been taken in
+        except BaseException as error:
+            # An interrupt, or what a partitioner raises: the rest has not been taken in.
             self.abort = f"taking in answers was interrupted ({error!r:.80})"
             raise
 

@@ -109,9 +109,8 @@ class LoopConnection(Exceptions, ABC):
     def _woken(self) -> None:
         late, self._alarm_at = self.core.clock() - self._alarm_at, math.inf
         self._gives_way = late > LATE and not self._gives_way
-        if (
-            self._gives_way
-        ):  # the loop was held up: what has come meanwhile is taken in before anything is given up
+        if self._gives_way:
+            # The loop was held up: what has come meanwhile is taken in before anything is given up.
             self._set_alarm(0.0)
             return
         self.core.tick()
