@@ -81,7 +81,7 @@ class CrossCheck:
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
         yield from self.archive.follow(entry, lambda: self._ending(entry))
-        self._folds.follow(entry)
+        yield from self._folds.follow(entry)
         yield from self._timed(entry)
         match entry.record:
             case Messages() as sent:
