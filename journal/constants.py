@@ -48,6 +48,9 @@ MAX_BRANCH_ID = 64
 MAX_ATTRIBUTE = 1 * MIB
 """Most bytes of a message's key and headers together, encoded."""
 
+RUNS_REMEMBERED = 64
+"""Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes what replay gives."""
+
 SLICED_COMMIT_BYTES = 16 * MIB
 """A commit of more bytes than this is copied to its partitions in slices."""
 

@@ -79,7 +79,7 @@ def wall_text(wall: int) -> str:
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class _Mark(msgspec.Struct, array_like=True, frozen=True):
+class MarkRow(msgspec.Struct, array_like=True, frozen=True):
     """What a checkpoint keeps beside the outcomes themselves."""
 
     session_mark: int
@@ -219,12 +219,12 @@ class OutcomeTable:
 
     def snapshot(self) -> Iterator[Any]:
         """Rows for a checkpoint: the marks, then the outcomes."""
-        return iter([_Mark(self.session_mark, dict(self.forgotten_through)), *self.by_number.values()])
+        return iter([MarkRow(self.session_mark, dict(self.forgotten_through)), *self.by_number.values()])
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the table by what :meth:`snapshot` gave."""
         mark, *outcomes = rows
-        restored = msgspec.convert(mark, _Mark)
+        restored = msgspec.convert(mark, MarkRow)
         self.__init__()  # type: ignore[misc]
         self.session_mark, self.forgotten_through = restored.session_mark, restored.forgotten_through
         for row in outcomes:

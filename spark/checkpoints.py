@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from journal import filenames
-from journal.checkpoint import Checkpoint, UnknownFormat, read_checkpoint
+from journal.checkpoint import Checkpoint, UnknownFormat
 from journal.errors import CorruptData, StorageUnavailable
 from journal.filesystem import OSFilesystem
 from journal.inspect.checkpoint_check import checkpoint_lsns
+from journal.inspect.checkpoint_rows import read_sound
 from journal.message_store import StoreState
 from spark.logs import Log
 
@@ -37,11 +38,13 @@ def newest_checkpoint(path: str) -> Checkpoint:
                     "new; nothing was read. 'txbroker repair DIR' ends it"
                 )
             lsns = checkpoint_lsns(filesystem)
-            damage: CorruptData | None = None
+            damage: CorruptData | OSError | None = None
             for lsn in reversed(lsns):
                 try:
-                    return read_checkpoint(filesystem, lsn)
-                except CorruptData as error:
+                    return read_sound(filesystem, lsn)
+                except FileNotFoundError:
+                    raise
+                except (CorruptData, OSError) as error:  # such as a directory in its place
                     damage = damage or error
         except FileNotFoundError:
             continue

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from journal.constants import RUNS_REMEMBERED
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
 from txbroker.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
-from txbroker.producers import RUNS_REMEMBERED, ProducersFold, UnexpectedSequence
+from txbroker.producers import ProducersFold, UnexpectedSequence
 from txbroker.refusals import error_name
 
 MANY = 1000

@@ -12,11 +12,11 @@ import pytest
 
 from journal import filenames, frame, inspect
 from journal.filenames import SegmentKind
-from journal.indexes import MAX_GAP
+from journal.indexes import MAX_GAP, salt_of
 from journal.inspect import Level, Tally
 from journal.inspect.cross_check import CrossCheck
 from journal.inspect.journal_walk import JournalEntry, JournalFile
-from journal.inspect.verification import needed_from
+from journal.inspect.verification import needed_from, reaches_back, unbroken
 from journal.journal_file import FileHeader
 from journal.journal_settings import JournalSettings
 from journal.record import (
@@ -137,7 +137,7 @@ def test_an_index_entry_that_points_elsewhere_is_found_and_harmless(place, entry
     index, log = paths(place, SegmentKind.INDEX)[0], paths(place)[0]
     data = read(place, index)
     assert len(data) >= 32
-    salt = inspect.segment_check.salt_of(1, 0)
+    salt = salt_of(1, 0)
     key = data[entry * 16 : entry * 16 + 8] + (
         int.from_bytes(data[entry * 16 + 8 : entry * 16 + 12], "big") + 36
     ).to_bytes(4, "big")
@@ -174,7 +174,7 @@ def test_a_time_that_goes_back_is_found(place):
     data = read(place, time)
     assert len(data) >= 40
     key = (-5).to_bytes(8, "big", signed=True) + data[28:36]
-    salt = inspect.segment_check.salt_of(1, 0)
+    salt = salt_of(1, 0)
     change(place, time, 20, key + inspect.second_crc32c(key, salt).to_bytes(4, "big"))
     [found] = inspect.verify(place.filesystem)
     assert (found.path, found.position, found.harmless) == (time, 20, True)
@@ -326,9 +326,17 @@ def test_frames_that_are_not_as_their_record_says_are_found(records):
 def test_after_missing_records_nothing_is_held_against_what_follows(records):
     records.sent(5, b"a")
     records.added(1, b"a")
-    records.check.interrupted()
+    records.check.interrupted(0)
     assert records.sent(9, b"b") == []
     assert records.committed(1, 10, 3) == []
+
+
+def test_transactions_of_starts_whose_records_are_missing_are_not_known_whole(records):
+    start = SESSION >> 32
+    records.check.interrupted(start)
+    assert records.committed(7, 10, 3) == []
+    records.check.interrupted(start - 1)
+    assert "its adds are {}" in records.committed(8, 20, 3)[0]
 
 
 def test_files_before_the_one_that_is_needed_are_not_whatever_became_of_the_headers_between():
@@ -408,3 +416,18 @@ def test_a_file_that_cannot_be_read_is_a_finding_and_all_others_are_looked_at(pl
         assert {f.path for f in found if f.unreadable} == {path}, (path, found)
         with pytest.raises(Irreparable, match="cannot be read"):
             diagnose(disk)
+
+
+def test_files_before_a_gap_do_not_make_a_journal_reach_back():
+    """A power cut may undo the removal of some of them."""
+
+    def file(lsn, previous_first, previous_end, known=True):
+        header = FileHeader(lsn, 1, 0, previous_first, previous_end) if known else None
+        return JournalFile(f"journal/{lsn}", lsn, header)
+
+    first, second, fourth, fifth = file(10, 0, 1), file(20, 10, 20), file(40, 30, 40), file(50, 40, 50)
+    assert unbroken([first, second]) == [first, second]
+    assert unbroken([first, second, fourth, fifth]) == [fourth, fifth]
+    assert unbroken([first, file(20, 10, 20, known=False), fourth]) == [fourth]
+    assert [reaches_back([fourth, fifth], lsn) for lsn in (39, 40, 41)] == [False, True, True]
+    assert not reaches_back([], 1)

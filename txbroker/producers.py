@@ -16,14 +16,12 @@ from typing import Any
 
 from zope.interface import implementer
 
+from journal.constants import RUNS_REMEMBERED
 from journal.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from txbroker.partition_ranges import PartitionRanges
-
-RUNS_REMEMBERED = 64
-"""Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes what replay gives."""
 
 
 class UnexpectedSequence(SequenceOutOfOrder):

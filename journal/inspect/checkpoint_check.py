@@ -9,8 +9,9 @@ import msgspec
 from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow, TopicRow
-from journal.checkpoint import Checkpoint, End, read_checkpoint, walk_sections
+from journal.checkpoint import Checkpoint, End, walk_sections
 from journal.errors import CorruptData, InvalidFrame
+from journal.inspect.checkpoint_rows import read_sound
 from journal.inspect.findings import Affected, Finding, second_crc32c, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.run_check import messages_of
@@ -37,7 +38,7 @@ def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
     found: list[Checkpoint | Finding] = []
     for lsn in checkpoint_lsns(filesystem):
         try:
-            found.append(read_checkpoint(filesystem, lsn, second_crc32c))
+            found.append(read_sound(filesystem, lsn, second_crc32c))
             found.extend(_behind(filesystem, lsn))
         except CorruptData as error:
             found.append(Finding(error.path, error.position, reason_of(error)))

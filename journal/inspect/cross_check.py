@@ -68,7 +68,7 @@ class CrossCheck:
         self._known_from = oldest.header.lsn if oldest is not None else 0
         self._checkpoint_lsn = newest.header.lsn if newest is not None else 0
         self._ended: set[TransactionNumber] = set()
-        self._start = self._at = 0
+        self._at = 0
         self._known_session = 0
         """Sessions from this number on began after all that is missing: their transactions are seen whole."""
         self._tally = tally
@@ -81,7 +81,7 @@ class CrossCheck:
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
         yield from self.archive.follow(entry, lambda: self._ending(entry))
-        self._folds.follow(entry)
+        yield from self._folds.follow(entry)
         yield from self._timed(entry)
         match entry.record:
             case Messages() as sent:
@@ -89,7 +89,9 @@ class CrossCheck:
             case TransactionAdded() as added:
                 yield from self._added(entry, added)
             case TransactionOffsetsAdded() as added:
-                self._of(entry, added.session, added.serial).requests += 1
+                known = self._of(entry, added.session, added.serial)
+                known.requests += 1
+                known.xid = known.xid or added.xid
             case TransactionPrepared() as prepared:
                 yield from self._prepared(entry, prepared)
             case TransactionCommitted() as committed:
@@ -97,12 +99,10 @@ class CrossCheck:
             case TransactionRolledBack() as ended:
                 self._end(TransactionNumber(ended.session, ended.serial))
                 self._tally.rolled_back += 1
-            case Started() as started:
-                self._start = started.start
+            case Started():
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
-                self._rows = {
-                    number: row for number, row in self._rows.items() if row.state is State.PREPARED
-                }
+                if entry.lsn > self._known_from:
+                    self._rows = {n: row for n, row in self._rows.items() if row.state is State.PREPARED}
             case TopicCreated() as made:
                 self._topics[made.topic] = range(made.first_partition, made.first_partition + made.partitions)
                 self._names.update(
@@ -120,13 +120,19 @@ class CrossCheck:
             yield Finding(entry.path, entry.position, what, affects=lsns)
         self._at = max(at, self._at)
 
-    def interrupted(self) -> None:
-        """Records are missing here: what is said of anything from now on begins anew."""
+    def interrupted(self, start: int, missing_below: int | None = None) -> None:
+        """Records are missing here, of starts up to this one: what is said of anything from now on begins anew.
+
+        If all of them are below an LSN, and the oldest checkpoint knows what they led to, the rest goes on.
+        """
         self._next.clear()
         self._broken.clear()
+        if missing_below is not None and missing_below <= self._known_from + 1:
+            self.live.clear()
+            return
         self.archive.interrupted()
         self._folds.interrupted()
-        self._known_session = (self._start + 1) << 32
+        self._known_session = (start + 1) << 32
         for each in self.live.values():
             each.whole = False
 

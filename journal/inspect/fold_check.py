@@ -1,4 +1,4 @@
-"""The newest checkpoint against the records that led to it: topics, logs' starts and ends, transactions.
+"""The newest checkpoint against the records that led to it: topics, logs' starts and ends, transactions, clients.
 
 Records are followed from where the state is known, the older checkpoint or the very first record, up to the newest
 checkpoint's LSN. What somebody has changed in either, with checksums that fit, makes the two disagree.
@@ -16,6 +16,7 @@ from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import TopicRow
 from journal.checkpoint import Checkpoint
 from journal.inspect.checkpoint_check import live_rows
+from journal.inspect.client_check import ClientCheck
 from journal.inspect.findings import Affected, Finding
 from journal.inspect.journal_walk import JournalEntry
 from journal.outcomes import Outcome
@@ -72,9 +73,14 @@ class FoldCheck:
         self._ended: dict[TransactionNumber, Ending] = {}
         self._moved: dict[int, set[int]] = {}
         """Where logs were told to start after the newest checkpoint: it may know that already."""
+        self._clients: ClientCheck | None = ClientCheck(since)
+        self._of_clients: list[Finding] | None = None
 
-    def follow(self, entry: JournalEntry) -> None:
-        """Take in the next record."""
+    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Take in the next record; what is wrong with it."""
+        if entry.lsn > self._from and self._clients is not None:
+            self._judge_clients(entry.lsn)
+            yield from self._clients.follow(entry)
         if not self._known or self._newest is None or entry.lsn <= self._from:
             return
         self._reached = entry.lsn
@@ -87,6 +93,14 @@ class FoldCheck:
     def interrupted(self) -> None:
         """Records are missing here: nothing more is known."""
         self._known = False
+        self._clients = None
+
+    def _judge_clients(self, lsn: int) -> None:
+        """What the newest checkpoint says of producers and groups, before a record beyond it is followed."""
+        if self._newest is None or self._clients is None or self._of_clients is not None:
+            return
+        if lsn > self._newest.header.lsn:
+            self._of_clients = list(self._clients.against(self._newest))
 
     def ended(self) -> Iterator[Finding]:
         """What the checkpoint says otherwise; call it after the last record."""
@@ -94,6 +108,8 @@ class FoldCheck:
             path = filenames.checkpoint_file(self._newest.header.lsn)
             for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
                 yield Finding(path, 0, what, affects=affects)
+            self._judge_clients(self._reached + 1)
+            yield from self._of_clients or ()
 
     # -- what the records say --------------------------------------------------------------------------
 

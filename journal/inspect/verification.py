@@ -162,7 +162,7 @@ class _Verification:
             following = files[number + 1].header if number + 1 < len(files) else None
             before = files[number - 1].header if number else None
             if cross is not None and number and not _continues(before, file.header):
-                cross.interrupted()
+                cross.interrupted(file.header.start, file.header.previous_end)
             dead = number < needed_from(files, needed)
             walk = walk_file(self._filesystem, file.path, file.header, following)
             for each in told_if_unreadable(file.path, walk, Affected(first_lsn=file.lsn)):
@@ -170,7 +170,7 @@ class _Verification:
                     yield _not_needed(each) if dead and not each.harmless else each
                     damaged = damaged or not (each.harmless or dead)
                     if cross is not None and not each.harmless:
-                        cross.interrupted()
+                        cross.interrupted(file.header.start)
                     continue
                 self._note(each, sound)
                 yield from _of_another_start(each, file.header)
@@ -182,7 +182,10 @@ class _Verification:
             yield from refusal(self._filesystem, sound[-1] if sound else None, witness)
 
     def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
-        oldest, newest = (sound[0], sound[-1]) if sound else (None, None)
+        newest = sound[-1] if sound else None
+        files = unbroken(files)
+        reached = (each for each in sound if reaches_back(files, each.header.lsn + 1))
+        oldest = next(reached, newest)  # a power cut may bring older ones back, whose records are gone
         if is_whole(files):
             oldest = None  # nothing has ever been decided but by records that are there
         return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
@@ -298,6 +301,21 @@ def is_whole(files: list[JournalFile]) -> bool:
     """Whether the journal still goes back to the very first record of all."""
     first = files[0].header if files else None
     return first is not None and first.start == 1 and not first.previous_first
+
+
+def unbroken(files: list[JournalFile]) -> list[JournalFile]:
+    """The newest files between which nothing is missing. A power cut may undo the removal of some before them."""
+    for number in range(len(files) - 1, 0, -1):
+        header = files[number].header
+        if header is None or not _continues(files[number - 1].header, header):
+            return files[number:]
+    return files
+
+
+def reaches_back(files: list[JournalFile], lsn: int) -> bool:
+    """Whether the journal's first file begins at or below that LSN."""
+    first = files[0].header if files else None
+    return first is not None and first.previous_end <= lsn
 
 
 def _continues(before: FileHeader | None, header: FileHeader) -> bool:

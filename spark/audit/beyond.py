@@ -1,7 +1,8 @@
-"""What lies behind a log's end, as the checkpoint has it: flushed since, torn, or put there by nobody.
+"""What lies beside a log, as the checkpoint has it: behind its end, behind those of its segments, or between them.
 
-A start cuts it off and writes again what the journal holds of it. So nothing of it can be damaged; but messages that
-the journal does not hold have never been sent.
+What is behind the log's end was flushed since, is torn, or was put there by nobody. A start cuts it off and writes
+again what the journal holds of it. So nothing of it can be damaged; but messages that the journal does not hold have
+never been sent.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from journal.constants import SEGMENT_BYTES
 from journal.filenames import partition_directory
 from journal.filesystem import OSFilesystem
 from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import read_some
+from journal.inspect.log_reader import LogReader, OpenLogs
 from journal.inspect.segment_walk import segments, walk_segment
 from journal.inspect.verification import size_if_readable
 from journal.message_store import StoreState
+from journal.words import count_text
 from spark.audit.facts import Fact, What
 
 
@@ -71,3 +76,54 @@ def _check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) 
     if position >= 0:
         what = "they lie behind the log's end by the checkpoint, and no record of the journal has decided them; a start"
         yield place._replace(first=first, last=last, position=position, text=f"{what} cuts them off")
+
+
+def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterator[Fact]:
+    """What nobody reads: bytes behind the end of a sealed segment, and segments that begin inside of what is known.
+
+    A start leaves the former where the one before had flushed more to that file. The latter it removes; a power cut may
+    undo that, and then they hold what the log does.
+    """
+    for store in stores:
+        directory = partition_directory(store.topic, store.index, store.number)
+        if not store.segments or not filesystem.exists(directory):
+            continue
+        known = {state.base_offset: state for state in store.segments}
+        for base, path in segments(filesystem, directory):
+            place = Fact(
+                What.NOTICE, "partition", store.topic, store.index, store.number, path=path, position=0
+            )
+            if base in known and base != store.segments[-1].base_offset:
+                size, end = size_if_readable(filesystem, path), known[base].size
+                if size > end:
+                    what = f"{count_text(size - end, 'byte')} follow the segment's end, which nobody reads"
+                    yield place._replace(position=end, text=what)
+            elif base not in known and store.segments[0].base_offset < base < store.flushed_offset:
+                what = f"a segment from offset {base} on lies inside of another, a start removes it"
+                if _is_of_log(filesystem, store, path, base):
+                    yield place._replace(first=base, text=what)
+                else:
+                    what = f"{what}; what it holds is not what the log has there"
+                    yield place._replace(what=What.VIOLATION, first=base, text=what)
+
+
+def _is_of_log(filesystem: OSFilesystem, store: StoreState, path: str, base: int) -> bool:
+    """Whether a file holds the frames that the log has from ``base`` on, and zeros where they end."""
+    files = OpenLogs(filesystem)
+    log = LogReader(files, store)
+    try:
+        for each in walk_segment(filesystem, path, base):
+            if isinstance(each, Finding):
+                return not read_some(filesystem, path, each.position, SEGMENT_BYTES).strip(b"\0")
+            if each.offset >= store.flushed_offset:
+                break
+            if log.read(each.offset, each.length) != bytes(each.frame):
+                return False
+            log.advance(each.offset + each.messages, each.length)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    finally:
+        files.close()
+    return True

@@ -26,7 +26,7 @@ from journal.message_store import StoreState
 from journal.outcome_archive import head_of
 from journal.transaction import State
 from journal.witness import NOTHING, read_witness
-from spark.audit.beyond import Tail, tails
+from spark.audit.beyond import Tail, left_over, tails
 from spark.audit.entries import SHAPE, Ground, entry_facts
 from spark.audit.facts import Fact, What
 from spark.audit.slices import SLICE_BYTES, Slice, cut
@@ -173,18 +173,27 @@ def verified(root: str, deep: bool, in_use: bool = False) -> Iterator[Fact]:
 def _verified(root: str, deep: bool) -> list[Fact]:
     filesystem = OSFilesystem(root)
     findings = verify(filesystem, Level.DEEP if deep else Level.QUICK, records=True)
-    told = [of_finding(each) for each in findings if each.foreign or not each.path.endswith(".log")]
-    return told + list(_witnessed(filesystem))
+    repaired = filesystem.exists(filenames.REPAIRS)
+    told = [of_finding(each, repaired) for each in findings if each.foreign or not each.path.endswith(".log")]
+    sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
+    told += _witnessed(filesystem, sound[-1].header.lsn if sound else 0)
+    return told + list(left_over(filesystem, sound[-1].stores if sound else ()))
 
 
-def _witnessed(filesystem: OSFilesystem) -> Iterator[Fact]:
+def _is_of_slices(found: Finding) -> bool:
+    """Whether who checks the slices tells it: damaged frames, and entries of an index that find none."""
+    return (
+        found.foreign if found.path.endswith(".index") else found.path.endswith(".log") and not found.foreign
+    )
+
+
+def _witnessed(filesystem: OSFilesystem, newest: int) -> Iterator[Fact]:
     """A checkpoint that the witness knows, and that is not there; a start makes do with an older one."""
     try:
         witness = read_witness(filesystem) or NOTHING
     except OSError:
         return  # told by the verification
-    sound = [each.header.lsn for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
-    if max(sound, default=0) < witness.checkpoint:
+    if newest < witness.checkpoint:
         what = f"the witness knows of a checkpoint at LSN {witness.checkpoint}, which is missing or damaged"
         path = filenames.checkpoint_file(witness.checkpoint)
         yield Fact(What.VIOLATION, "checkpoint", path=path, position=0, lsn=witness.checkpoint, text=what)
@@ -198,8 +207,9 @@ def _is_of_no_crash(path: str) -> bool:
     return path in (filenames.CHECKPOINT_DIRECTORY, filenames.WITNESS)
 
 
-def of_finding(found: Finding) -> Fact:
-    """A finding of a verification as a row."""
+def of_finding(found: Finding, repaired: bool = False) -> Fact:
+    """A finding of a verification as a row. After a repair indexes may be left of logs that went on otherwise."""
+    harmless = found.harmless and not _is_of_no_crash(found.path) and (repaired or not found.of_no_crash)
     affects = found.affects
     if affects.topic is None and found.path.startswith(filenames.PARTITION_DIRECTORY):
         place = of_partition(found.path)
@@ -209,7 +219,7 @@ def of_finding(found: Finding) -> Fact:
     kind = head if head == filenames.WITNESS else head.removesuffix("s")
     kind = "archive" if affects.topic == OUTCOMES_TOPIC else kind
     return Fact(
-        What.NOTICE if found.harmless and not _is_of_no_crash(found.path) else What.VIOLATION,
+        What.NOTICE if harmless else What.VIOLATION,
         kind,
         affects.topic or "",
         -1 if affects.partition is None else affects.partition,

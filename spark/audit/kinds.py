@@ -70,7 +70,7 @@ KINDS: Final = {
     ),
     "partition": Kind(
         "A file of a partition is damaged, missing, or not the one that belongs there.",
-        f"If it is a notice: nothing, for it is an index, which is made anew when it is needed. Else: {_REPAIR}.",
+        f"If it is a notice: nothing, for nobody reads it, or it is an index, which is made anew. Else: {_REPAIR}.",
     ),
     "torn": Kind(
         "Behind a log's end lie bytes that are no messages, as a crash leaves them.",

@@ -19,8 +19,8 @@ from journal.message_store import StoreState
 from journal.segment import Segment
 
 SLICE_BYTES: Final = 48 * MIB
-_ENTRY = np.dtype([("offset", ">u8"), ("position", ">u4"), ("crc", ">u4")])
-assert _ENTRY.itemsize == OFFSET_ENTRY.size
+ENTRY: Final = np.dtype([("offset", ">u8"), ("position", ">u4"), ("crc", ">u4")])
+assert ENTRY.itemsize == OFFSET_ENTRY.size
 
 
 class Slice(NamedTuple):
@@ -74,29 +74,31 @@ def cut(
 def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
     """(offset, position) of where slices begin, and of the segment's end. An index is believed where a frame agrees."""
     edges = [(segment.base_offset, 0)]
-    last = (segment.end_offset, segment.size)
-    if (
-        segment.size > slice_bytes
-        and filesystem.exists(segment.index_path)
-        and filesystem.exists(segment.path)
-    ):
-        data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
-        entries = np.frombuffer(data[: len(data) // _ENTRY.itemsize * _ENTRY.itemsize], _ENTRY)
-        file = filesystem.open(segment.path, writable=False)
+    if segment.size > slice_bytes:
         try:
-            for offset, position in zip(
-                entries["offset"].tolist(), entries["position"].tolist(), strict=True
+            _cut_inside(filesystem, segment, slice_bytes, edges)
+        except OSError:
+            del edges[1:]  # one slice, then; who reads the files tells of it
+    return [*edges, (segment.end_offset, segment.size)]
+
+
+def _cut_inside(
+    filesystem: OSFilesystem, segment: Segment, slice_bytes: int, edges: list[tuple[int, int]]
+) -> None:
+    data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
+    entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
+    file = filesystem.open(segment.path, writable=False)
+    try:
+        for offset, position in zip(entries["offset"].tolist(), entries["position"].tolist(), strict=True):
+            far = position - edges[-1][1] >= slice_bytes and segment.size - position >= slice_bytes // 4
+            if (
+                far
+                and edges[-1][0] < offset < segment.end_offset
+                and frame_at(file, position, offset, segment.size)
             ):
-                far = position - edges[-1][1] >= slice_bytes and segment.size - position >= slice_bytes // 4
-                if (
-                    far
-                    and edges[-1][0] < offset < segment.end_offset
-                    and frame_at(file, position, offset, segment.size)
-                ):
-                    edges.append((offset, position))
-        finally:
-            file.close()
-    return [*edges, last]
+                edges.append((offset, position))
+    finally:
+        file.close()
 
 
 class SliceMap:

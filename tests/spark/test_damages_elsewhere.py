@@ -283,7 +283,7 @@ def _(path):
     return {"kind": "staged", "path": f"staged/{staged.name}", "xid": "1:doubt:b"}
 
 
-@damage("an index points astray", harmless=True)
+@damage("an index points astray")
 def _(path):
     store = store_of(path, "quiet")
     file = log_file(store, store.segments[0], SegmentKind.INDEX)
@@ -291,7 +291,7 @@ def _(path):
     return {"path": file, "topic": "quiet", "partition": 0}
 
 
-@damage("an index of times is damaged", harmless=True)
+@damage("an index of times is damaged")
 def _(path):
     store = store_of(path, "quiet")
     file = log_file(store, store.segments[0], SegmentKind.TIME)
@@ -299,7 +299,7 @@ def _(path):
     return {"topic": "quiet", "partition": 0, "path": file, "position": 0}
 
 
-@damage("an index is that of another segment", harmless=True)
+@damage("an index is that of another segment")
 def _(path):
     one, two = store_of(path, "a", 0), store_of(path, "a", 1)
     for kind in (SegmentKind.INDEX, SegmentKind.TIME):

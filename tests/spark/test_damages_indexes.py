@@ -1,0 +1,175 @@
+"""Damaged indexes: what a power cut may leave of files that are never forced is a notice, all else a violation."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from journal.filenames import REPAIRS, SegmentKind
+from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, salt_of
+from spark.audit.facts import What
+from tests.spark.audited import SETTINGS, audited, copied
+from tests.spark.damaging import Damages, Named
+from tests.spark.forging import flip, log_file, store_of, write
+from tests.spark.world import World
+
+damage = Damages()
+MANY = 80
+"""Entries of the sealed segment: more than two sectors of each index."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    made = World(tmp_path_factory.mktemp("sound") / "data", SETTINGS)
+    made.topic("wide", segment_bytes=MANY * 17_000)
+    for number in range(MANY + 10):
+        made.put("wide", 0, b"%03d" % number, b"v" * 16_900)
+        if number % 10 == 0:
+            made.checkpoint()
+    return made.close()
+
+
+def _file(path: Path, kind: SegmentKind, segment: int = 0) -> str:
+    store = store_of(path, "wide")
+    assert len(store.segments) == 2
+    return log_file(store, store.segments[segment], kind)
+
+
+def _named(path: Path, kind: SegmentKind, position: int, segment: int = 0, says: str = "damaged") -> Named:
+    file = _file(path, kind, segment)
+    return {
+        "kind": "partition", "topic": "wide", "partition": 0, "path": file, "position": position, "says": says,
+    }  # fmt: skip
+
+
+SIZES = {SegmentKind.INDEX: OFFSET_ENTRY.size, SegmentKind.TIME: TIME_ENTRY.size}
+
+for _kind, _size in SIZES.items():
+    for _at in (0, 7, 8, 11, 12, 15):
+
+        @damage(f"byte {_at} of an entry of a sealed segment's {_kind.value} is turned")
+        def _(path, kind=_kind, size=_size, at=_at):
+            flip(path, _file(path, kind), 5 * size + at)
+            return _named(path, kind, 5 * size, says="as no crash leaves it")
+
+    @damage(f"the last entry of a sealed segment's {_kind.value} is turned")
+    def _(path, kind=_kind, size=_size):
+        entries = (path / _file(path, kind)).stat().st_size // size
+        flip(path, _file(path, kind), (entries - 1) * size + 2)
+        return _named(path, kind, (entries - 1) * size)
+
+    @damage(f"an entry of the newest segment's {_kind.value} is turned, and sound ones follow it")
+    def _(path, kind=_kind, size=_size):
+        flip(path, _file(path, kind, 1), 2 * size + 1)
+        return _named(path, kind, 2 * size, 1)
+
+    @damage(f"an entry of {_kind.value} is zeros in the middle of a sector")
+    def _(path, kind=_kind, size=_size):
+        write(path, _file(path, kind), 5 * size, bytes(size))
+        return _named(path, kind, 5 * size)
+
+    @damage(f"a sector of {_kind.value} is zeros, and in the next one an entry is turned")
+    def _(path, kind=_kind, size=_size):
+        write(path, _file(path, kind), 0, bytes(512))
+        entry = 2 * 512 // size - 4
+        flip(path, _file(path, kind), entry * size + 1)
+        return _named(path, kind, entry * size)
+
+    @damage(f"a segment's {_kind.value} is gone", harmless=True)
+    def _(path, kind=_kind):
+        (path / _file(path, kind)).unlink()
+        return _named(path, kind, 0, says="the index is missing")
+
+    @damage(f"a sector of {_kind.value} was never written", harmless=True)
+    def _(path, kind=_kind):
+        write(path, _file(path, kind), 512, bytes(512))
+        return _named(path, kind, 512 // SIZES[kind] * SIZES[kind])
+
+    @damage(f"all of {_kind.value} is zeros", harmless=True)
+    def _(path, kind=_kind):
+        (path / _file(path, kind)).write_bytes(bytes((path / _file(path, kind)).stat().st_size))
+        return _named(path, kind, 0)
+
+    @damage(f"the last entry of {_kind.value} was not written to its end", harmless=True)
+    def _(path, kind=_kind, size=_size):
+        length = (path / _file(path, kind, 1)).stat().st_size
+        write(path, _file(path, kind, 1), length - 6, bytes(6))
+        return _named(path, kind, length - size, 1)
+
+    @damage(f"{_kind.value} of a segment is empty", harmless=True)
+    def _(path, kind=_kind):
+        (path / _file(path, kind)).write_bytes(b"")
+        return _named(path, kind, 0, says="entries")
+
+
+@damage("an entry of times lies in two sectors, of which one was never written", harmless=True)
+def _(path):
+    file = _file(path, SegmentKind.TIME)
+    position = 512 // TIME_ENTRY.size * TIME_ENTRY.size
+    assert position < 512 < position + TIME_ENTRY.size
+    content = (path / file).read_bytes()
+    (path / file).write_bytes(content[:512] + bytes(512) + content[1024:])
+    return _named(path, SegmentKind.TIME, position)
+
+
+@damage("indexes are those of another segment")
+def _(path):
+    for kind in SIZES:
+        shutil.copy(path / _file(path, kind, 1), path / _file(path, kind, 0))
+    return _named(path, SegmentKind.INDEX, 0)
+
+
+def _forged(path: Path, entry: int, offset: int, more: int) -> Named:
+    """An entry with a checksum that fits says another offset and place."""
+    store = store_of(path, "wide")
+    file = _file(path, SegmentKind.INDEX)
+    old = OFFSET_ENTRY.unpack_from((path / file).read_bytes(), entry * OFFSET_ENTRY.size)
+    made = IndexEntries(salt_of(store.number, store.segments[0].base_offset), -(1 << 20))
+    made.add(old[0] + offset, old[1] + more, 0)
+    write(path, file, entry * OFFSET_ENTRY.size, bytes(made.offsets))
+    return _named(path, SegmentKind.INDEX, entry * OFFSET_ENTRY.size, says="")
+
+
+@damage("an entry with a checksum that fits goes back")
+def _(path):
+    return _forged(path, 5, -4, 0)
+
+
+@damage("an entry with a checksum that fits is of an offset behind the segment's end")
+def _(path):
+    return _forged(path, 5, 10_000, 0)
+
+
+@damage("an entry with a checksum that fits points between two frames")
+def _(path):
+    return _forged(path, 5, 0, 100) | {"says": "no frame of offset"}
+
+
+@damage("an entry with a checksum that fits says the offset of the next frame")
+def _(path):
+    return _forged(path, 5, 1, 0) | {"says": "no frame of offset"}
+
+
+@damage("the last entry of an index, with a checksum that fits, points between two frames")
+def _(path):
+    entries = (path / _file(path, SegmentKind.INDEX)).stat().st_size // OFFSET_ENTRY.size
+    return _forged(path, entries - 1, 0, 100) | {"says": "no frame of offset"}
+
+
+@pytest.mark.parametrize("name", damage.done)
+def test_a_damage_is_found_and_named(sound, tmp_path, name):
+    damage.check(name, copied(sound, tmp_path / "data"))
+
+
+def test_after_a_repair_an_index_is_no_violation(sound, tmp_path):
+    """A log may go on otherwise than its indexes had it."""
+    path = copied(sound, tmp_path / "data")
+    flip(path, _file(path, SegmentKind.INDEX), 5 * OFFSET_ENTRY.size)
+    (path / REPAIRS).write_text("[]")
+    assert [fact for fact in audited(path) if fact.what == What.VIOLATION] == []
+
+
+def test_the_directory_is_sound_before(sound):
+    assert [fact for fact in audited(sound) if fact.what in (What.VIOLATION, What.NOTICE)] == []
