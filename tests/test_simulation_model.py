@@ -226,7 +226,7 @@ class TestTransactions:
         model.tick()
         model.done(begun)
         model.prepared(begun, asked_before)
-        with pytest.raises(Violation, match="is done"):
+        with pytest.raises(Violation, match="has ended"):
             model.prepared(begun, model.tick())
 
     def test_one_that_is_active_or_unknown_again_after_it_was_prepared_is_noticed(self, model):
@@ -246,6 +246,15 @@ class TestTransactions:
         model.forgettable[1] = 3
         model.forgotten(begun)
         Model(forgetful=True).forgotten(begin(model, {}, serial=4))
+
+    def test_one_that_is_prepared_though_it_was_said_that_it_has_ended_is_noticed(self, model):
+        begun = begin(model, {1: [b"a"]}, "prepare", "commit", serial=3)
+        model.forgettable[1] = 3
+        model.forgotten(begun)
+        model.tick()
+        with pytest.raises(Violation, match="has ended"):
+            model.settle({1}, {begun.number})
+        model.done(begun, {1: 0})
 
     def test_a_policy_may_end_what_nobody_asked_to_end(self):
         for policy, end in (("commit", Model.done), ("rollback", Model.void)):

@@ -124,7 +124,7 @@ def _finish(world: World, random: Random) -> None:
     world.pump()
     for begun in world.model.transactions.values():
         require(
-            begun.state != OPEN or begun.prepared_at > world.model.now,
+            begun.ended_at <= world.model.now or begun.prepared_at > world.model.now,
             f"{begun.name} can be ended",
             "it is still open",
         )

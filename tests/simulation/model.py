@@ -105,8 +105,7 @@ class Model:
     def prepared(self, intent: Intent, since: int) -> None:
         """It was seen to be prepared at some moment after ``since``."""
         require("prepare" in intent.asked, f"{intent.name} is not prepared, nobody asked", "prepared")
-        undecided = intent.state == OPEN or intent.ended_at > since
-        require(undecided, f"{intent.name} is {intent.state}", "prepared")
+        require(intent.ended_at > since, f"{intent.name} has ended ({intent.state})", "prepared")
         intent.prepared_at = min(intent.prepared_at, self.now)
 
     def unprepared(self, intent: Intent, since: int) -> None:
@@ -118,6 +117,7 @@ class Model:
         session, serial = intent.number or (0, 0)
         allowed = self.forgetful or self.forgettable[session] >= serial
         require(allowed, f"how {intent.name} ended is remembered, nobody has seen it", "OutcomeForgotten")
+        intent.ended_at = min(intent.ended_at, self.now)  # somehow: its logs will tell
 
     def saw(
         self, partition: int, start: int, end: int, offset: int, values: list[bytes], since: Floor
