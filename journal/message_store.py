@@ -197,7 +197,10 @@ class MessageStore:
         return end - self._tail.base_offset >= self.settings.force_messages
 
     def allow_flush(self, end: int) -> None:
-        """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced."""
+        """Let the flusher take all below ``end`` before readers see it: a large commit, decided and forced.
+
+        The next :meth:`publish` must be of all that: what is in one segment can only be shown as a whole.
+        """
         self._flushable = end
 
     # -- messages are read --------------------------------------------------------------------------
