@@ -58,7 +58,7 @@ def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_c
     assert found["violation", "undecided", "a", beyond]["position"] == end
     assert found["violation", "staged", "", f"staged/{staged}"]["xid"] == "1:doubt:b"
     assert ("violation", "checkpoint", "", f"checkpoints/{older}") in found
-    assert found["notice", "partition", "quiet", index]["partition"] == 0
+    assert found["violation", "partition", "quiet", index]["partition"] == 0
 
 
 def test_what_was_not_looked_for_is_said_in_the_summary_and_on_the_page(spark, tmp_path, monkeypatch):
