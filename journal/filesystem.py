@@ -202,9 +202,7 @@ class OSFilesystem:
         try:
             descriptor = os.open(full := self._above + check_path(path), flags, _FILE_MODE)
         except FileNotFoundError:
-            if os.path.islink(
-                full
-            ):  # the file is there for everybody who lists the directory, so it went not away
+            if os.path.islink(full):  # whoever lists the directory finds it, so it has not gone away
                 raise OSError(errno.ENXIO, "A link to nothing", path) from None
             raise
         if not writable and not stat.S_ISREG(kind := os.fstat(descriptor).st_mode):

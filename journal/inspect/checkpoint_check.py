@@ -110,14 +110,12 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
             path, 0, f"partition {max(beyond)} is there, the next one would get number {next_partition}"
         )
     for row in topics:
-        others = [
-            s for s in checkpoint.stores if s.topic == row.name and s.settings != row.settings
-        ]  # what a start takes, and what the log lives by
-        for store in others:
-            affects = Affected(row.name, store.index)
-            yield Finding(
-                path, 0, f"settings {store.settings}, its topic has {row.settings}", affects=affects
-            )
+        for store in checkpoint.stores:
+            if (
+                store.topic == row.name and store.settings != row.settings
+            ):  # what a start takes; what the log lives by
+                problem = f"settings {store.settings}, its topic has {row.settings}"
+                yield Finding(path, 0, problem, affects=Affected(row.name, store.index))
     header, rows_live = checkpoint.header, live_rows(checkpoint)
     firsts = [row.entries[row.file_entries].lsn for row in rows_live if row.file_entries < len(row.entries)]
     if header.needed_from > (first := min([header.lsn + 1, *firsts])):

@@ -85,10 +85,10 @@ def read_index(
         index.positions.append(position)
 
 
-def astray(path: str, index: Index, entry: int) -> Finding:
+def astray(path: str, entry: int, offset: int, position: int) -> Finding:
     """An entry with a checksum that fits, of a segment that has another frame there, or none."""
     beside = path.removesuffix("log") + SegmentKind.INDEX.value
-    problem = f"no frame of offset {index.offsets[entry]} begins at byte {index.positions[entry]} of the log"
+    problem = f"no frame of offset {offset} begins at byte {position} of the log"
     at = entry * OFFSET_ENTRY.size
     return Finding(beside, at, f"{problem}{OF_NO_CRASH}{MADE_AGAIN}", True, foreign=True, of_no_crash=True)
 

@@ -113,12 +113,12 @@ def _walk(
         yield from _check_frame(path, each, deep)
         while entry < len(index.positions) and index.positions[entry] < each.position:
             if index.positions[entry] < sound_to:  # else it points into damage, and may well be right
-                yield astray(path, index, entry)
+                yield astray(path, entry, index.offsets[entry], index.positions[entry])
             entry += 1
         sound_to = each.position + each.length
         if entry < len(index.positions) and index.positions[entry] == each.position:
             if index.offsets[entry] != each.offset:
-                yield astray(path, index, entry)
+                yield astray(path, entry, index.offsets[entry], index.positions[entry])
             entry, gap_from = entry + 1, each.position
         elif each.position - gap_from >= MAX_GAP and index.is_whole and not broken:
             index.is_whole = False

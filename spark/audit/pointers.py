@@ -10,7 +10,7 @@ from journal.filenames import REPAIRS, SegmentKind
 from journal.filesystem import OSFilesystem
 from journal.indexes import OFFSET_ENTRY, salt_of
 from journal.inspect.findings import second_crc32c
-from journal.inspect.index_check import Index, astray
+from journal.inspect.index_check import astray
 from journal.inspect.journal_walk import file_size, read_some
 from spark.audit.directory import of_finding
 from spark.audit.facts import Fact
@@ -34,11 +34,11 @@ class Pointers:
         self._salt = salt_of(part.number, part.base)
 
     def astray(self, frames: Frames) -> Iterator[Fact]:
-        """Those that point between these frames, or to another one than they say."""
+        """Those that point into these frames, and to none of them or to another one than they say."""
         if not len(frames.start):
             return
         begin, end = frames.at + int(frames.start[0]), frames.at + int(frames.start[-1] + frames.length[-1])
-        for entry in np.flatnonzero((self._positions > begin) & (self._positions < end)).tolist():
+        for entry in np.flatnonzero((self._positions >= begin) & (self._positions < end)).tolist():
             at = entry * OFFSET_ENTRY.size
             offset, position, crc = OFFSET_ENTRY.unpack_from(self._data, at)
             if second_crc32c(self._data[at : at + OFFSET_ENTRY.size - 4], self._salt) != crc:
@@ -46,5 +46,4 @@ class Pointers:
             place = int(np.searchsorted(frames.start, position - frames.at))
             found = place < len(frames.start) and int(frames.start[place]) == position - frames.at
             if not found or int(frames.offset[place]) != offset:
-                finding = astray(self._part.path, Index([offset], [position]), 0)
-                yield of_finding(finding, self._repaired)._replace(position=at)
+                yield of_finding(astray(self._part.path, entry, offset, position), self._repaired)
