@@ -165,7 +165,7 @@ def test_every_face_takes_one(broker):
         server.close()
 
 
-# -- a partitioner that does what it must not --------------------------------------------------------
+# -- a partition that a call names ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -173,6 +173,56 @@ def server(broker):
     server = ScriptedServer(broker)
     yield server
     server.close()
+
+
+REFUSAL = r"^the partition is .*, of type .*; nothing was done with it\. It must be an int"
+CALLS = {
+    "send": lambda connection, wrong: connection.send("t2", b"v", partition=wrong),
+    "send_async": lambda connection, wrong: connection.send_async("t2", b"v", partition=wrong),
+    "in a transaction": lambda connection, wrong: connection.transaction().send("t2", b"v", partition=wrong),
+    "many": lambda connection, wrong: connection.transaction().send_many("t2", [b"v"], partitions=[wrong]),
+    "read": lambda connection, wrong: connection.read("t2", wrong, 0),
+    "set_offsets": lambda connection, wrong: connection.set_offsets("g", "t2", {wrong: 0}),
+    "consume": lambda connection, wrong: connection.consume("t2", partitions=[0, wrong]),
+}
+
+
+@pytest.mark.parametrize("wrong", ["1", True, 1.5, 1.0, b"1", [0], np.float64(1), np.bool_(True)])
+def test_a_partition_that_is_no_index_is_refused_and_nothing_is_sent(broker, wrong):
+    rig = Rig(broker, partitioner=lambda *said: 0)
+    with pytest.raises(errors.Misuse, match=REFUSAL):
+        index_of(rig, b"k", wrong)
+    rig.pump()
+    assert not any(broker.values(number) for number in broker.logs)
+    assert rig.producer.buffered == 0
+
+
+def test_any_integer_will_do_for_a_partition(broker):
+    assert index_of(Rig(broker), b"k", np.int64(3)) == 3
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_every_call_refuses_a_partition_that_is_no_index_and_the_connection_goes_on(broker, server, call):
+    with connect(server.url) as connection:
+        for wrong in ("1", True, 1.5):
+            with pytest.raises(errors.Misuse, match=REFUSAL):
+                call(connection, wrong)
+        connection.send("t2", b"next", partition=1)
+    assert [broker.values(number) for number in (2, 3)] == [[], [b"next"]]
+
+
+def test_on_a_loop_a_partition_that_is_no_index_is_refused_too(broker, server):
+    async def main():
+        async with await client_asyncio.connect(server.url) as connection:
+            with pytest.raises(errors.Misuse, match=REFUSAL):
+                await connection.send("t2", b"v", partition="1")
+            return (await connection.send("t2", b"next", partition=2)).offset
+
+    assert asyncio.run(main()) == 0
+    assert (broker.values(3), broker.values(4)) == ([], [b"next"])
+
+
+# -- a partitioner that does what it must not --------------------------------------------------------
 
 
 USES = {

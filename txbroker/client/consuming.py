@@ -13,6 +13,7 @@ from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Core
+from txbroker.client.partitioning import named_index
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import Message
 from txbroker.commands import (
@@ -338,5 +339,6 @@ def consumer_options(topics: str | Sequence[str], group: str | None, **choices: 
         )
     if options.out_of_range not in ("earliest", "latest", "raise"):
         raise errors.Misuse(f"out_of_range is {options.out_of_range!r}; earliest, latest and raise are known")
-    partitions = options.partitions
-    return options._replace(partitions=None if partitions is None else tuple(partitions))
+    if options.partitions is None:
+        return options
+    return options._replace(partitions=tuple(map(named_index, options.partitions)))

@@ -13,6 +13,7 @@ from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
+from txbroker.client.partitioning import named_index
 from txbroker.client.results import (
     Frames,
     GroupMove,
@@ -325,8 +326,9 @@ def _gone(number: int) -> tuple[str, int]:
 
 
 def _number(info: TopicInfo, index: int) -> int:
+    wanted = named_index(index)
     for part in info.partitions:
-        if part.index == index:
+        if part.index == wanted:
             return part.number
     raise errors.UnknownPartition(f"{info.name} has {len(info.partitions)} partitions, none is {index}")
 

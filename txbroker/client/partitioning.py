@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from operator import index
 from struct import Struct
 
@@ -56,6 +57,17 @@ def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partition
             f"{partitions - 1}; nothing was sent. It must give one of these, or None to leave it to the key"
         )
     return number
+
+
+def named_index(partition: int) -> int:
+    """Return the index that a call names; raises :class:`Misuse` for what is no whole number, as "1", 1.0 and True."""
+    with suppress(TypeError):
+        if not isinstance(partition, bool):
+            return index(partition)
+    raise errors.Misuse(
+        f"the partition is {partition!r:.80}, of type {type(partition).__name__}; nothing was done with it. It must be "
+        "an int; the first one is 0"
+    )
 
 
 def check_asking(thread: int, here: int) -> None:

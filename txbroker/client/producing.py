@@ -11,7 +11,7 @@ from txbroker import errors
 from txbroker.client.batching import Batch, not_bytes
 from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
-from txbroker.client.partitioning import Partitioner, by_caller, by_key
+from txbroker.client.partitioning import Partitioner, by_caller, by_key, named_index
 from txbroker.client.promise import Promise, start
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
@@ -29,11 +29,16 @@ class Route:
         self._sealed_before = lanes[0].batches_sealed
 
     def choose(self, key: bytes | None, partition: int | None) -> Lane:
-        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch."""
+        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
+
+        Raises :class:`UnknownPartition`, and :class:`Misuse` for what is no index at all.
+        """
         lanes = self.lanes
         if partition is None and self._partitioner is not None:
             partition = self._partitioner(self.topic, key, len(lanes))
         if partition is not None:
+            if type(partition) is not int:
+                partition = named_index(partition)
             if not 0 <= partition < len(lanes):
                 raise errors.UnknownPartition(
                     f"{self.topic} has partitions 0 to {len(lanes) - 1}, not {partition}; nothing was sent"
