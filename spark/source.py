@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -29,6 +30,13 @@ from spark.writing import BatchSink, StreamSink
 
 class TxBrokerDataSource(DataSource):
     """Messages of a broker or of its data directory, and where to write them. ``docs/spark.md`` has the options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._is_pickled = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_is_pickled": True}
 
     @classmethod
     def name(cls) -> str:
@@ -57,8 +65,15 @@ class TxBrokerDataSource(DataSource):
         return BatchSink(parse(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For ``df.writeStream``."""
-        return StreamSink(parse(self.options), schema, overwrite)
+        """For ``df.writeStream``.
+
+        Spark makes a source of its own for the tasks of each batch. When that is committed or aborted it asks the one
+        that it has pickled for the query, and then a topic that has gone must not be in the way.
+        """
+        sink = StreamSink(parse(self.options), schema, overwrite)
+        if not self._is_pickled:
+            sink.begin()
+        return sink
 
     def _read_options(self) -> ReadOptions:
         return read_options(self.options)

@@ -66,6 +66,16 @@ class _Sink:
             reports=reports,
         )
 
+    def check_topics(self, broker: Connection) -> None:
+        """Raise UnknownTopic if one that the options name is not there: on the driver, before any task runs."""
+        options = self.options
+        named = {topic for topic in (options.topic, options.audit_topic) if topic}
+        if missing := sorted(named - {found.name for found in broker.topics(sorted(named))}):
+            raise errors.UnknownTopic(
+                f"there is no topic {', '.join(map(repr, missing))} at {options.broker}; nothing was written. A write "
+                "makes none: create it first ('txbroker topics create'), or name another"
+            )
+
     def write_rows(
         self, write: Write, expected: int | None, batches: Iterator[pa.RecordBatch]
     ) -> TaskWritten:
@@ -157,6 +167,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
             standing = register.read()
+            if standing.decided < self.write_name.version:
+                self.check_topics(broker)
             if self.is_nameless:
                 generation = register.claim(broker.core.options.client)
                 standing = register.end_epoch(standing, generation)
@@ -186,6 +198,12 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
 
     in_order = True
+
+    def begin(self) -> None:
+        """On the driver, before the tasks of a batch."""
+        if self.options.topic or self.options.audit_topic:
+            with self.connect("stream driver") as broker:
+                self.check_topics(broker)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """In a task: prepare its rows."""

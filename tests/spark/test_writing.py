@@ -1,6 +1,7 @@
 """What Spark calls of the sink, called as Spark does, at a real broker; and tasks that come too late."""
 
 import contextlib
+import pickle
 import time
 
 import pyarrow as pa
@@ -8,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import txbroker
-from spark import branches, deciding, leftovers
+from spark import TxBrokerDataSource, branches, deciding, leftovers
 from spark.branches import Write
 from spark.deciding import WriteRefused
 from spark.register import GROUPS
@@ -194,6 +195,51 @@ def test_an_abort_after_a_decision_carries_it_out(broker, process, options, monk
     assert writes.seen(process.address) == []
     sink.abort([message], 3)
     assert writes.seen(process.address) == [b"a"]
+
+
+def test_a_stream_to_a_topic_that_is_not_there_is_refused_when_a_batch_begins_and_not_when_one_ends(
+    broker, process
+):
+    """Spark asks for a sink of a source that it has pickled when it commits or aborts."""
+    source = TxBrokerDataSource({"broker": process.address, "topic": writes.TOPIC})
+    pickled = pickle.loads(pickle.dumps(source))
+    source.streamWriter(SCHEMA, overwrite=False)
+    broker.delete_topic(writes.TOPIC)
+    with pytest.raises(errors.UnknownTopic, match=f"there is no topic '{writes.TOPIC}' at {process.address}"):
+        source.streamWriter(SCHEMA, overwrite=False)
+    sink = pickled.streamWriter(SCHEMA, overwrite=False)
+    sink.abort([None], 3)
+    source = TxBrokerDataSource({"broker": process.address})
+    assert source.streamWriter(StructType([*SCHEMA, StructField("topic", StringType())]), overwrite=False)
+
+
+def test_a_task_says_it_of_a_topic_that_was_deleted_meanwhile(broker, options):
+    sink = BatchSink(options, SCHEMA, overwrite=False)
+    broker.delete_topic(writes.TOPIC)
+    with pytest.raises(errors.UnknownTopic, match=f"there is no topic '{writes.TOPIC}'"):
+        sink.write(iter([batch(b"a")]))
+    sink.abort([None])
+    assert GROUPS + sink.write_name.name not in {group.name for group in broker.groups()}
+
+
+def test_a_batch_to_a_topic_that_is_not_there_leaves_no_register(broker, options):
+    before = {group.name for group in broker.groups()}
+    with pytest.raises(
+        errors.UnknownTopic, match=r"there is no topic 'no/such', 'unheard' at .*create it first"
+    ):
+        BatchSink(options._replace(topic="no/such", audit_topic="unheard"), SCHEMA, overwrite=False)
+    assert {group.name for group in broker.groups()} == before
+
+
+def test_a_version_that_is_written_is_passed_over_though_its_topic_has_gone(broker, options):
+    named = options._replace(write=Write(writes.name(), 1))
+    sink = BatchSink(named, SCHEMA, overwrite=False)
+    sink.commit([sink.write(iter([batch(b"a")]))])
+    broker.delete_topic(writes.TOPIC)
+    again = BatchSink(named, SCHEMA, overwrite=False)
+    message = again.write(iter([batch(b"a")]))
+    assert message.told.skipped
+    again.commit([message])
 
 
 def test_each_branch_carries_a_report_of_its_own(broker, process, options):

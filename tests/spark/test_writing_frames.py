@@ -3,7 +3,7 @@
 import datetime
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import Row
 from pyspark.sql.functions import col, expr
 
@@ -96,6 +96,58 @@ def test_a_write_that_cannot_be_says_why_and_writes_nothing(spark, process):
     with txbroker.connect(process.address) as connection:
         assert connection.transactions() == []
         assert [group.name for group in connection.groups()] == []
+
+
+NOWHERE = [
+    (
+        {"topic": "nowhere"},
+        r"UnknownTopic: there is no topic 'nowhere' at .*; nothing was written\..*create it first",
+    ),
+    ({"topic": "rows", "auditTopic": "unheard"}, r"UnknownTopic: there is no topic 'unheard' at "),
+]
+
+
+@pytest.mark.parametrize(("options", "said"), NOWHERE)
+def test_a_write_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(spark, process, options, said):
+    frame, jobs = spark.range(3).select(expr("'v' value")), spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("there", "to a topic that is there")
+    write(frame, process, topic="rows")
+    assert jobs.getJobIdsForGroup("there")
+    spark.sparkContext.setJobGroup("nowhere", "to one that is not")
+    with pytest.raises(AnalysisException, match=said):
+        write(frame, process, **options)
+    assert not jobs.getJobIdsForGroup("nowhere")
+    assert len(messages(process, "rows")) == 3
+
+
+def streamed(spark, process, folder, **options):
+    """A stream of the lines that are there; raises what it ends with."""
+    lines = spark.readStream.text(str(folder / "lines"))
+    query = lines.writeStream.format("txbroker").options(broker=process.address, **options)
+    query = query.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+    try:
+        query.awaitTermination()
+    finally:
+        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId))
+        query.stop()
+    return jobs
+
+
+@pytest.mark.parametrize(("options", "said"), NOWHERE)
+def test_a_stream_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(
+    spark, process, tmp_path, options, said
+):
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "0.txt").write_text("0\n")
+    with pytest.raises(StreamingQueryException, match=said) as caught:
+        streamed(spark, process, tmp_path, **options)
+    assert "Job aborted" not in str(caught.value)
+    assert "Task" not in str(caught.value)
+    with txbroker.connect(process.address) as connection:
+        for topic in ("nowhere", "unheard"):
+            connection.create_topic(topic)
+    assert streamed(spark, process, tmp_path, **options), "the same query goes on once the topic is there"
+    assert [message.value for message in messages(process, options["topic"])] == [b"0"]
 
 
 def test_batches_of_a_stream_can_be_written_by_name_in_foreach_batch(spark, process, tmp_path):
