@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from journal import filenames
 from journal.buffers import LeakDetector, PooledAllocator
 from journal.catalog import Catalog, no_room
-from journal.checkpoint import Checkpoint, CheckpointHeader, read_checkpoint
+from journal.checkpoint import Checkpoint, CheckpointHeader
+from journal.checkpoint_choice import choose_checkpoint
 from journal.constants import START_STRIDE
 from journal.engine import Engine
-from journal.errors import NEXT_STEP, CorruptData, CorruptJournal, InvalidSetting
+from journal.errors import CorruptData, InvalidSetting
 from journal.filesystem import write_fully
 from journal.first_use import check_ours
 from journal.housekeeping import Housekeeping
@@ -155,7 +156,8 @@ class _Recovery:
         """Everything, in order."""
         self._make_room_on_disk()
         self._report.notes += map(told, repair_notes(self._filesystem))
-        checkpoint, kept = self._newest_checkpoint()
+        checkpoint, kept, notes = choose_checkpoint(self._filesystem, self._witness)
+        self._report.notes += notes
         scans = self._scan.scan(checkpoint)
         if scans:
             self._rewrite_unproven(scans[-1])
@@ -191,40 +193,6 @@ class _Recovery:
             self._report.notes.append(
                 "the disk is nearly full: the ballast file was removed to let recovery finish"
             )
-
-    # -- checkpoints -------------------------------------------------------------------------------
-
-    def _newest_checkpoint(self) -> tuple[Checkpoint | None, list[CheckpointHeader]]:
-        """The newest sound checkpoint, and the headers of it and of the sound one before it, oldest first."""
-        names = self._filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
-        lsns = sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
-        found: Checkpoint | None = None
-        kept: list[CheckpointHeader] = []
-        damage = ""
-        for lsn in reversed(lsns):
-            try:
-                checkpoint = read_checkpoint(self._filesystem, lsn)
-            except CorruptJournal as error:
-                damage = damage or str(error)
-                used = f"the one at LSN {found.header.lsn}" if found else "the checkpoint before it"
-                self._report.notes.append(f"{error}; {used} is used")
-                continue
-            found = found or checkpoint
-            kept.insert(0, checkpoint.header)
-            if len(kept) == 2:
-                break
-        if self._witness.checkpoint > max(lsns, default=0):
-            self._report.notes.append(
-                f"{filenames.checkpoint_file(self._witness.checkpoint)} is missing; what it held is taken from "
-                "the checkpoint before it and the journal"
-            )
-        if lsns and found is None:
-            raise CorruptJournal(
-                f"none of the {len(lsns)} checkpoints can be read: {damage}. The journal alone may not hold all that "
-                f"there was, so the start is refused. Restore one of them from a copy. {NEXT_STEP}",
-                filenames.checkpoint_file(lsns[-1]),
-            )
-        return found, kept
 
     # -- between the passes ------------------------------------------------------------------------
 

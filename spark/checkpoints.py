@@ -6,10 +6,10 @@ from pathlib import Path
 
 from journal import filenames
 from journal.checkpoint import Checkpoint, UnknownFormat
+from journal.checkpoint_rows import read_sound
 from journal.errors import CorruptData, StorageUnavailable
 from journal.filesystem import OSFilesystem
 from journal.inspect.checkpoint_check import checkpoint_lsns
-from journal.inspect.checkpoint_rows import read_sound
 from journal.message_store import StoreState
 from spark.logs import Log
 

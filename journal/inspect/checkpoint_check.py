@@ -10,8 +10,8 @@ from journal import filenames
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.catalog import HeadRow, TopicRow
 from journal.checkpoint import Checkpoint, End, walk_sections
+from journal.checkpoint_rows import read_sound
 from journal.errors import CorruptData, InvalidFrame
-from journal.inspect.checkpoint_rows import read_sound
 from journal.inspect.findings import Affected, Finding, second_crc32c, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.run_check import messages_of

@@ -12,8 +12,8 @@ import msgspec
 
 from journal import filenames
 from journal.checkpoint import Checkpoint
+from journal.checkpoint_rows import GroupRow, GroupsHead, HeldRow, ProducerRow, ProducersHead
 from journal.constants import RUNS_REMEMBERED
-from journal.inspect.checkpoint_rows import GroupRow, GroupsHead, HeldRow, ProducerRow, ProducersHead
 from journal.inspect.findings import Affected, Finding
 from journal.inspect.journal_walk import JournalEntry
 from journal.record import (

@@ -27,8 +27,8 @@ class SequencesRow(msgspec.Struct, array_like=True, frozen=True):
     partition: int
     next: int
     end: int
-    starts: list[int]
-    bases: list[int]
+    starts: list[Count]
+    bases: list[Count]
 
 
 class ProducersHead(msgspec.Struct, array_like=True, frozen=True):
