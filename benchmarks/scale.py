@@ -13,10 +13,10 @@ from rich.progress import Progress
 
 from benchmarks import scale_report
 from benchmarks.proc import allow_descriptors
-from benchmarks.scale_scenes import DESCRIPTORS, WORK, Measured, Scene, measure
+from benchmarks.scale_scenes import DESCRIPTORS, WORK, Measured, Scene, measure, typical
 
 FOLDER: Final = Path("build/bench/scale")
-WIDTH: Final = 160
+WIDTH: Final = 190
 FLUSHED: Final = 12.0
 """Seconds of load in which each tail is flushed at least once, as the default force policy has it (10 s)."""
 
@@ -41,32 +41,39 @@ def small(scene: Scene) -> Scene:
     return Scene(scene.kind, max(scene.number // 10, 1), 0.3)
 
 
-def run(scenes: Sequence[Scene], folder: Path) -> list[Measured]:
-    """One after the other, each on an empty directory."""
-    found = []
+def run(scenes: Sequence[Scene], folder: Path, repeat: int = 1) -> list[Measured]:
+    """One after the other, each on an empty directory, and then all again; medians of the turns."""
+    turns: dict[Scene, list[Measured]] = {scene: [] for scene in scenes}
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(scenes))
-        for scene in scenes:
+        task = progress.add_task("", total=len(scenes) * repeat)
+        for scene in [*scenes] * repeat:
             progress.update(task, description=f"{scene.number:,} {scene.kind}")
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             try:
-                found.append(measure(scene, folder / "data"))
+                turns[scene].append(measure(scene, folder / "data"))
             finally:
                 shutil.rmtree(folder)
             progress.advance(task)
-    return found
+    return [typical(each) for each in turns.values()]
 
 
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice([*SCENES]))
-@click.option("--quick", is_flag=True, help="A tenth of each, for a moment: to see that it works.")
+@click.option(
+    "--repeat",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How often; all are gone through each time.",
+)
+@click.option("--quick", is_flag=True, help="A tenth of each, for a moment, once: to see that it works.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
 @click.option(
     "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
     help="Where the data goes: on the disk to be measured. It is removed before and after.",
 )  # fmt: skip
-def main(names: tuple[str, ...], quick: bool, file: Path | None, folder: Path) -> None:
+def main(names: tuple[str, ...], repeat: int, quick: bool, file: Path | None, folder: Path) -> None:
     """Measure how throughput, latency, memory, starts and stops grow with partitions, connections and transactions.
 
     Exits with 0 whether the targets are met or not.
@@ -74,12 +81,13 @@ def main(names: tuple[str, ...], quick: bool, file: Path | None, folder: Path) -
     allowed = allow_descriptors()
     scenes = [scene for name in names or SCENES for scene in SCENES[name]]
     if quick:
-        scenes = list(dict.fromkeys(map(small, scenes)))
-    measured = run(scenes, folder)
+        scenes, repeat = list(dict.fromkeys(map(small, scenes))), 1
+    measured = run(scenes, folder, repeat)
     console = Console()
     scale_report.show(measured, console if console.is_terminal else Console(width=WIDTH))
     if file is not None:
-        file.write_text(scale_report.document(measured, {"quick": quick, "descriptors": allowed}) + "\n")
+        settings = {"quick": quick, "repeat": repeat, "descriptors": allowed}
+        file.write_text(scale_report.document(measured, settings) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,7 +43,8 @@ class Measured(NamedTuple):
     """What was seen. Rates a second, latencies in ms, memory from ``/proc``.
 
     ``setting_up`` is how long making the things took, ``start`` is that of a broker with nothing, ``stop`` with all of
-    them, ``restart`` a start on what was left. ``notes`` are figures that only this kind of scene has.
+    them, ``restart`` a start on what was left. ``notes`` are figures that only this kind of scene has. ``rates`` are
+    those of all turns.
     """
 
     scene: Scene
@@ -54,6 +57,7 @@ class Measured(NamedTuple):
     stop: float
     restart: float
     notes: dict[str, float]
+    rates: tuple[float, ...]
 
 
 class Ground(NamedTuple):
@@ -85,7 +89,22 @@ def measure(scene: Scene, data: Path) -> Measured:
         broker.kill()
     return Measured(
         scene, start, setting_up, throughput.rate, latency.quantile(0.5) * 1e3, latency.quantile(0.99) * 1e3,
-        memory, stop, restart, notes,
+        memory, stop, restart, notes, (throughput.rate,),
+    )  # fmt: skip
+
+
+def typical(turns: Sequence[Measured]) -> Measured:
+    """The medians of a scene's turns; of memory the most of all, and the rates of each."""
+
+    def middle(figure: str) -> float:
+        return float(statistics.median(map(attrgetter(figure), turns)))
+
+    return Measured(
+        turns[0].scene, middle("start"), middle("setting_up"), middle("rate"), middle("p50"), middle("p99"),
+        Memory(max(each.memory.resident for each in turns), max(each.memory.peak for each in turns)),
+        middle("stop"), middle("restart"),
+        {name: statistics.median(each.notes[name] for each in turns) for name in turns[0].notes},
+        tuple(each.rate for each in turns),
     )  # fmt: skip
 
 

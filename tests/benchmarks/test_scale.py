@@ -12,13 +12,15 @@ from benchmarks.crowd import burst
 from benchmarks.peer import UnexpectedAnswer
 from benchmarks.proc import Memory, allow_descriptors, memory_of
 from benchmarks.processes import broker
-from benchmarks.scale_scenes import DESCRIPTORS, WORK, Measured, Scene, measure
+from benchmarks.scale_scenes import DESCRIPTORS, WORK, Measured, Scene, measure, typical
 from journal.constants import MIB
 
 
 def figures(kind, number, rate=100.0, peak=100, resident=90, stop=1.0):
     memory = Memory(resident * MIB, peak * MIB)
-    return Measured(Scene(kind, number, 1.0), 0.3, 0.5, rate, 1.0, 2.0, memory, stop, 0.4, {"note": 7.0})
+    return Measured(
+        Scene(kind, number, 1.0), 0.3, 0.5, rate, 1.0, 2.0, memory, stop, 0.4, {"note": 7.0}, (rate,)
+    )
 
 
 @pytest.mark.slow
@@ -65,6 +67,30 @@ def test_the_tables_tell_the_ratio_the_price_of_one_more_and_the_notes():
     assert "note" in text
     assert " 10.2 " in text, "KiB a partition"
     assert " 2 " in text, "ms of stopping a partition"
+
+
+def test_of_several_turns_the_medians_are_told_the_spread_and_the_most_memory():
+    turns = [figures("partitions", 1, rate, peak=rate, resident=rate / 2) for rate in (300, 100, 120)]
+    turns[0].notes["note"] = 1.0
+    found = typical(turns)
+    assert (found.rate, found.rates, found.memory) == (120, (300, 100, 120), Memory(150 * MIB, 300 * MIB))
+    assert (found.stop, found.notes) == (1.0, {"note": 7.0})
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(scale_report.table([found]))
+    assert "100 – 300" in shown.getvalue()
+
+
+def test_all_scenes_are_gone_through_before_any_comes_again(tmp_path, monkeypatch):
+    order = []
+
+    def measured(scene, data):
+        order.append(scene.number)
+        return figures(scene.kind, scene.number, rate=len(order))
+
+    monkeypatch.setattr(scale, "measure", measured)
+    found = scale.run([Scene("partitions", number, 1.0) for number in (1, 2)], tmp_path / "scale", 3)
+    assert order == [1, 2, 1, 2, 1, 2]
+    assert [each.rates for each in found] == [(1, 3, 5), (2, 4, 6)]
 
 
 def test_numbers_of_different_kinds_are_not_compared():
