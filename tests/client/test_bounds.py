@@ -219,11 +219,17 @@ def test_all_who_wait_for_room_are_told_in_time_if_the_broker_takes_no_more(brok
         crowd.join()
         assert time.monotonic() - begun < 2 * 0.5 * Crowd.EACH
         assert {type(error) for error in crowd.errors} == {errors.BufferFull}
-        ended = {type(future.exception()) for future in crowd.futures}
-        assert errors.MemoryExhausted in ended
-        assert ended <= {errors.MemoryExhausted, errors.RequestTimedOut}, "that was just on its way"
-        assert connection._producer.buffered == 0
-    assert broker.values(1) == []
+        told = [type(future.exception()) for future in crowd.futures]
+        assert errors.MemoryExhausted in told
+        in_doubt = [error for error in told if error is not errors.MemoryExhausted]
+        assert set(in_doubt) <= {errors.RequestTimedOut, errors.OutcomeUnknown}, "those just on their way"
+        # One whose answer was lost goes again until the broker says what came of it, and has its room until then.
+        broker.before = lambda request, data: None
+        deadline = time.monotonic() + 30
+        while connection._producer.buffered:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert len(broker.values(1)) <= len(in_doubt)
 
 
 # -- a real one that dies, and one that is stopped ----------------------------------------------------
