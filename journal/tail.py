@@ -228,7 +228,10 @@ class Tail:
         except MemoryExhausted:
             if size >= wanted:
                 raise
-            buffer = self._allocator.allocate(rounded(size))
+            # A part of what is left. By chunks of one append each, the last 16 MiB of the pool took a start 2.6 s, and
+            # so less than 0.1.
+            part = 1 << self._allocator.available().bit_length() >> 2
+            buffer = self._allocator.allocate(rounded(max(size, part)))
         self._chunks.append(_Chunk(self.end_position, buffer))
         self._view = buffer.view
         self._used, self._room = 0, len(buffer.view)

@@ -1,3 +1,6 @@
+from collections import deque
+from itertools import count
+
 import pytest
 
 from journal.buffers import POISON, PooledAllocator
@@ -57,6 +60,30 @@ def test_without_memory_nothing_changes():
         tail.append(frame(60 * KIB), 1, 6)
     assert (tail.end_offset, len(tail), tail.last_time) == (1, 1, 5)
     assert offsets(tail.append(frame(), 1, 7)) == [1]
+
+
+def test_the_last_of_the_memory_is_taken_in_few_parts_and_all_of_it():
+    """A chunk as large as all that waits no longer fits then: chunks of one append each were 60,000 for 8 MiB."""
+    allocator = PooledAllocator(8 * MIB)
+    tail = Tail(allocator)
+    with pytest.raises(MemoryExhausted):
+        deque((tail.append(frame(128), 1, 5) for _ in count()), maxlen=0)
+    assert tail.end_position > 8 * MIB - 16 * KIB
+    assert len(tail._chunks) < 60
+    assert allocator.available() == 0
+    assert offsets(tail.read(tail.end_offset - 2, tail.end_offset, KIB)) == [
+        tail.end_offset - 2,
+        tail.end_offset - 1,
+    ]
+
+
+def test_one_tail_leaves_others_most_of_what_is_left():
+    allocator = PooledAllocator(7 * MIB)
+    tail = Tail(allocator)
+    tail.append(frame(4 * MIB), 1, 5)
+    assert allocator.available() == 3 * MIB
+    tail.append(frame(128), 1, 5)
+    assert allocator.available() == 2 * MIB
 
 
 def test_chunks_grow_with_what_is_waiting(tail, allocator):
