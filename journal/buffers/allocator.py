@@ -94,6 +94,7 @@ class PooledAllocator:
         if size > arena.reserved:
             raise RuntimeError(f"{size} bytes are given back, {arena.reserved} are reserved")
         arena.reserved -= size
+        arena.unreserved += size
 
     @property
     def kept(self) -> int:

@@ -16,6 +16,7 @@ from journal.buffers.chunk import Chunk
 from journal.buffers.chunk_list import ChunkLists
 from journal.buffers.size_classes import CHUNK, DEEPEST, FIRST_RUN, PAGE, SIZES, class_of, depth_of, rounded
 from journal.buffers.subpage import Subpage
+from journal.c_library import give_back_freed_memory
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
 
@@ -65,6 +66,8 @@ class Arena:
         """Bytes that are not used; some may be reserved."""
         self.reserved = 0
         """Bytes held elsewhere that are to be counted; one thread's to change, lock or not."""
+        self.unreserved = 0
+        """Bytes that were, and that the C library may have kept since; likewise."""
         self._huge = 0
         self._least_free = budget
         self._depth = max(0, DEEPEST - ((budget - 1) // PAGE).bit_length())
@@ -148,6 +151,7 @@ class Arena:
         """
         self.chunks.shed((self._least_free - self.unbacked - RESERVE) // PAGE)
         self._least_free = self.free
+        self._have_freed_given_back()
 
     def usage(self) -> Usage:
         """What there is."""
@@ -159,6 +163,7 @@ class Arena:
             return None
         found = self.chunks.allocate(depth)
         if found is None:
+            self._have_freed_given_back()
             try:
                 self.chunks.add(Chunk(self._depth))
             except OSError as error:
@@ -171,6 +176,12 @@ class Arena:
         self.make_way()
         return found
 
+    def _have_freed_given_back(self) -> None:
+        """See to it that what was held elsewhere, and is free, does not stay resident beside what is taken here."""
+        if self.unreserved >= CHUNK:
+            self.unreserved = 0
+            give_back_freed_memory()
+
     def _give_run(self, chunk: Chunk, page: int, depth: int) -> None:
         self.chunks.release(chunk, page, depth)
         self.free += CHUNK >> depth
@@ -178,6 +189,7 @@ class Arena:
     def _take_huge(self, size: int, kind: Callable[..., Any]) -> Block | None:
         if size > self.available:
             return None
+        self._have_freed_given_back()
         try:
             memory = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         except OSError as error:
