@@ -52,7 +52,8 @@ def test_the_machine_is_measured(name, tmp_path):
 def test_a_load_is_answered_in_full_and_leaves_nothing_behind(name, tmp_path):
     sample, usage = BROKER[name](tmp_path, 0.1)
     assert sample.keys() == EXPECTED[name] | {figures.READY, figures.MEMORY}
-    assert all(value > 0 for value in sample.values())
+    in_ticks = {rows.broker for rows in figures.ROWS.values()}  # of 10 ms: none may fall into so short a time
+    assert all(value > 0 for figure, value in sample.items() if figure not in in_ticks)
     assert name == "python-client" or usage.cost >= 0
     assert list(tmp_path.iterdir()) == []
 
