@@ -41,7 +41,7 @@ def small(scene: Scene) -> Scene:
     return Scene(scene.kind, max(scene.number // 10, 1), 0.3)
 
 
-def run(scenes: Sequence[Scene], folder: Path, repeat: int = 1) -> list[Measured]:
+def run(scenes: Sequence[Scene], folder: Path, repeat: int) -> list[Measured]:
     """One after the other, each on an empty directory, and then all again; medians of the turns."""
     turns: dict[Scene, list[Measured]] = {scene: [] for scene in scenes}
     with Progress(console=Console(stderr=True), transient=True) as progress:

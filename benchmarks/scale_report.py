@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import machine, number, verdict
-from benchmarks.scale_scenes import ALL_OPEN, Measured
+from benchmarks.scale_scenes import Measured
 from journal.constants import MIB
 from journal.journal_settings import JournalSettings
 
@@ -38,7 +38,7 @@ def judged(one: Measured, base: Measured) -> Verdict:
         return Verdict(f"rate ≥ {RATE[name]:g} × one", one.rate >= RATE[name] * base.rate)
     if name == OPEN:
         bound = POOL // MIB + BESIDE_POOL
-        return Verdict(f"all open ≤ {bound} MiB", one.notes[ALL_OPEN] <= bound)
+        return Verdict(f"≤ {bound} MiB", one.memory.peak <= bound * MIB)
     return Verdict()
 
 

@@ -30,9 +30,6 @@ PROBES: Final = 16
 
 WARM_UP: Final = 0.2
 
-ALL_OPEN: Final = "peak MiB with all open"
-"""The note that an open transaction's target is about: once they are committed, there are none."""
-
 
 class Scene(NamedTuple):
     """So many of one kind of thing. ``seconds`` is how long each of throughput and latency is measured."""
@@ -213,7 +210,7 @@ def open_transactions(
     peak = memory_of(ground.broker.pid).peak
     with timed(took):
         commit_all(other, opened)
-    notes = {"staged MiB": sum(opened) / 2**20, ALL_OPEN: peak / 2**20}
+    notes = {"staged MiB": sum(opened) / 2**20, "peak MiB with all open": peak / 2**20}
     return took[0], *found, {**notes, "commits/s": ground.scene.number / took[1]}
 
 

@@ -223,6 +223,7 @@ def test_all_who_wait_for_room_are_told_in_time_if_the_broker_takes_no_more(brok
         assert errors.MemoryExhausted in told
         in_doubt = [error for error in told if error is not errors.MemoryExhausted]
         assert set(in_doubt) <= {errors.RequestTimedOut, errors.OutcomeUnknown}, "those just on their way"
+        assert in_doubt or not connection._producer.buffered
         # One whose answer was lost goes again until the broker says what came of it, and has its room until then.
         broker.before = lambda request, data: None
         deadline = time.monotonic() + 30
