@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from journal.constants import KIB
 from txbroker.codec import encode_parts
-from txbroker.commands import Fetch, Fetched, FetchedPartition
+from txbroker.commands import Cancel, Fetch, Fetched, FetchedPartition
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
 from txbroker.refusals import error_name, extras, refusal
 from txbroker.sending import unknown_partition
@@ -136,6 +136,13 @@ class Fetching:
         session.fetches[fetch] = None
         self._try(fetch)
 
+    def cancel(self, session: Session, command: Cancel, data: memoryview) -> None:  # noqa: ARG002
+        """Answer a fetch now. One that is at the disk, or behind unread answers, is answered when those are through."""
+        for fetch in session.fetches:
+            if fetch.command.correlation == command.fetch:
+                self._expire(fetch)
+                return
+
     # -- waking -----------------------------------------------------------------------------------
 
     def published(self, stores: Iterable[MessageStore]) -> None:
@@ -173,9 +180,13 @@ class Fetching:
             for fetch in list(session.fetches):
                 self._expire(fetch)
 
+    def _timed_out(self, fetch: _Fetch) -> None:
+        fetch.timer = None
+        self._expire(fetch)
+
     def _expire(self, fetch: _Fetch) -> None:
+        """Answer as soon as it can be, with what there is."""
         if fetch in fetch.session.fetches:
-            fetch.timer = None
             fetch.expired = True
             self._try(fetch)
 
@@ -321,7 +332,7 @@ class Fetching:
                 self._waiting.setdefault(store.number, {})[fetch] = None
             if self._call_later is not None:
                 wait = min(fetch.command.max_wait, self._settings.max_fetch_wait)
-                fetch.timer = self._call_later(wait / 1e6, partial(self._expire, fetch))
+                fetch.timer = self._call_later(wait / 1e6, partial(self._timed_out, fetch))
         fetch.wanted = 0
         if least > 1 and all(s.end_offset == s.high_watermark for s in reading.stores):
             fetch.wanted = least - reading.found + sum(s.total_bytes for s in reading.stores)

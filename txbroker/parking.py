@@ -14,6 +14,7 @@ from txbroker.codec import encode
 from txbroker.commands import (
     Add,
     AskStatus,
+    Cancel,
     DescribeTopics,
     Fetch,
     OffsetsForTime,
@@ -29,7 +30,7 @@ from txbroker.session import Session
 if TYPE_CHECKING:
     from journal.engine import Engine
 
-READING: Final = frozenset({Ping, Fetch, DescribeTopics, OffsetsForTime, AskStatus})
+READING: Final = frozenset({Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus})
 """Requests that decide nothing and ask about nothing that a commit under way is changing."""
 
 NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})

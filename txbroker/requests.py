@@ -243,6 +243,15 @@ class Timed(Request, frozen=True, tag=25):
     request: Send | Prepare | Commit | Rollback | CommitOffsets
 
 
+class Cancel(Request, frozen=True, tag=26):
+    """Answer the :class:`Fetch` of that correlation now, with what there is. No answer of its own.
+
+    The fetch is answered exactly once, whichever comes first; one that is answered already is left alone.
+    """
+
+    fetch: int
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -269,4 +278,5 @@ AnyRequest = (
     | DeleteGroup
     | AskStatus
     | Timed
+    | Cancel
 )

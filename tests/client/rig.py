@@ -39,11 +39,13 @@ class Rig:
         self.pump()
 
     def pump(self) -> None:
-        """Move bytes both ways until there are none."""
+        """Move bytes both ways until there are none, and have the core do what is due, as a face does."""
         while self.feed is not None and (output := self.core.take_output()):
             answers = self.feed(b"".join(output))
             if answers:
                 self.core.received(answers)
+            if self.core.wakeup() <= self.now:
+                self.core.tick()
 
     def cut(self, reason: str = "cable cut") -> None:
         self.feed = None

@@ -190,7 +190,7 @@ def test_a_missing_package_is_said_when_the_client_connects(name, monkeypatch):
 
 def reader(rig, **choices):
     core = ConsumerCore(rig.core, consumer_options("t", None, follow=False, **choices), "me")
-    core.take()
+    core.look()
     rig.pump()
     return core
 
@@ -198,10 +198,10 @@ def reader(rig, **choices):
 def taken(core, rig):
     found = []
     while not core.finished:
-        chunk = core.take()
+        delivery = core.look()
         rig.pump()
-        if chunk is not None:
-            found += [message.offset for message in chunk.messages]
+        if delivery is not None:
+            found += [message.offset for message in delivery.rest()]
     return found
 
 
@@ -230,7 +230,7 @@ def test_what_cannot_be_opened_is_an_error_at_its_place_and_all_before_it_is_rea
     broken = frame.encode_wrapper(SIZE.pack(100) + b"not what it says it is", 2, 1, 1)
     broker.append(1, memoryview(broken))
     core = reader(rig)
-    assert [message.value for message in core.take().messages] == [b"before"]
+    assert [message.value for message in core.look().rest()] == [b"before"]
     for _ in range(2):  # and again, for whoever goes on asking
         with pytest.raises(errors.InvalidFrame, match="the wrapper at offset 1 cannot be opened by zstd"):
             taken(core, rig)

@@ -2,7 +2,7 @@ import pytest
 
 from tests.client.rig import Rig
 from txbroker import commands, errors
-from txbroker.client.consuming import ConsumerCore, consumer_options, widen
+from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.commands import Fetch, FetchedPartition, FetchOffsets
 
 
@@ -22,18 +22,16 @@ def consumer(rig, group=None, topics="t", follow=False, **choices):
 def drain(rig, core):
     values = []
     while True:
-        chunk = core.take()
+        delivery = core.look()
         rig.pump()
-        if chunk is not None:
-            for message in widen(chunk):
-                chunk.position.handed = message.offset + 1
-                values.append(message.value)
+        if delivery is not None:
+            values += [message.value for message in delivery.rest()]
         elif core.finished:
             return values
         else:
             assert core._chunks or core._failure is not None or core.finished, (
                 "the consumer is stuck"
-            )  # what take() started has been answered by the pump
+            )  # what look() started has been answered by the pump
 
 
 def test_it_reads_to_the_end_that_there_was_and_ends(rig):
@@ -58,10 +56,10 @@ def test_a_group_goes_on_where_it_committed_after_claiming(rig, broker):
 
 def test_a_commit_covers_what_was_handed_out_and_no_more(rig, broker):
     core = consumer(rig, "g")
-    core.take()
+    core.look()
     rig.pump()
-    chunk = core.take()
-    chunk.position.handed = chunk.messages[1].offset + 1
+    delivery = core.look()
+    assert [delivery.one().value for _ in range(2)] == [b"0", b"1"]
     rig.run(core.commit_offsets())
     assert broker.offsets == {1: 2}
     assert broker.requests[-1].offsets[0].generation == 1
@@ -84,10 +82,10 @@ def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, bro
 
     broker.before = before
     core = consumer(rig, "g")
-    core.take()
+    core.look()
     rig.pump()
     rig.wait(3)
-    assert core.take() is None
+    assert core.look() is None
     assert not [request for request in broker.requests if type(request) is Fetch]
     assert [record.getMessage() for record in caplog.records] == [
         "group g waits at t-0: its offset is held by the undecided transaction 7-1 (1:g:b)"
@@ -117,49 +115,48 @@ def test_an_offset_out_of_range_can_be_an_error_with_the_range(rig, broker):
         else None
     )
     core = consumer(rig, out_of_range="raise")
-    core.take()
+    core.look()
     rig.pump()
     with pytest.raises(errors.OffsetOutOfRange) as caught:
-        core.take()
+        core.look()
     assert (caught.value.start, caught.value.end) == (3, 5)
 
 
 def test_an_unknown_topic_is_said(rig):
     core = consumer(rig, topics=["t", "nope"])
-    core.take()
+    core.look()
     rig.pump()
     with pytest.raises(errors.UnknownTopic, match=r"'nope'.* Create it first"):
-        core.take()
+        core.look()
 
 
 def test_reading_goes_on_over_a_lost_connection(rig, broker):
     broker.before = lambda request, data: broker.SWALLOW if type(request) is Fetch else None
     core = consumer(rig, follow=True)
-    core.take()
+    core.look()
     rig.pump()
     rig.cut()
     broker.before = lambda request, data: None
     rig.connect()
-    chunk = core.take()
-    assert [message.value for message in chunk.messages] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_an_error_is_raised_once_and_the_next_take_tries_again(rig):
+def test_an_error_is_raised_once_and_the_next_look_tries_again(rig):
     core = consumer(rig, follow=True)
     rig.cut("down")
-    core.take()
+    core.look()
     rig.wait(31)
     with pytest.raises(errors.ConnectionUnavailable):
-        core.take()
+        core.look()
     rig.connect()
-    core.take()
+    core.look()
     rig.pump()
-    assert core.take() is not None
+    assert core.look() is not None
 
 
 def test_no_more_is_fetched_than_may_wait(rig, broker):
     core = consumer(rig, topics="t", follow=True, prefetch=1)
-    core.take()
+    core.look()
     rig.pump()
     fetches = len([request for request in broker.requests if type(request) is Fetch])
     rig.wait(20)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 
 from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load, Messages
 from txbroker.bench.plan import MICROS, Share
 from txbroker.client.batching import Batch
+from txbroker.client.promise import start
 from txbroker.errors import TxBrokerError, UnknownTopic
 
 
@@ -18,7 +20,7 @@ class Producing(Load):
         super().__init__(share, clients, connections)
         self._messages = [Messages(self.plan, share.first + number) for number in range(len(clients))]
         self._flights: dict[Batch, tuple[list[float], list[int]]] = {}
-        self._waiting: list[list[float]] = [[] for _ in clients]
+        self._waiting: list[deque[float]] = [deque() for _ in clients]
         self._asked = False
 
     def prepare(self) -> bool:
@@ -34,21 +36,22 @@ class Producing(Load):
         producer = self.clients[client].producer
         waiting = self._waiting[client]
         if waiting or producer.full:
-            if not waiting:
-                producer.room().then(lambda: self._send_waiting(client))
             waiting.append(wanted)
+            if len(waiting) == 1:
+                start(self._send_waiting(client))
         else:
             self._send(client, wanted)
 
-    def _send_waiting(self, client: int) -> None:
-        producer = self.clients[client].producer
-        waiting, self._waiting[client] = self._waiting[client], []
-        for number, wanted in enumerate(waiting):
-            if producer.full:
-                self._waiting[client] = waiting[number:]
-                producer.room().then(lambda: self._send_waiting(client))
-                return
-            self._send(client, wanted)
+    async def _send_waiting(self, client: int) -> None:
+        producer, waiting = self.clients[client].producer, self._waiting[client]
+        while waiting:
+            turn = producer.join_room()
+            try:
+                await turn
+                while waiting and not producer.full:
+                    self._send(client, waiting.popleft())
+            finally:
+                producer.leave_room(turn)
 
     def _send(self, client: int, wanted: float) -> None:
         messages, producer = self._messages[client], self.clients[client].producer

@@ -10,6 +10,7 @@ from txbroker.bench.plan import HEADER, MICROS, Share
 from txbroker.bench.producing import Producing
 from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.client.promise import start
+from txbroker.client.results import Message
 from txbroker.errors import TxBrokerError
 
 
@@ -47,13 +48,8 @@ class Reading(Load):
         reader = ConsumerCore(core, options, "bench")
         try:
             while not self.is_over() and not reader.finished:
-                chunk = reader.take()
-                if chunk is None:
-                    await reader.changed()
-                    continue
-                self._took(
-                    client, len(chunk.messages), sum(len(each.value or b"") for each in chunk.messages)
-                )
+                messages = await _next(reader)
+                self._took(client, len(messages), sum(len(each.value or b"") for each in messages))
         except TxBrokerError as error:
             self.tally.failed(time.monotonic(), error)
         finally:
@@ -86,14 +82,11 @@ class Following(Producing):
     async def _follow(self, reader: ConsumerCore) -> None:
         while not reader.finished:
             try:
-                chunk = reader.take()
+                messages = await _next(reader)
             except TxBrokerError as error:
                 self.tally.errors[type(error).__name__] += 1
                 return
-            if chunk is None:
-                await reader.changed()
-                continue
-            self._arrived([each.value or b"" for each in chunk.messages])
+            self._arrived([each.value or b"" for each in messages])
 
     def _arrived(self, values: list[bytes]) -> None:
         now, begin = int(time.monotonic() * MICROS), int(self.tally.begin * MICROS)
@@ -108,3 +101,14 @@ class Following(Producing):
         """Whether all is answered, and has been seen by the reader."""
         tally = self.tally
         return super().is_idle() and (tally.delivered.count >= tally.done or bool(tally.errors))
+
+
+async def _next(reader: ConsumerCore) -> list[Message]:
+    """Wait for messages, and take all that are here of one partition; none at the end."""
+    turn = reader.join()
+    try:
+        await turn
+        delivery = reader.look()
+        return [] if delivery is None else delivery.rest()
+    finally:
+        turn.leave()

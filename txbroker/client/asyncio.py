@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from journal.transaction import State, Xid
+from txbroker import errors
 from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
-from txbroker.client.promise import Promise, start
+from txbroker.client.promise import Promise, Task, start
+from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction
+from txbroker.client.transactions import TransactionFacts
+from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction, one_of
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -33,7 +36,7 @@ async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
     try:
         await connection._run(connection._producer.begin(time.monotonic() + options.timeout))
     except BaseException:
-        await connection.close(0.0)
+        connection._abort()
         raise
     return connection
 
@@ -41,8 +44,9 @@ async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
 class Connection(LoopConnection):
     """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
 
-    For the loop's thread. Each call is made when it is called, awaited or not; cancelling one only stops the
-    waiting. ``consume`` gives an ``async for``.
+    For the loop's thread. Each call is made when it is called, awaited or not; docs/clients.md has a table of what
+    cancelling one does. What gives out messages (``receive``, ``poll``, ``async for``) begins when it is awaited, and
+    takes them when its caller goes on.
     """
 
     def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
@@ -97,13 +101,30 @@ class Connection(LoopConnection):
         self._timer = None if self.core.fatal else self._loop.call_later(seconds, self._woken)
 
     def _run(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
-        """Run an operation of the core; an asyncio.Future for its end."""
+        """Run an operation of the core; an asyncio.Future for its end. Cancelled, it is given up."""
         if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
-        promise = start(operation)
+        task = start(operation)
         self._settle()
-        return _future(promise, self._loop)
+        return _Reply(task, self)
+
+    async def _taken(
+        self, source: ConsumerCore | Receiver, timeout: float | None, take: Callable[[], T], none: T
+    ) -> T:
+        """Wait for the turn, then take, in one step with going on."""
+        self._check_process()
+        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        self._settle()
+        try:
+            if not turn.done:
+                reply: asyncio.Future[bool] = self._loop.create_future()
+                turn.then(lambda: None if reply.cancelled() else reply.set_result(True))
+                await reply
+            return take() if turn.result() else none
+        finally:
+            turn.leave()
+            self._settle()
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -269,9 +290,9 @@ class Consumer(LoopConsumer):
         super().__init__(core)
         self._connection = connection
 
-    def poll(self, timeout: float = 0.0) -> asyncio.Future[list[Message]]:
+    async def poll(self, timeout: float = 0.0) -> list[Message]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        return self._connection._run(self._poll(timeout, self._connection.core))
+        return await self._connection._taken(self._core, timeout, self._rest, [])
 
     def commit_offsets(self) -> asyncio.Future[None]:
         """Commit the positions after the messages handed out so far; ends once forced."""
@@ -287,7 +308,7 @@ class Consumer(LoopConsumer):
     async def __anext__(self) -> Message:
         message = self._pop()  # most are here: no turn of the loop for them
         if message is None:
-            message = await self._connection._run(self._next())
+            message = await self._connection._taken(self._core, None, self._one, None)
         if message is None:
             raise StopAsyncIteration
         return message
@@ -313,11 +334,24 @@ class Transaction(LoopTransaction, TransactionFacts):
     ) -> asyncio.Future[Receipt]:
         """Add a message; the receipt has no offset yet."""
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+        return self._sent(self._core.send(topic, value, key, headers, partition, moment))
 
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
-        return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
+        return self._sent(bulk.send_many(self._core, topic, values, **columns))
+
+    def _sent(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
+        """Cancelled, also when it is done and its caller has not gone on yet, the transaction is to be rolled back."""
+        reply = self._connection._run(operation)
+        cast(_Reply[T], reply).on_cancelled = self._core.cut_short
+        return reply
+
+    async def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Message | None:
+        """Receive the group's next message; see the blocking client's."""
+        receiver = self._receiver(topics, group, choices)
+        return await self._connection._taken(receiver, timeout, lambda: one_of(receiver), None)
 
     def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
         """Add the positions after what ``consumer`` has handed out so far."""
@@ -337,10 +371,16 @@ class Transaction(LoopTransaction, TransactionFacts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is not None:
+            self._abandon()
+            return
+        try:
             await self.commit()
-        elif self.stage is Stage.OPEN:
-            await self.rollback()
+        except errors.OutcomeUnknown:
+            raise
+        except errors.TxBrokerError:
+            self._abandon()
+            raise
 
 
 class _Protocol(asyncio.Protocol):
@@ -366,16 +406,41 @@ class _Protocol(asyncio.Protocol):
         self._owner._flow(True)
 
 
-def _future(promise: Promise[T], loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
-    future: asyncio.Future[T] = loop.create_future()
+class _Reply(asyncio.Future[T]):
+    """The end of an operation. Cancelling it gives the operation up at once; ``on_cancelled`` is told of it."""
 
-    def settled() -> None:
-        if future.cancelled():
+    def __init__(self, task: Task[T], connection: Connection) -> None:
+        super().__init__(loop=connection._loop)
+        self._task = task
+        self._connection = connection
+        self.on_cancelled: Callable[[], object] | None = None
+        task.then(self._settle)
+
+    def _settle(self) -> None:
+        if self.cancelled():
             return
-        if promise.error is not None:
-            future.set_exception(promise.error)
+        error = self._task.error
+        if error is not None:
+            self.set_exception(error)
         else:
-            future.set_result(promise.result())
+            self.set_result(self._task.result())
 
-    promise.then(settled)
-    return future
+    def cancel(self, msg: Any = None) -> bool:
+        """Give the operation up."""
+        if not super().cancel(msg=msg):
+            return False
+        self._task.cancel()
+        self._connection._settle()
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        if self.on_cancelled is not None:
+            self.on_cancelled()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        try:
+            return (yield from super().__await__())
+        except asyncio.CancelledError:
+            self._tell()
+            raise

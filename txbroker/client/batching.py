@@ -30,7 +30,7 @@ class Batch(Call[Sent]):
     Settled as a whole: message ``i`` of it gets ``base_offset + i``. A batch whose caller ran out of time
     stays in its place until the broker has answered, for its sequence is needed there. ``on_settled`` is
     told when the broker has answered, with ``refusal`` not None if it refused. ``watched``: nobody waits
-    for it but a flush.
+    for it but a flush. ``untold``: somebody who waited for it has given up, and is to hear of a failure elsewhere.
     """
 
     __slots__ = (
@@ -42,6 +42,7 @@ class Batch(Call[Sent]):
         "on_settled",
         "refusal",
         "size",
+        "untold",
         "watched",
     )
 
@@ -52,6 +53,7 @@ class Batch(Call[Sent]):
         self.frames = b""
         self.refusal: errors.TxBrokerError | None = None
         self.watched = False
+        self.untold = False
         self.acknowledged = False
         self.on_settled = on_settled
         self._first: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None] | None = None

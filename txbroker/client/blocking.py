@@ -28,7 +28,7 @@ from txbroker.client.fork import process_name
 from txbroker.client.operations import Operations
 from txbroker.client.partitioning import Partitioner, check_asking
 from txbroker.client.producing import Producer
-from txbroker.client.promise import Promise, start
+from txbroker.client.promise import Promise, Task, start
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Receipt
 from txbroker.client.retry import Options
@@ -104,7 +104,7 @@ class Connection(Exceptions, OperationCalls):
             self._reporter = Reporter(self, self._producer.reports)
 
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
-        """Run one operation of the core and wait for its end."""
+        """Run one operation of the core and wait for its end. Interrupted meanwhile, it is given up."""
         driver = self._driver
         if driver.is_forked or self.core.asking:
             self._admit(operation)
@@ -112,7 +112,16 @@ class Connection(Exceptions, OperationCalls):
             promise = start(operation)
             if not promise.done and driver.is_driven:
                 driver.kick()
-        return driver.wait(promise, timeout)
+        try:
+            return driver.wait(promise, timeout)
+        finally:
+            if not promise.done:
+                self._give_up(promise)
+
+    def _give_up(self, task: Task[Any]) -> None:
+        with self._driver.lock:
+            task.cancel()
+            self._driver.push()
 
     def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
         """Begin an operation and have its requests sent; its answers are taken in when somebody next waits."""
@@ -183,13 +192,12 @@ class Connection(Exceptions, OperationCalls):
         driver, producer = self._driver, self._producer
         if timestamp is None:
             timestamp = time.time_ns() // 1000
-        deadline = None
         while True:
             if driver.is_forked or self.core.asking:
                 driver.check_process()
             with driver.lock:
                 route = producer.known_route(topic)
-                if route is not None and producer.buffered <= self.core.options.max_buffered:
+                if route is not None and producer.buffered <= producer.limit:
                     lane = route.choose(key, partition)
                     batch, position = lane.append(value, timestamp, key, headers)
                     if watched:
@@ -202,19 +210,9 @@ class Connection(Exceptions, OperationCalls):
             if route is None:
                 self.run(producer.route(topic))
             else:
-                deadline = deadline or time.monotonic() + self.core.options.timeout
-                self._wait_for_room(deadline)
-
-    def _wait_for_room(self, deadline: float) -> None:
-        producer = self._producer
-        producer.check_room()
-        with self._driver.lock:
-            room = producer.room()
-        try:
-            self._driver.wait(room, deadline - time.monotonic())
-        except TimeoutError:
-            if producer.full:
-                raise producer.no_room() from None
+                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
+                lane, batch, position = self.run(waiting)
+                return SendFuture(driver, lane, batch, position)
 
     def _send_two_phase(
         self,
@@ -252,7 +250,7 @@ class Connection(Exceptions, OperationCalls):
         """
         self._driver.look()  # what begins on a dead connection could only be rolled back
         core = TransactionCore(self.core, self._producer, self._serials, xid)
-        return Transaction(self.run, core, self._receivers)
+        return Transaction(self, core)
 
     def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
         """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 from journal.record import PartitionOffset
-from txbroker.client.consuming import Chunk, ConsumerCore, widen
+from txbroker.client.consuming import ConsumerCore
 from txbroker.client.driver import Driver
 from txbroker.client.partitioning import check_asking
 from txbroker.client.promise import Promise
@@ -46,39 +45,17 @@ class Consumer:
 
     def _messages(self) -> Iterator[Message]:
         try:
-            while chunk := self._take(None):
-                position = chunk.position
-                for message in widen(chunk):
-                    position.handed = message.offset + 1
-                    yield message
-                    if self.closed:
-                        return
+            while delivery := self._driver.delivery(self._core, None):
+                left, whole, one = delivery.left, delivery.whole, delivery.left.popleft
+                while left and whole and not self.closed:
+                    yield one()
         finally:
             self._iterator = None
 
     def poll(self, timeout: float = 0.0) -> list[Message]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        chunk = self._take(time.monotonic() + timeout)
-        if chunk is None:
-            return []
-        messages = widen(chunk)
-        chunk.position.handed = messages[-1].offset + 1
-        return messages
-
-    def _take(self, deadline: float | None) -> Chunk | None:
-        driver, core = self._driver, self._core
-        while True:
-            driver.check_process()
-            with driver.lock:
-                chunk = core.take()
-                driver.kick()
-                if chunk is not None or core.finished:
-                    return chunk
-                changed = core.changed()
-            try:
-                driver.wait(changed, None if deadline is None else deadline - time.monotonic())
-            except TimeoutError:
-                return None
+        delivery = self._driver.delivery(self._core, timeout)
+        return [] if delivery is None else delivery.rest()
 
     def offsets(self) -> list[PartitionOffset]:
         """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
@@ -11,13 +10,12 @@ from typing import Any, Protocol, Self, TypeVar
 from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client import bulk
+from txbroker.client.driver import Driver
 from txbroker.client.promise import Promise
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
-from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-
-log = logging.getLogger("txbroker.client")
+from txbroker.client.transactions import TransactionFacts
 
 T = TypeVar("T")
 
@@ -33,6 +31,16 @@ class Consumed(Protocol):
         """Its positions."""
 
 
+class Runner(Protocol):
+    """The connection, as far as a transaction needs it."""
+
+    _driver: Driver
+    _receivers: Receivers
+
+    def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
+        """Run an operation of the core."""
+
+
 class Transaction(TransactionFacts):
     """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
 
@@ -40,15 +48,10 @@ class Transaction(TransactionFacts):
     the commit was sent; the next call says so (:class:`TransactionRolledBack`).
     """
 
-    def __init__(
-        self,
-        run: Callable[[Coroutine[Promise[Any], None, T]], T],
-        core: TransactionCore,
-        receivers: Receivers,
-    ) -> None:
-        self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = run
+    def __init__(self, connection: Runner, core: TransactionCore) -> None:
+        self._connection = connection
+        self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = connection.run
         self._core = core
-        self._receivers = receivers
 
     def send(
         self,
@@ -61,8 +64,13 @@ class Transaction(TransactionFacts):
     ) -> Receipt:
         """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
-        return found
+        before = self._core.added
+        try:
+            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
+            return found
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
 
     def send_many(
         self,
@@ -77,7 +85,12 @@ class Transaction(TransactionFacts):
     ) -> None:
         """Add messages in columns of equal length, in their order: see :func:`txbroker.client.bulk.send_many`."""
         columns = (topic, values, keys, headers, partitions, timestamps)
-        self._run(bulk.send_many(self._core, *columns, by_key=by_key))
+        before = self._core.added
+        try:
+            self._run(bulk.send_many(self._core, *columns, by_key=by_key))
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
@@ -87,9 +100,11 @@ class Transaction(TransactionFacts):
         None if ``timeout`` seconds pass without one. Rolled back, the same message comes again. What is read ahead
         stays with the connection; ``choices`` (fields of :class:`ConsumerOptions`) count at the first call.
         """
-        receiver = self._receivers.of(self._core, topics, group, choices)
-        found: Message | None = self._run(self._core.receive(receiver, timeout))
-        return found
+        connection = self._connection
+        receiver = connection._receivers.of(self._core, topics, group, choices)
+        self._core.receives(receiver)
+        delivery = connection._driver.delivery(receiver, timeout)
+        return None if delivery is None else delivery.one()
 
     def commit_offsets(self, consumer: Consumed) -> None:
         """Add the positions after what ``consumer`` has handed out so far."""
@@ -122,16 +137,15 @@ class Transaction(TransactionFacts):
                 self.commit()
             except errors.OutcomeUnknown:
                 raise
-            except errors.TxBrokerError as failure:
-                self._roll_back_after(failure)
+            except errors.TxBrokerError:
+                self._abandon()
                 raise
-        elif self.stage is Stage.OPEN:
-            self._roll_back_after(error)
+        else:
+            self._abandon()
 
-    def _roll_back_after(self, error: BaseException) -> None:
-        try:
-            self.rollback()
-        except errors.TxBrokerError as failure:
-            error.add_note(
-                f"and the roll-back failed ({failure}); the broker rolls back when the session ends"
-            )
+    def _abandon(self) -> None:
+        driver = self._connection._driver
+        if not driver.is_forked:
+            with driver.lock:
+                self._core.abandon()
+                driver.push()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,17 +14,16 @@ from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Core
+from txbroker.client.delivery import Chunk, Delivery, Position
 from txbroker.client.partitioning import named_index
-from txbroker.client.promise import Promise, start
-from txbroker.client.results import Message
+from txbroker.client.promise import Task, start
+from txbroker.client.waiting import Turn
 from txbroker.commands import (
     Claimed,
     ClaimPartitions,
     CommitOffsets,
     DescribeTopics,
     Done,
-    Fetch,
-    Fetched,
     FetchedPartition,
     FetchOffsets,
     GroupOffsets,
@@ -59,86 +59,119 @@ class ConsumerOptions(NamedTuple):
     out_of_range: str = "earliest"
 
 
-class Position:
-    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing)."""
-
-    __slots__ = ("end", "generation", "handed", "index", "next", "number", "pending", "topic")
-
-    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.number = number
-        self.end = end
-        self.next = 0
-        self.handed = -1
-        self.generation = 0
-        self.pending = ""
-
-
-class Chunk(NamedTuple):
-    """Messages of one partition, in order."""
-
-    position: Position
-    messages: list[frame.Message]
-
-
 class ConsumerCore:
     """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait, opened."""
 
     def __init__(self, core: Core, options: ConsumerOptions, member: str) -> None:
         self.options = options
         self.positions: dict[int, Position] = {}
+        self.line = core.line(lambda: self._is_here or self.finished)
+        """Those who wait for messages, or for word that there will be none."""
         self._core = core
         self._member = member
-        self._chunks: deque[tuple[Chunk, int]] = deque()
+        self._current: Delivery | None = None
+        self._returned: deque[Delivery] = deque()
+        self._chunks: deque[Chunk] = deque()
         self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
-        self._held = 0
+        self._decoded = 0
         self._turn = 0
         self._running = False
+        self._reading: Task[None] | None = None
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
-        self._changed: Promise[None] = Promise()
 
     # -- for the faces -----------------------------------------------------------------------------
 
-    def take(self) -> Chunk | None:
-        """The next messages if they are here; raises what went wrong (the next call tries again)."""
-        if self._chunks:
-            chunk, size = self._chunks.popleft()
-            self._held -= size
-            self._go_on()
-            return chunk
-        if self._failure is not None:
+    @property
+    def current(self) -> Delivery | None:
+        """What is being handed out, as far as there is anything left of it."""
+        current = self._current
+        return None if current is None or current.is_empty else current
+
+    def look(self) -> Delivery | None:
+        """What is to be handed out next, if it is here; raises what went wrong (the next call tries again)."""
+        current = self.current or self._next()
+        if current is None and self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         self._go_on()
-        return None
+        return current
+
+    def _next(self) -> Delivery | None:
+        """Go on to the delivery after the present one. Interrupted anywhere it can be called again."""
+        current = self._current
+        if current is not None and current.messages:
+            current.position.handed = current.messages[-1].offset + 1
+        self._drop_current()
+        if self._returned:
+            self._current = self._returned[0]
+        elif self._chunks:
+            self._current = Delivery(self._chunks[0])
+        else:
+            self._current = None
+        self._drop_current()
+        return self._current
+
+    def _drop_current(self) -> None:
+        """What is being handed out waits no more."""
+        current = self._current
+        if current is not None and self._chunks and self._chunks[0] is current.chunk:
+            self._chunks.popleft()
+        if self._returned and self._returned[0] is current:
+            self._returned.popleft()
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Have these handed out again, in their order, before anything else."""
+        self._drop_current()
+        again = [delivery for delivery in deliveries if delivery.messages]
+        for delivery in again:
+            delivery.give_back()
+        current = self._current
+        if current is not None and current not in again and not current.is_empty:
+            again.append(current)
+        self._current = None
+        self._returned.extendleft(reversed(again))
+        self.line.move()
+
+    @property
+    def _is_here(self) -> bool:
+        return bool(self.current or self._returned or self._chunks or self._failure is not None)
 
     @property
     def finished(self) -> bool:
         """Whether nothing will come any more: closed, or not following and at the end."""
-        if self._chunks or self._failure is not None:
+        if self._is_here:
             return False
         return self._closed or (self._begun and not self.options.follow and not self._behind())
 
-    def changed(self) -> Promise[None]:
-        """A promise kept when :meth:`take` or ``finished`` is worth another look."""
-        return self._changed
+    def join(self, deadline: float = math.inf) -> Turn:
+        """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
+        self._go_on()
+        return self.line.join(deadline)
 
     def close(self) -> None:
         """Stop reading. What has not been handed out stays uncommitted."""
         self._closed = True
+        self._current = None
+        self._returned.clear()
         self._chunks.clear()
         self._undecoded.clear()
-        self._notify()
+        self._core.shared_fetch.leave(self)
+        if self._reading is not None:
+            self._reading.cancel()
+        self.line.move()
 
     def handed_out(self) -> list[PartitionOffset]:
         """The positions after what has been handed out, for a commit."""
+        current = self._current
+        after = {position.number: position.handed for position in self.positions.values()}
+        if current is not None and current.handed >= 0:
+            after[current.position.number] = current.handed
         return [
-            PartitionOffset(position.number, position.handed, position.generation)
-            for position in self.positions.values()
-            if position.handed >= 0
+            PartitionOffset(number, handed, self.positions[number].generation)
+            for number, handed in after.items()
+            if handed >= 0
         ]
 
     async def commit_offsets(self) -> None:
@@ -152,21 +185,22 @@ class ConsumerCore:
 
     # -- the reading -------------------------------------------------------------------------------
 
-    def _notify(self) -> None:
-        changed, self._changed = self._changed, Promise()
-        changed.resolve(None)
+    @property
+    def _held(self) -> int:
+        """Bytes that wait here, opened."""
+        return self._decoded - self._chunks[0].before if self._chunks else 0
 
     def _go_on(self) -> None:
         if not self._running and not self._closed and self._held < self.options.prefetch:
             self._running = True
-            start(self._read())
+            self._reading = start(self._read())
 
     async def _read(self) -> None:
         try:
             if not self._begun:
                 await self._begin()
                 self._begun = True
-                self._notify()
+                self.line.move()
             while not self._closed and self._held < self.options.prefetch:
                 if self._undecoded:
                     self._decode()
@@ -175,11 +209,11 @@ class ConsumerCore:
                     break
                 await self._look_at_pending()
                 await self._fetch()
-        except Exception as error:  # noqa: BLE001 - the next take() raises it
+        except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
         finally:
             self._running = False
-            self._notify()
+            self.line.move()
 
     def _behind(self) -> bool:
         return any(position.next < position.end for position in self.positions.values())
@@ -255,22 +289,17 @@ class ConsumerCore:
             await self._take_positions(pending)
 
     async def _fetch(self) -> None:
-        core, options = self._core, self.options
+        options = self.options
         numbers = [position.number for position in self.positions.values() if not position.pending]
-        if not numbers:
+        if not numbers or self._closed:
             return
         self._turn = (self._turn + 1) % len(numbers)
         numbers = numbers[self._turn :] + numbers[: self._turn]  # so that none is always served last
         wanted = [(number, self.positions[number].next) for number in numbers]
         held_back = len(numbers) < len(self.positions)
         wait = min(options.max_wait, RECHECK_PENDING) if held_back else options.max_wait
-        request = Fetch(core.correlation(), wanted, options.max_bytes, int(wait * 1e6))
-        call = core.request(request, Fetched, timeout=wait + core.options.timeout)
-        answer = await call
-        data, begin = memoryview(call.data), 0
-        for part in answer.partitions:
-            self._take_part(part, data[begin : begin + part.length])
-            begin += part.length
+        for part, data in await self._core.shared_fetch.ask(self, wanted, options.max_bytes, wait):
+            self._take_part(part, data)
 
     def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
         position = self.positions[part.partition]
@@ -291,9 +320,9 @@ class ConsumerCore:
             self._undecoded.popleft()
             return
         position.next = messages[-1].offset + 1
-        self._chunks.append((Chunk(position, messages), size))
-        self._held += size
-        self._notify()
+        self._chunks.append(Chunk(position, messages, self._decoded))
+        self._decoded += size
+        self.line.move()
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"
@@ -315,15 +344,6 @@ class ConsumerCore:
             self.options.out_of_range,
         )
         position.next = target
-
-
-def widen(chunk: Chunk) -> list[Message]:
-    """A chunk's messages with topic and partition."""
-    topic, index = chunk.position.topic, chunk.position.index
-    return [
-        Message(topic, index, message.offset, message.timestamp, message.key, message.value, message.headers)
-        for message in chunk.messages
-    ]
 
 
 def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:

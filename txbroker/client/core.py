@@ -13,7 +13,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from heapq import heappop, heappush
 from typing import cast
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
@@ -24,10 +23,28 @@ from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
 from txbroker.client.retry import Backoff, Lost, Options
+from txbroker.client.shared_fetch import SharedFetch
+from txbroker.client.waiting import Alarm, Alarms, Line
 from txbroker.codec import Decoder, answer_decoder, encode
-from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
+from txbroker.commands import (
+    MAGIC,
+    VERSIONS,
+    Answer,
+    AnyAnswer,
+    Cancel,
+    Done,
+    Fetched,
+    Hello,
+    Ping,
+    Refused,
+    Request,
+    Welcome,
+)
 
 log = logging.getLogger("txbroker.client")
+
+WRITTEN = 256 << 10
+"""With so many bytes of output or fewer, who waits for the face to take it goes on."""
 
 
 class Phase(enum.Enum):
@@ -77,10 +94,11 @@ class Core:
         self._backoff = Backoff(random)
         self._connect_at = 0.0
         self._next_expiry = math.inf
-        self._drained: Promise[None] | None = None
+        self._timers = Alarms()
+        self._soon: list[Callable[[], object]] = []
         self._drain_by = math.inf
-        self._timers: list[tuple[float, int, Promise[None]]] = []
-        self._opened: Promise[int] = Promise()
+        self._drained = self.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
+        self._opened = self.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
         self.thread: Callable[[], int] = lambda: 1  # a face with threads says which one it is
@@ -89,6 +107,7 @@ class Core:
         self._told = False
         self._heard = 0.0
         self._decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)
+        self.shared_fetch = SharedFetch(self)
 
     # -- the side of the operations ----------------------------------------------------------------
 
@@ -144,29 +163,57 @@ class Core:
         """Ignore what still comes for a correlation."""
         self._pending.pop(correlation, None)
 
+    async def polled(self, call: Call[Fetched]) -> Fetched:
+        """Wait for a fetch that may hang at the broker; given up, it is cancelled there, too."""
+        try:
+            return await call
+        finally:
+            if not call.done:
+                correlation = call.request.correlation
+                if self._pending.pop(correlation, None) is not None:
+                    self.post(Cancel(self.correlation(), correlation))
+                self._waiting.pop(correlation, None)
+
     async def opened(self, deadline: float) -> int:
         """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
-        while self.phase is not Phase.OPEN:
-            if self.fatal is not None:
-                raise self.fatal
-            if self.clock() >= deadline:
-                raise errors.ConnectionUnavailable(
-                    f"no connection to the broker ({self.reason}); nothing was sent"
-                )
-            waiting: Promise[object] = Promise()
-            self._opened.then(lambda: waiting.resolve(None))  # noqa: B023 - awaited before the next
-            self._alarm(deadline, cast("Promise[None]", waiting))
-            await waiting
+        turn = self._opened.join(deadline)
+        try:
+            has_come = await turn
+        finally:
+            turn.leave()
+        if self.fatal is not None:
+            raise self.fatal
+        if not has_come:
+            raise errors.ConnectionUnavailable(
+                f"no connection to the broker ({self.reason}); nothing was sent"
+            )
         return self.session
 
-    def sleep(self, seconds: float) -> Promise[None]:
-        """A promise that is kept after so many seconds."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds."""
         promise: Promise[None] = Promise()
-        self._alarm(self.clock() + seconds, promise)
-        return promise
+        alarm = self.alarm(seconds, lambda: promise.resolve(None))
+        try:
+            await promise
+        finally:
+            alarm.cancel()
 
-    def _alarm(self, at: float, promise: Promise[None]) -> None:
-        heappush(self._timers, (at, self.correlation(), promise))
+    def alarm(self, seconds: float, call: Callable[[], object]) -> Alarm:
+        """Have ``call`` called in so many seconds, unless the alarm is cancelled, or at once when the client stops."""
+        return self._timers.set(self.clock() + seconds, call)
+
+    def line(self, may_go_on: Callable[[], bool]) -> Line:
+        """A line of those who wait for the same."""
+        return Line(may_go_on, self._timers, self.soon)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Have ``call`` called by the next :meth:`tick`, which is due at once."""
+        self._soon.append(call)
+
+    def _call_soon(self) -> None:
+        soon, self._soon = self._soon, []
+        for call in soon:
+            call()
 
     @property
     def busy(self) -> int:
@@ -217,10 +264,9 @@ class Core:
         waiting, self._waiting = self._waiting, {}
         for call in waiting.values():
             self._send(call)
-        opened, self._opened = self._opened, Promise()
         for callback in self.on_open:
             callback()
-        opened.resolve(self.session)
+        self._opened.move()
 
     def _replaced(self, identity: str) -> None:
         """Numbers and xids would mean other transactions there, and "unknown" would be no answer."""
@@ -281,6 +327,7 @@ class Core:
         if self.fatal is None and not self._told:
             self._told = True  # once, however long it lasts: whoever waits should know for what
             log.warning("no connection to the broker (%s); trying again", reason)
+        self._drained.move()
 
     def stop(self, error: errors.TxBrokerError) -> None:
         """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
@@ -290,37 +337,43 @@ class Core:
         self._pending, self._waiting = {}, {}
         for call in calls:
             call.abandoned(self._in_doubt(call, str(error)) if call.attempts else error)
-        timers, self._timers = self._timers, []
-        for _, _, promise in timers:
-            promise.resolve(None)
+        self.take_output()
         for callback in self.on_lost:
             callback()
-        opened, self._opened = self._opened, Promise()
-        opened.resolve(0)
+        self._opened.move()
+        self._drained.move()
+        for ring in self._timers.clear():
+            ring()
+        while self._soon:
+            self._call_soon()
 
     def take_output(self) -> list[bytes]:
         """Return the bytes to send, and forget them."""
         output, self._output = self._output, []
         self.output_bytes = 0
         self._drain_by = math.inf
-        drained, self._drained = self._drained, None
-        if drained is not None:
-            drained.resolve(None)
-        return output
-
-    def drained(self) -> Promise[None]:
-        """A promise kept when the face takes the output, or the connection dies: in ``timeout`` s if nothing moves."""
-        if self._drained is None:
-            self._drained = Promise()
+        if self.phase is Phase.OPEN and not self._drained.is_free:
+            self._drained.move()
             self._drain_by = self.clock() + self.options.timeout
             self.expire_by(self._drain_by)
-        return self._drained
+        return output
+
+    async def drained(self) -> None:
+        """Wait until the face has taken output, or the connection has died, as it does if nothing moves in time."""
+        turn = self._drained.join()
+        try:
+            if not turn.done and self._drain_by == math.inf:
+                self._drain_by = self.clock() + self.options.timeout
+                self.expire_by(self._drain_by)
+            await turn
+        finally:
+            turn.leave()
 
     def wakeup(self) -> float:
         """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
-        at = self._next_expiry
-        if self._timers and self._timers[0][0] < at:
-            at = self._timers[0][0]
+        if self._soon:
+            return self.clock()
+        at = min(self._next_expiry, self._timers.next)
         if self.phase is Phase.DOWN and self._connect_at < at:
             at = self._connect_at
         return at
@@ -328,13 +381,13 @@ class Core:
     @property
     def expiring(self) -> bool:
         """Whether :meth:`tick` will find that time has run out for something; first take in what has come."""
-        return self._next_expiry <= self.clock()
+        return min(self._next_expiry, self._timers.next) <= self.clock()
 
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
-        while self._timers and self._timers[0][0] <= now:
-            heappop(self._timers)[2].resolve(None)
+        self._call_soon()
+        self._timers.ring(now)
         if now >= self._next_expiry:
             self._expire(now)
 
@@ -351,7 +404,7 @@ class Core:
             if call.expired(error):
                 self._pending.pop(call.request.correlation, None)
                 self._waiting.pop(call.request.correlation, None)
-        if now >= self._drain_by:
+        if now >= self._drain_by and not self._drained.is_free:
             self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
             self._drain_by = math.inf
         self._next_expiry = math.inf

@@ -8,6 +8,7 @@ only while messages sent asynchronously are unanswered and nobody else does.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import socket
@@ -15,14 +16,16 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from txbroker import errors
 from txbroker.client import fork
 from txbroker.client.core import Core
+from txbroker.client.delivery import Delivery
 from txbroker.client.partitioning import check_asking
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
+from txbroker.client.waiting import Line, Turn
 
 log = logging.getLogger("txbroker.client")
 
@@ -32,6 +35,21 @@ RECEIVE_BYTES = 1 << 18
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 MOST_SLEEP = 60.0
+_MAIN = threading.main_thread().ident
+
+
+class Source(Protocol):
+    """A consumer, or what a transaction receives from."""
+
+    @property
+    def line(self) -> Line:
+        """Those who wait for messages."""
+
+    def join(self, deadline: float) -> Turn:
+        """Get in that line."""
+
+    def look(self) -> Delivery | None:
+        """What is to be handed out next, for who has the turn."""
 
 
 class Driver:
@@ -49,10 +67,12 @@ class Driver:
         self._poll.register(self._wake, select.POLLIN)
         self._unsent = memoryview(b"")
         self._wants_write = False
-        self._driving = False
+        self._driving = 0  # the thread that drives
+        self._user = 0  # the first thread that has waited
+        self._is_shared = False
         self._asleep = False
         self._calling = 0  # the thread that drives, while it is in a user's callback
-        self._followers: list[threading.Event] = []
+        self._followers: dict[int, threading.Event] = {}
         self._thread: threading.Thread | None = None
         self._work = threading.Event()
         self._closed = False
@@ -65,62 +85,96 @@ class Driver:
         if not promise.done:
             self.check_process()
             deadline = None if timeout is None else time.monotonic() + timeout
-            with self.lock:
-                leads = not self._driving
-                self._driving = self._driving or leads
-            if leads:
-                self._lead(promise, deadline)
-            elif self._calling == threading.get_ident():
+            me = threading.get_ident()
+            if self._calling == me:
                 while not promise.done:  # a callback waits on the thread that drives: nobody else would
                     self._turn(promise, deadline)
             else:
-                self._follow(promise, deadline)
+                try:
+                    self._wait(promise, deadline, me)
+                finally:
+                    self._leave(me)
+            if not promise.done:
+                raise TimeoutError
         return promise.result()
 
-    def _lead(self, promise: Promise[T], deadline: float | None) -> None:
-        try:
-            while not promise.done:
-                self._turn(promise, deadline)
-        finally:
-            self._hand_over()
-
-    def _follow(self, promise: Promise[T], deadline: float | None) -> None:
+    def _wait(self, promise: Promise[T], deadline: float | None, me: int) -> None:
+        self._used_by(me)
         event = threading.Event()
-        with self.lock:
-            promise.then(event.set)
-            self._followers.append(event)
-        while True:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            told = event.wait(remaining)
+        while not promise.done:
             with self.lock:
-                if promise.done or not told:
-                    self._followers.remove(event)
-                    self._offer()  # the wheel may have been offered to this thread
-                    break
                 event.clear()
-                if self._driving:
-                    continue
-                self._driving = True
-                self._followers.remove(event)
-            self._lead(promise, deadline)
-            return
-        if not promise.done:
-            raise TimeoutError
+                if not self._driving and self._may_drive(me):
+                    self._driving = me
+                elif me not in self._followers:
+                    promise.then(event.set)
+                    self._followers[me] = event
+                    self._offer()
+            while self._driving == me and not promise.done:
+                self._turn(promise, deadline)
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if self._driving != me and not event.wait(remaining):
+                return
+
+    def _leave(self, me: int) -> None:
+        """This thread waits no more, whatever ended that: somebody else may have to drive."""
+        try:
+            self._let_go(me)
+        except BaseException:
+            self._let_go(me)  # interrupted in there: it is done again
+            raise
+
+    def _let_go(self, me: int) -> None:
+        if self._driving == me or me in self._followers:
+            with self.lock:
+                self._followers.pop(me, None)
+                if self._driving == me:
+                    self._hand_over()
+                self._offer()  # the wheel may have been offered to this thread
+
+    def _used_by(self, me: int) -> None:
+        """Note who waits here. The first thread that does has the client to itself until another one comes."""
+        if self._user != me:
+            self._is_shared = self._is_shared or self._user != 0
+            self._user = self._user or me
+
+    def _may_drive(self, me: int) -> bool:
+        """Signals interrupt the main thread. Where others use the client it does not drive: their work would suffer."""
+        return not self._is_shared or me != _MAIN
+
+    def delivery(self, source: Source, timeout: float | None) -> Delivery | None:
+        """What has the next messages of a consumer of this thread; None if there are none in so many seconds."""
+        self.check_process()
+        with self.lock:
+            source.line.clear()
+            turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+            self.kick()
+        try:
+            if not self.wait(turn):
+                return None
+            with self.lock:
+                found = source.look()
+                self.kick()
+            return found
+        finally:
+            with self.lock:
+                turn.leave()
 
     def _hand_over(self) -> None:
-        with self.lock:
-            self._driving = False
-            if self._closed:
-                self._close_wake()
-            self._offer()
+        """Under the lock: nobody drives."""
+        self._driving = 0
+        if self._closed:
+            self._close_wake()
 
     def _offer(self) -> None:
         """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
         if self._driving:
             return
-        if self._followers:
-            self._followers[0].set()
-        elif self._unattended():
+        for thread, event in self._followers.items():
+            if self._may_drive(thread):
+                event.set()
+                return
+        if self._followers or self._unattended():
             self.attend()
 
     def attend(self) -> None:
@@ -168,7 +222,7 @@ class Driver:
     @property
     def is_driven(self) -> bool:
         """Whether a thread drives."""
-        return self._driving
+        return self._driving != 0
 
     # -- one turn ----------------------------------------------------------------------------------
 
@@ -324,23 +378,31 @@ class Driver:
     # -- the background thread ---------------------------------------------------------------------
 
     def _background(self) -> None:
+        me = threading.get_ident()
         while True:
             self._work.wait()
             with self.lock:
                 if self._closed:
                     return
-                leads = not self._driving and self._unattended()
-                self._driving = self._driving or leads
-                if not leads:
+                if self._driving or not self._has_work():
                     self._work.clear()
                     continue
+                self._driving = me
             try:
-                while self._unattended() and not self._closed:
+                while self._has_work() and not self._closed:
                     self._turn(None, None)
             except Exception:
                 log.exception("the client's thread failed; callers go on by themselves")
             finally:
-                self._hand_over()
+                with self.lock:
+                    self._hand_over()
+                    self._offer()
+
+    def _has_work(self) -> bool:
+        """Whether the background thread has to drive."""
+        return self._unattended() or (
+            bool(self._followers) and not any(map(self._may_drive, self._followers))
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -353,7 +415,7 @@ class Driver:
             self._close_socket()
             self.core.stop(error)
             self._work.set()
-            for follower in self._followers:
+            for follower in self._followers.values():
                 follower.set()
             self.wake()
         self.call_back()

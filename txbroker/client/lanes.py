@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from txbroker import errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import Call, Phase
+from txbroker.client.waiting import Alarm
 from txbroker.commands import Answer, Send
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Lane:
         self._held_up: errors.TxBrokerError | None = None
         self._identity = (0, 0)
         self._sequence = 0
+        self._lingering: Alarm | None = None
         self._producer = producer
         self._core = producer.core
 
@@ -81,7 +83,7 @@ class Lane:
         if batch.size >= self.room or not (linger or self._flying or self._sealed):
             self.flush()
         elif linger:
-            self._core.sleep(linger).then(self.flush)
+            self._lingering = self._core.alarm(linger, self.flush)
         return batch, 0
 
     def flush(self) -> None:
@@ -89,6 +91,8 @@ class Lane:
         batch = self.open
         if batch is not None:
             self.open = None
+            if self._lingering is not None:
+                self._lingering.cancel()
             self.seal(batch)
             self._sealed.append(batch)
             self.batches_sealed += 1
@@ -173,7 +177,7 @@ class Lane:
         self._held_up = next((cause for batch in again if _is_held_up(cause := batch.refusal)), self._held_up)
         unavailable = (errors.StorageUnavailable, errors.OutcomeUnknown)
         if any(isinstance(batch.refusal, unavailable) for batch in again):
-            self._core.sleep(self._producer.backoff.next()).then(self._resume)
+            self._core.alarm(self._producer.backoff.next(), self._resume)
         else:
             self._resume()
 

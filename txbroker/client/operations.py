@@ -144,7 +144,7 @@ class Operations:
         core = self._core
         request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
         call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
-        part = (await call).partitions[0]
+        part = (await core.polled(call)).partitions[0]
         return part, memoryview(call.data)[: part.length]
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import cast
 
 from journal.compression import compressor
@@ -12,10 +13,11 @@ from txbroker.client.batching import Batch, not_bytes
 from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import Partitioner, by_caller, by_key, named_index
-from txbroker.client.promise import Promise, start
+from txbroker.client.promise import settled, start
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
-from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, Sent, TopicInfo, Topics
+from txbroker.client.waiting import Turn
+from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, TopicInfo, Topics
 
 
 class Route:
@@ -68,13 +70,15 @@ class Producer:
         self.identity = (0, 0)
         self.sequences: dict[int, int] = {}
         self.buffered = 0
+        self.limit = core.options.max_buffered
+        """With ``buffered`` above this a message has to wait for room; negative while others wait, who come first."""
         self.asynchronous = False
         self.backoff = Backoff(core.random)
         self.failed: list[Batch] = []
         self._lanes: dict[int, Lane] = {}
         self._routes: dict[str, Route] = {}
         self._opening = False
-        self._room: Promise[None] | None = None
+        self._room = core.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(self) if core.options.reports else None
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
@@ -180,9 +184,8 @@ class Producer:
             self.failed.append(batch)
         elif batch.error is None:
             self.backoff.reset()
-        if self._room is not None and self.buffered <= self.core.options.max_buffered:
-            room, self._room = self._room, None
-            room.resolve(None)
+        if self.limit < 0 and not self.full:
+            self._room.move_soon()
 
     def unsent(self) -> errors.TxBrokerError:
         """What a caller gets whose message was never sent in its time."""
@@ -212,12 +215,61 @@ class Producer:
             "this message was not taken"
         )
 
-    def room(self) -> Promise[None]:
-        """A promise kept when there is room again; what lingers is sent, for whoever waits waits for that."""
-        if self._room is None:
-            self._room = Promise()
-            self._flush_lanes()
-        return self._room
+    async def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        watched: bool,
+    ) -> tuple[Lane, Batch, int]:
+        """Take a message once there is room for it, behind those who came before; its lane, batch and place there.
+
+        ``watched``: a flush tells of it, too. Raises BufferFull if there is none for ``timeout`` seconds, or at once
+        if callers chose so: it was not taken. Given up while it waits here, it is not sent.
+        """
+        route = self.known_route(topic) or await self.route(topic)
+        message = (value, timestamp, key, headers)
+        if self.buffered <= self.limit:
+            return self._append(route, partition, message, watched)
+        self.check_room()
+        turn = self.join_room(self.core.clock() + self.core.options.timeout)
+        try:
+            has_room = await turn
+            self.core.check_open()
+            if not has_room:
+                raise self.no_room()
+            return self._append(route, partition, message, watched)
+        finally:
+            self.leave_room(turn)
+
+    def join_room(self, deadline: float = math.inf) -> Turn:
+        """Get in line for room, until ``deadline``; what lingers is sent, for whoever waits here waits for that."""
+        self._flush_lanes()
+        self.limit = -1
+        return self._room.join(deadline)
+
+    def leave_room(self, turn: Turn) -> None:
+        """To be called for every :meth:`join_room`, whatever became of it."""
+        turn.leave()
+        if self._room.is_free:
+            self.limit = self.core.options.max_buffered
+
+    def _append(
+        self,
+        route: Route,
+        partition: int | None,
+        message: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None],
+        watched: bool,
+    ) -> tuple[Lane, Batch, int]:
+        value, timestamp, key, headers = message
+        lane = route.choose(key, partition)
+        batch, position = lane.append(value, timestamp, key, headers)
+        if watched:
+            batch.watched = self.asynchronous = True
+        return lane, batch, position
 
     async def flush(self) -> None:
         """Send everything, wait for all answers; raise the first failure since the last flush."""
@@ -227,9 +279,17 @@ class Producer:
             lane.flush()
             batches += [batch for batch in lane.batches() if batch.watched]
         for batch in batches:
-            batch.watched = False  # this flush tells of it
-        for batch in batches:
-            await _settled(batch)
+            batch.watched = batch.untold = False  # this flush tells of it
+        told = False
+        try:
+            for batch in batches:
+                await settled(batch)
+            told = True
+        finally:
+            if not told:
+                for batch in batches:
+                    batch.watched = batch.untold = True
+                self.failed += [batch for batch in batches if batch.done and batch.error is not None]
         failed = [batch for batch in batches if batch.error is not None]
         if failed:
             error = cast(BaseException, failed[0].error)
@@ -265,15 +325,9 @@ class Producer:
             self._stop(cast(errors.TxBrokerError, self.core.fatal))
 
     def _stop(self, error: errors.TxBrokerError) -> None:
+        self._room.move()
         for lane in list(self._lanes.values()):
             lane.stop(error)
 
     def _expire(self, now: float) -> float:
         return min((lane.expire(now) for lane in self._lanes.values()), default=math.inf)
-
-
-def _settled(promise: Promise[Sent]) -> Promise[None]:
-    """A promise kept when another is settled, whichever way."""
-    settled: Promise[None] = Promise()
-    promise.then(lambda: settled.resolve(None))
-    return settled

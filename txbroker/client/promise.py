@@ -52,6 +52,11 @@ class Promise(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def forget(self, callback: Callable[[], object]) -> None:
+        """Do not call what :meth:`then` was given: who waited has given up. Does nothing if it was called already."""
+        if self._callbacks is not None and callback in self._callbacks:
+            self._callbacks.remove(callback)
+
     def result(self) -> T:
         """The value, or raises the error; only once it is done."""
         if self.error is not None:
@@ -64,22 +69,70 @@ class Promise(Generic[T]):
         return self.result()
 
 
-def start(coroutine: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+class Cancelled(BaseException):
+    """An operation was ended where it waited, for its caller has given up."""
+
+
+class Task(Promise[T]):
+    """A coroutine under way: settled with what it returns or raises, or with :class:`Cancelled`."""
+
+    __slots__ = ("_awaited", "_coroutine", "_given_up", "_running")
+
+    def __init__(self, coroutine: Coroutine[Promise[Any], None, T]) -> None:
+        super().__init__()
+        self._coroutine = coroutine
+        self._awaited: Promise[Any] | None = None
+        self._running = False
+        self._given_up = False
+        self._advance()
+
+    def cancel(self) -> None:
+        """End the coroutine where it waits: its ``finally`` clauses run, and must not wait. Does nothing once settled.
+
+        What it has asked for elsewhere (a request on its way, another task) goes on without it.
+        """
+        self._given_up = True
+        if self.done or self._running:
+            return
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            awaited.forget(self._advance)
+        self._running = True
+        try:
+            self._coroutine.close()
+        finally:
+            self._running = False
+            self.fail(Cancelled())
+
+    def _advance(self) -> None:
+        self._running = True
+        try:
+            awaited = self._coroutine.send(None)
+        except StopIteration as stop:
+            self.resolve(stop.value)
+        except (KeyboardInterrupt, SystemExit) as error:
+            self.fail(error)  # whoever waits for the promise must not wait for ever
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the promise's to carry
+            self.fail(error)
+        else:
+            self._running = False
+            self._awaited = awaited
+            if self._given_up:
+                self.cancel()
+            else:
+                awaited.then(self._advance)
+        finally:
+            self._running = False
+
+
+def start(coroutine: Coroutine[Promise[Any], None, T]) -> Task[T]:
     """Run a coroutine until its first unsettled promise; it goes on when that is settled."""
-    promise: Promise[T] = Promise()
-    _advance(coroutine, promise)
-    return promise
+    return Task(coroutine)
 
 
-def _advance(coroutine: Coroutine[Promise[Any], None, T], promise: Promise[T]) -> None:
-    try:
-        awaited = coroutine.send(None)
-    except StopIteration as stop:
-        promise.resolve(stop.value)
-    except (KeyboardInterrupt, SystemExit) as error:
-        promise.fail(error)  # whoever waits for the promise must not wait for ever
-        raise
-    except BaseException as error:  # noqa: BLE001 - it is the promise's to carry
-        promise.fail(error)
-    else:
-        awaited.then(lambda: _advance(coroutine, promise))
+def settled(promise: Promise[Any]) -> Promise[None]:
+    """A promise kept when another is settled, whichever way."""
+    found: Promise[None] = Promise()
+    promise.then(lambda: found.resolve(None))
+    return found

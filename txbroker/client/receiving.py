@@ -5,75 +5,72 @@ A receiver outlives its transactions: what it has prefetched stays. It serves on
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
-from journal import frame
 from journal.record import PartitionOffset
 from txbroker import errors
-from txbroker.client.consuming import Chunk, ConsumerCore, Position, consumer_options, widen
+from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.client.core import Core
-from txbroker.client.promise import Promise
-from txbroker.client.results import Message
-
-Held = tuple[Position, frame.Message]
+from txbroker.client.delivery import Delivery
+from txbroker.client.waiting import Line, Turn
 
 
 class Receiver:
     """One group's reading of some topics, for transactions."""
 
-    def __init__(self, core: Core, consumer: ConsumerCore) -> None:
+    def __init__(self, consumer: ConsumerCore) -> None:
         self.group = consumer.options.group or ""
         self.owner: object | None = None
         """The transaction that receives at present."""
         self.discarded = False
-        self._core = core
         self._consumer = consumer
-        self._ready: deque[Held] = deque()
-        self._taken: list[Held] = []
+        self._deliveries: list[Delivery] = []
 
-    async def receive(self, timeout: float | None) -> Message | None:
-        """The next message; None if ``timeout`` seconds pass without one, or the topics end and are not followed."""
-        consumer, core = self._consumer, self._core
-        deadline = None if timeout is None else core.clock() + timeout
-        while not self._ready:
-            chunk = consumer.take()
-            if chunk is not None:
-                self._ready.extend((chunk.position, message) for message in chunk.messages)
-            elif consumer.finished or (deadline is not None and core.clock() >= deadline):
-                return None
-            elif deadline is None:
-                await consumer.changed()
-            else:
-                waiting: Promise[None] = Promise()
-                consumer.changed().then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
-                core.sleep(deadline - core.clock()).then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
-                await waiting
-        held = self._ready.popleft()
-        self._taken.append(held)
-        position, message = held
-        return widen(Chunk(position, [message]))[0]
+    @property
+    def line(self) -> Line:
+        """Those who wait to receive."""
+        return self._consumer.line
+
+    def join(self, deadline: float) -> Turn:
+        """Get in line for :meth:`look`, until ``deadline`` by the core's clock."""
+        return self._consumer.join(deadline)
+
+    def look(self) -> Delivery | None:
+        """What has the next message, for who has the turn; None if the topics end here and are not followed.
+
+        What is taken out of it belongs to the transaction that receives.
+        """
+        delivery = self._consumer.look()
+        if delivery is not None and (not self._deliveries or self._deliveries[-1] is not delivery):
+            self._deliveries.append(delivery)
+        return delivery
 
     def offsets(self) -> list[PartitionOffset]:
         """The positions after what the transaction has received."""
         after: dict[int, PartitionOffset] = {}
-        for position, message in self._taken:
-            after[position.number] = PartitionOffset(position.number, message.offset + 1, position.generation)
+        for delivery in self._deliveries:
+            position, handed = delivery.position, delivery.handed
+            if handed >= 0:
+                after[position.number] = PartitionOffset(position.number, handed, position.generation)
         return list(after.values())
 
     def settle(self, committed: bool) -> None:
         """The transaction has ended: what it received is done with, or comes again, in the same order."""
-        if not committed:
-            self._ready.extendleft(reversed(self._taken))
-        self._taken.clear()
+        self.discarded = True  # interrupted in here, all is read anew
+        if committed:
+            for delivery in self._deliveries:
+                delivery.settle()
+        else:
+            self._consumer.give_back(self._deliveries)
+        self._deliveries.clear()
         self.owner = None
+        self.discarded = False
 
     def discard(self) -> None:
         """Somebody else has the partitions, or knows how it ended: read anew from where the group is then."""
         self.discarded = True
         self.owner = None
-        self._taken.clear()
-        self._ready.clear()
+        self._deliveries.clear()
         self._consumer.close()
 
 
@@ -83,11 +80,10 @@ class Received:
     def __init__(self) -> None:
         self._receivers: list[Receiver] = []
 
-    async def take(self, receiver: Receiver, timeout: float | None) -> Message | None:
-        """Receive the next message."""
+    def add(self, receiver: Receiver) -> None:
+        """This transaction receives from there, too."""
         if receiver not in self._receivers:
             self._receivers.append(receiver)
-        return await receiver.receive(timeout)
 
     def offsets(self) -> list[tuple[str, list[PartitionOffset]]]:
         """Per group the positions that move with the transaction."""
@@ -123,9 +119,11 @@ class Receivers:
             )
         key = (options.topics, group)
         receiver = self._found.get(key)
+        if receiver is not None and receiver.discarded:
+            receiver.discard()
         if receiver is None or receiver.discarded:
             consumer = ConsumerCore(self._core, options, self._core.options.client)
-            receiver = self._found[key] = Receiver(self._core, consumer)
+            receiver = self._found[key] = Receiver(consumer)
         if receiver.owner not in (None, owner):
             raise errors.Misuse(
                 f"another transaction of this connection is receiving from {', '.join(options.topics)} for group "

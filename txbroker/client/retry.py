@@ -46,6 +46,7 @@ RULES: dict[type[Request], Lost] = {
     commands.ListGroups: Lost.READ,
     commands.DeleteGroup: Lost.REPEAT,
     commands.AskStatus: Lost.READ,
+    commands.Cancel: Lost.ASK,  # never of a call: with the connection the fetch is lost, too
     commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
 }
 

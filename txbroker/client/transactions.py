@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from crc32c import crc32c
 
@@ -17,12 +18,15 @@ from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer, Route
+from txbroker.client.promise import Promise, Task, settled, start
 from txbroker.client.receiving import Received, Receiver
 from txbroker.client.reporting import Counts, Reports
-from txbroker.client.results import Durability, Message, Receipt, Run
+from txbroker.client.results import Durability, Receipt, Run
 from txbroker.client.retry import Lost
 from txbroker.client.serials import Serials
 from txbroker.commands import Answer, Committed, Done, Outcome
+
+log = logging.getLogger("txbroker.client")
 
 _FENCED = (errors.GenerationFenced, errors.OffsetPending)
 """Somebody else reads on in these partitions, or holds them."""
@@ -47,6 +51,8 @@ class Transaction:
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
         self.heuristic = False
+        self.added = 0
+        """Messages that were taken, or were about to be."""
         self.received = Received()
         self.core = core
         self._producer = producer
@@ -58,6 +64,8 @@ class Transaction:
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
         self._correlation = 0
+        self._deciding: tuple[Stage, Task[None]] | None = None
+        self._verdict: errors.TransactionRolledBack | None = None
 
     # -- adding ------------------------------------------------------------------------------------
 
@@ -71,10 +79,32 @@ class Transaction:
         timestamp: int,
     ) -> Receipt:
         """Add a message; returns once it is taken over, before the broker has it."""
-        route = await self.ready(topic)
+        came_through = False
+        try:
+            route = await self.ready(topic)
+            came_through = True
+        except Exception:
+            came_through = True  # a refusal: the transaction goes on without this message
+            raise
+        finally:
+            if not came_through:
+                self.cut_short()
         lane = route.choose(key, partition)
         self.append(lane, value, timestamp, key, headers)
         return Receipt(topic, lane.index, None, Durability.STAGED)
+
+    def interrupted(self, before: int, error: BaseException) -> None:
+        """A call that sends, begun when ``added`` was ``before``, ended with ``error``. A refusal changes nothing."""
+        if self.added != before and not isinstance(error, errors.TxBrokerError):
+            self.cut_short()
+
+    def cut_short(self) -> None:
+        """A caller has given up while it sent a message: whether that one is in is not known to the program."""
+        if self._dead is None and self.stage is Stage.OPEN:
+            self._dead = errors.TransactionRolledBack(
+                f"a send of transaction {self.number or '(not begun)'} was cancelled or interrupted, so it can only be "
+                "rolled back; nothing of it will be seen. Begin it anew"
+            )
 
     async def ready(self, topic: str) -> Route:
         """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent, or BufferFull."""
@@ -88,6 +118,7 @@ class Transaction:
                     "message was not taken, the transaction goes on"
                 )
             await core.drained()
+            self._check_stage()
         if self.number is None:
             await self._begin()
         self._check_stage()
@@ -112,7 +143,13 @@ class Transaction:
         """Put a message into the lane's batch."""
         found = self._batches.get(lane.number)
         batch = found[1] if found else Batch(math.inf)
-        if batch.add(value, timestamp, key, headers, lane.room) < 0:
+        self.added += 1
+        try:
+            is_taken = batch.add(value, timestamp, key, headers, lane.room) >= 0
+        except (TypeError, errors.TxBrokerError):
+            self.added -= 1
+            raise
+        if not is_taken:
             self._post(lane, batch)
             batch = Batch(math.inf)
             batch.add(value, timestamp, key, headers, 0)
@@ -152,10 +189,10 @@ class Transaction:
         request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
         self.core.post(request)
 
-    async def receive(self, receiver: Receiver, timeout: float | None) -> Message | None:
-        """The next message of a group, whose position moves with the transaction; None if there is none in time."""
+    def receives(self, receiver: Receiver) -> None:
+        """What is taken there moves its group's position with this transaction; raises if it is not open."""
         self._check_stage()
-        return await self.received.take(receiver, timeout)
+        self.received.add(receiver)
 
     @property
     def is_empty(self) -> bool:
@@ -181,7 +218,27 @@ class Transaction:
     # -- deciding ----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Have the broker promise to keep it. It needs an xid and something to promise."""
+        """Have the broker promise to keep it. It needs an xid and something to promise.
+
+        Given up, it goes on by itself; asked again it tells what came of it.
+        """
+        await self._decided(Stage.PREPARED, self._prepare)
+
+    async def _decided(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
+        """Wait for a decision that goes on whether or not anybody waits, and is told to who asks next."""
+        if self._deciding is not None and self._deciding[0] is not goal:
+            await settled(self._deciding[1])
+            self._deciding = None
+        if self._deciding is None:
+            self._deciding = (goal, start(decide()))
+        task = self._deciding[1]
+        await settled(task)
+        self._deciding = None
+        if isinstance(task.error, errors.TransactionRolledBack):
+            self._verdict = task.error
+        task.result()
+
+    async def _prepare(self) -> None:
         if self.stage is Stage.DECIDING:
             await self._find_out()
             return
@@ -208,7 +265,15 @@ class Transaction:
         return totals
 
     async def commit(self) -> None:
-        """Make it visible: in one phase, or as the second phase after :meth:`prepare`."""
+        """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
+
+        Given up, it goes on by itself; asked again it tells what came of it. No roll-back follows it.
+        """
+        await self._decided(Stage.COMMITTED, self._commit)
+
+    async def _commit(self) -> None:
+        if self.stage is Stage.ROLLED_BACK and self._verdict is not None:
+            raise self._verdict
         if self.stage is Stage.DECIDING:
             await self._find_out()
         core = self.core
@@ -227,6 +292,19 @@ class Transaction:
         request = commands.Commit(core.correlation(), session, serial, None, totals, self._serials.seen)
         await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
 
+    def abandon(self) -> None:
+        """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
+
+        A commit that is on its way, or whose end is not known, is left to itself.
+        """
+        is_committing = self._deciding is not None and self._deciding[0] is Stage.COMMITTED
+        if is_committing or self.stage is not Stage.OPEN or self.core.fatal is not None:
+            return
+        if self._deciding is not None:
+            self.received.discard()  # held until the roll-back is through: what comes next is read anew
+        rolling_back = start(self.rollback())
+        rolling_back.then(lambda: _tell(self, rolling_back.error))
+
     async def rollback(self) -> None:
         """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
         gone = self._gone and self.stage is Stage.OPEN
@@ -239,8 +317,12 @@ class Transaction:
         core = self.core
         session, serial = cast(TransactionNumber, self.number)
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
-        rule = Lost.ASK if self.stage is Stage.OPEN else None
-        call = core.request(request, Done, rule=rule)
+        may_be_prepared = self.stage is not Stage.OPEN or self._deciding is not None
+        call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
+        if not may_be_prepared:
+            self._end(
+                Stage.ROLLED_BACK
+            )  # whatever becomes of the request: the broker does so when the session ends
         try:
             # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
             with suppress(errors.TransactionRolledBack, AnswerLost):
@@ -249,7 +331,7 @@ class Transaction:
             self._end(Stage.COMMITTED)  # by somebody else; asked again it says so again
             raise
         except errors.UnknownTransaction as error:
-            if self.stage is not Stage.OPEN:  # a prepare or commit is out, and may arrive yet
+            if may_be_prepared:  # a prepare or commit is out, and may arrive yet
                 raise self._unknown(str(error)) from error
         self._end(Stage.ROLLED_BACK)
 
@@ -370,6 +452,16 @@ class TransactionFacts:
     def runs(self) -> list[Run]:
         """After the commit: where the messages of each partition begin."""
         return self._core.runs
+
+
+def _tell(transaction: Transaction, error: BaseException | None) -> None:
+    """Nobody waits for a roll-back that was posted."""
+    if error is not None and not isinstance(error, errors.ConnectionClosed):
+        log.warning(
+            "rolling back transaction %s failed (%s); an undecided one is rolled back when its session ends",
+            transaction.number,
+            error,
+        )
 
 
 class _Watch(Call[Done]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -20,12 +21,13 @@ from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
-from txbroker.client.promise import Promise, start
+from txbroker.client.promise import Promise, Task, start
+from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction
+from txbroker.client.transactions import TransactionFacts
+from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction, one_of
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -41,8 +43,8 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
     async def opened() -> Connection:
         try:
             await connection._producer.begin(time.monotonic() + options.timeout)
-        except errors.TxBrokerError:
-            await connection._end(0.0)
+        except BaseException:
+            connection._abort()
             raise
         return connection
 
@@ -53,7 +55,7 @@ class Connection(LoopConnection):
     """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
 
     For the reactor's thread. Each call is made when it is called, its ``Deferred`` fires when it is answered;
-    cancelling one only stops the waiting. ``consume`` gives an ``async for``.
+    docs/clients.md has a table of what cancelling one does. ``consume`` gives an ``async for``.
     """
 
     def __init__(self, address: urls.Address, options: Options, reactor: Any) -> None:
@@ -97,13 +99,49 @@ class Connection(LoopConnection):
         self._call = None if self.core.fatal else self._reactor.callLater(seconds, self._woken)
 
     def _run(self, operation: Coroutine[Promise[Any], None, T]) -> Deferred[T]:
-        """Run an operation of the core; a Deferred for its end."""
+        """Run an operation of the core; a Deferred for its end. Cancelled, it is given up."""
         if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
-        promise = start(operation)
+        task = start(operation)
         self._settle()
-        return _deferred(promise)
+
+        def give_up(_: Deferred[T]) -> None:
+            task.cancel()
+            self._settle()
+
+        deferred: Deferred[T] = Deferred(give_up)
+        task.then(lambda: _fire(deferred, task))
+        return deferred
+
+    def _taken(
+        self, source: ConsumerCore | Receiver, timeout: float | None, take: Callable[[], T], none: T
+    ) -> Deferred[T]:
+        """Wait for the turn, then take, in one step with going on."""
+        self._check_process()
+        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        self._settle()
+
+        def give_up(_: Deferred[T]) -> None:
+            turn.leave()
+            self._settle()
+
+        deferred: Deferred[T] = Deferred(give_up)
+
+        def granted() -> None:
+            if deferred.called:
+                return
+            try:
+                found = take() if turn.result() else none
+            except errors.TxBrokerError as error:
+                turn.leave()
+                deferred.errback(error)
+            else:
+                turn.leave()
+                deferred.callback(found)
+
+        turn.then(granted)
+        return deferred
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -271,7 +309,7 @@ class Consumer(LoopConsumer):
 
     def poll(self, timeout: float = 0.0) -> Deferred[list[Message]]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        return self._connection._run(self._poll(timeout, self._connection.core))
+        return self._connection._taken(self._core, timeout, self._rest, [])
 
     def commit_offsets(self) -> Deferred[None]:
         """Commit the positions after the messages handed out so far; ends once forced."""
@@ -287,7 +325,7 @@ class Consumer(LoopConsumer):
     async def __anext__(self) -> Message:
         message = self._pop()  # most are here: no turn of the loop for them
         if message is None:
-            message = await self._connection._run(self._next())
+            message = await self._connection._taken(self._core, None, self._one, None)
         if message is None:
             raise StopAsyncIteration
         return message
@@ -319,6 +357,16 @@ class Transaction(LoopTransaction, TransactionFacts):
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
         return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
 
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Deferred[Message | None]:
+        """Receive the group's next message; see the blocking client's."""
+        try:
+            receiver = self._receiver(topics, group, choices)
+        except errors.TxBrokerError as error:
+            return fail(error)
+        return self._connection._taken(receiver, timeout, lambda: one_of(receiver), None)
+
     def commit_offsets(self, consumer: LoopConsumer) -> Deferred[None]:
         """Add the positions after what ``consumer`` has handed out so far."""
         return self._connection._run(self._core.add_offsets(consumer.group, consumer.offsets()))
@@ -337,10 +385,16 @@ class Transaction(LoopTransaction, TransactionFacts):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        if error is not None:
+            self._abandon()
+            return
+        try:
             await self.commit()
-        elif self.stage is Stage.OPEN:
-            await self.rollback()
+        except errors.OutcomeUnknown:
+            raise
+        except errors.TxBrokerError:
+            self._abandon()
+            raise
 
 
 class _Protocol(Protocol):
@@ -387,14 +441,10 @@ def endpoint(reactor: Any, address: urls.Address, timeout: float) -> IStreamClie
     return wrapClientTLS(optionsForClientTLS(address.host, trustRoot=root), tcp)
 
 
-def _deferred(promise: Promise[T]) -> Deferred[T]:
-    deferred: Deferred[T] = Deferred()
-
-    def settled() -> None:
-        if promise.error is not None:
-            deferred.errback(promise.error)
-        else:
-            deferred.callback(promise.result())
-
-    promise.then(settled)
-    return deferred
+def _fire(deferred: Deferred[T], task: Task[T]) -> None:
+    if deferred.called:  # it was cancelled
+        return
+    if task.error is not None:
+        deferred.errback(task.error)
+    else:
+        deferred.callback(task.result())

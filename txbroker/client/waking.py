@@ -15,13 +15,13 @@ from txbroker import errors
 from txbroker.client import fork
 from txbroker.client import url as urls
 from txbroker.client.companion import Companion
-from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
+from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
 from txbroker.client.partitioning import check_asking
 from txbroker.client.producing import Producer
-from txbroker.client.promise import Promise, start
-from txbroker.client.receiving import Receivers
+from txbroker.client.promise import Promise, settled, start
+from txbroker.client.receiving import Receiver, Receivers
 from txbroker.client.reporting import LAST_REPORT_FAILED, log
 from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
@@ -158,25 +158,15 @@ class LoopConnection(Exceptions, ABC):
         current = self._two_phase.current
         if current is not None:
             return await current.send(topic, value, key, headers, partition, moment)
-        producer = self._producer
-        route = producer.known_route(topic) or await producer.route(topic)
-        if producer.full:
-            deadline = self.core.clock() + self.core.options.timeout
-            while producer.full:
-                producer.check_room()
-                await self._room(deadline)
-        lane = route.choose(key, partition)
-        batch, position = lane.append(value, moment, key, headers)
-        batch.watched = True
-        sent = await batch
+        message = (topic, value, moment, key, headers, partition)
+        lane, batch, position = await self._producer.append(*message, watched=True)
+        try:
+            sent = await batch
+        finally:
+            batch.untold = (
+                batch.untold or not batch.done
+            )  # its caller has given up: the next flush, or the end, tells
         return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
-
-    async def _room(self, deadline: float) -> None:
-        waiting: Promise[bool] = Promise()
-        self._producer.room().then(lambda: waiting.resolve(True))
-        self.core.sleep(deadline - self.core.clock()).then(lambda: waiting.resolve(False))
-        if not await waiting and self._producer.full:
-            raise self._producer.no_room()
 
     async def _commit_offsets(self) -> None:
         consumer, current = self._newest, self._two_phase.current
@@ -195,12 +185,17 @@ class LoopConnection(Exceptions, ABC):
             resolver.stop(0.0)  # the loop's thread must not wait for it
         try:
             if self.core.fatal is None:
-                self._producer.failed.clear()  # what has failed has been told: on a loop each send has its future
+                # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
+                self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
                 await self._within(self._producer.flush(), seconds)
                 await self._report_last(seconds)
         finally:
-            self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
-            self._drop()
+            self._abort()
+
+    def _abort(self) -> None:
+        """Close at once: nobody waits for anything of it."""
+        self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
+        self._drop()
 
     async def _report_last(self, seconds: float) -> None:
         reports = self._producer.reports
@@ -213,14 +208,16 @@ class LoopConnection(Exceptions, ABC):
 
     async def _within(self, operation: Coroutine[Promise[Any], None, None], seconds: float) -> bool:
         """Whether an operation has ended in time; raises what it raises."""
-        flushed = start(operation)
-        waiting: Promise[None] = Promise()
-        flushed.then(lambda: waiting.resolve(None))
-        self.core.sleep(seconds).then(lambda: waiting.resolve(None))
-        await waiting
-        if flushed.done:
-            flushed.result()
-        return flushed.done
+        task = start(operation)
+        waiting = settled(task)
+        alarm = self.core.alarm(seconds, lambda: waiting.resolve(None))
+        try:
+            await waiting
+        finally:
+            alarm.cancel()
+        if task.done:
+            task.result()
+        return task.done
 
     def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
         self._check_process()
@@ -264,12 +261,17 @@ class LoopTransaction:
     _connection: LoopConnection
     _core: Transaction
 
-    def receive(
-        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
-    ) -> Any:
-        """Receive the group's next message; see the blocking client's."""
+    def _receiver(self, topics: str | Sequence[str], group: str, choices: dict[str, Any]) -> Receiver:
+        self._connection._check_process()
         receiver = self._connection._receivers.of(self._core, topics, group, choices)
-        return self._connection._run(self._core.receive(receiver, timeout))
+        self._core.receives(receiver)
+        return receiver
+
+    def _abandon(self) -> None:
+        """The block has ended with an error: a roll-back is posted, and not waited for."""
+        if not self._connection.is_forked:
+            self._core.abandon()
+            self._connection._settle()
 
     def prepare(self) -> Any:
         """The first phase, if it was begun with an xid."""
@@ -281,8 +283,6 @@ class LoopConsumer:
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
-        self._messages: list[Message] = []
-        self._chunk: Chunk | None = None
 
     @property
     def group(self) -> str:
@@ -294,42 +294,21 @@ class LoopConsumer:
         return self._core.handed_out()
 
     def _pop(self) -> Message | None:
-        if not self._messages or self._chunk is None:
-            return None
-        message = self._messages.pop()
-        self._chunk.position.handed = message.offset + 1
-        return message
+        """The next message, if it is here and nobody waits for it: most are, and need no turn of the loop."""
+        current = self._core.current
+        return current.one() if current is not None and self._core.line.is_free else None
 
-    async def _next(self) -> Message | None:
-        """The next message; None at the end."""
-        while True:
-            if (message := self._pop()) is not None:
-                return message
-            chunk = self._core.take()
-            if chunk is not None:
-                self._chunk = chunk
-                self._messages = widen(chunk)[::-1]
-            elif self._core.finished:
-                return None
-            else:
-                await self._core.changed()
+    def _one(self) -> Message | None:
+        """For who has the turn: the next message; None at the end."""
+        return one_of(self._core)
 
-    async def _poll(self, timeout: float, core: Core) -> list[Message]:
-        """The next messages, of one partition; none if there are none in time."""
-        deadline = core.clock() + timeout
-        while not self._messages:
-            chunk = self._core.take()
-            if chunk is not None:
-                self._chunk = chunk
-                self._messages = widen(chunk)[::-1]
-            elif self._core.finished or core.clock() >= deadline:
-                return []
-            else:
-                waiting: Promise[None] = Promise()
-                self._core.changed().then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
-                core.sleep(deadline - core.clock()).then(lambda waiting=waiting: waiting.resolve(None))  # type: ignore[misc]
-                await waiting
-        messages, self._messages = self._messages[::-1], []
-        if self._chunk is not None:
-            self._chunk.position.handed = messages[-1].offset + 1
-        return messages
+    def _rest(self) -> list[Message]:
+        """For who has the turn: the next messages, of one partition; none at the end."""
+        delivery = self._core.look()
+        return [] if delivery is None else delivery.rest()
+
+
+def one_of(source: ConsumerCore | Receiver) -> Message | None:
+    """For who has the turn: the next message; None at the end."""
+    delivery = source.look()
+    return None if delivery is None else delivery.one()
