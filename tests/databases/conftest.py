@@ -61,8 +61,10 @@ def open_database(request):
 
 @pytest.fixture
 def database(open_database):
-    with contextlib.closing(open_database()) as connection:
-        yield connection
+    connection = open_database()
+    yield connection
+    if getattr(connection, "open", True):  # PyMySQL minds being closed twice, and a block may have done it
+        connection.close()
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ def test_a_cancelled_commit_is_left_to_the_resolver(postgresql, rows, broker, sh
                 tx.database.commit = cancelled
         assert "wait_outcome(xid)" in caught.value.__notes__[-1]
         assert tx.outcome is State.PREPARED
+        assert database.closed
         assert await asynchronous.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK
 
     in_a_loop(postgresql, shared_broker.address, work)

@@ -68,6 +68,9 @@ class Database(Protocol):
     async def rollback(self) -> None:
         """Roll the transaction back; nothing if there is none."""
 
+    async def close(self) -> None:
+        """Close the connection: the transaction is rolled back, unless COMMIT has arrived."""
+
     def did_not_commit(self, error: BaseException) -> bool:
         """After :meth:`commit` raised ``error``: whether the transaction certainly was not and will not be committed.
 

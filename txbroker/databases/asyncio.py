@@ -6,9 +6,9 @@ A blocking database connection works too, and blocks the loop while it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
@@ -16,6 +16,8 @@ from txbroker.client.results import Message, Receipt
 from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import Block, BrokerSide
 from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
+
+T = TypeVar("T")
 
 
 def atomic(
@@ -37,7 +39,24 @@ def atomic(
             f"{kind_of(broker)} is no connection of txbroker.client.asyncio; nothing was done"
         )
     side = AsyncSide(broker, wait, timeout)
-    return AsyncAtomic(Deciding(adapt(database), side, application), side, connect_database)
+    deciding = Deciding(adapt(database), side, application)
+    deciding.to_the_end = to_the_end
+    return AsyncAtomic(deciding, side, connect_database)
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await a task of its own for this: cancelled meanwhile, wait on, and be cancelled when it has ended."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        task.exception()  # it has been seen
+        raise cancelled
+    return task.result()
 
 
 class AsyncSide(BrokerSide[Transaction]):

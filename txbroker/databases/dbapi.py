@@ -65,6 +65,10 @@ class DbApiDatabase:
         """Roll back."""
         self.connection.rollback()
 
+    async def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
     def did_not_commit(self, error: BaseException) -> bool:
         """A violated constraint is an answer; anything else may have come too late for one."""
         return named(error, "IntegrityError")

@@ -11,7 +11,8 @@ import itertools
 import os
 import secrets
 import threading
-from typing import NoReturn, Protocol
+from collections.abc import Awaitable, Coroutine
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.transaction import State, Xid
 from txbroker import errors
@@ -41,6 +42,16 @@ ROLLED_BACK = (
     "txbroker: rolled back at both sides; unless the block has itself committed rows, neither rows nor messages of it "
     "are there, and it can be run again"
 )
+
+T = TypeVar("T")
+
+
+class ToTheEnd(Protocol):
+    """Awaits something that is to end whether or not its caller is cancelled."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> Awaitable[T]:
+        """Return its result."""
+
 
 _in_block: dict[int, object] = {}
 """The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
@@ -124,6 +135,8 @@ class Deciding:
         self._process = os.getpid()
         self._tells = False
         """Whether the connection says that a transaction is open while one is."""
+        self.to_the_end: ToTheEnd = _as_it_is
+        """How what must not be left half done is awaited: a face with cancellation sees to it that it ends."""
         self._application = xids.check_application(application)
         self._token = f"{_TOKENS}{next(_numbers)}"
 
@@ -174,7 +187,7 @@ class Deciding:
             self.side.open(self.xid)
         except BaseException as error:
             if condition is Condition.IDLE:
-                await self.roll_back_database(error)
+                await self.to_the_end(self.roll_back_database(error))
             if isinstance(error, Exception) and database.dialect.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
@@ -256,19 +269,29 @@ class Deciding:
             await self.side.rollback()
 
     async def failed(self, error: BaseException) -> NoReturn:
-        """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer."""
+        """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer.
+
+        Interrupted or cancelled, the database decides alone, and its connection is closed.
+        """
+        meaning = await self.to_the_end(self._meaning(error))
+        if meaning is error:
+            raise error
+        raise meaning from error
+
+    async def _meaning(self, error: BaseException) -> BaseException:
         xid, prepared = self.xid, self.step is Step.PREPARED
         known = self.database.did_not_commit(error)
         try:  # no locks should stay behind, if it was not committed
-            ended = await self.roll_back_database(error) or self.database.condition() not in _UNENDED
-            if known and ended:
+            if not known and not isinstance(error, Exception):
+                await self._close_database(error)
+            elif await self._is_rolled_back(error) and known:
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)
-                raise error
+                return error
         finally:
             self._leave_undecided()
         if not prepared:
-            raise error
+            return error
         text = (
             f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
             f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
@@ -276,8 +299,18 @@ class Deciding:
         )
         if not isinstance(error, Exception):
             error.add_note(f"txbroker: {text}")
-            raise error
-        raise errors.OutcomeUnknown(text, xid) from error
+            return error
+        return errors.OutcomeUnknown(text, xid)
+
+    async def _is_rolled_back(self, error: BaseException) -> bool:
+        return await self.roll_back_database(error) or self.database.condition() not in _UNENDED
+
+    async def _close_database(self, error: BaseException) -> None:
+        """Nothing can be asked on a connection on which COMMIT may still be under way."""
+        try:
+            await self.database.close()
+        except Exception as failure:  # noqa: BLE001 - told with the error that led here
+            error.add_note(f"txbroker: closing the database connection failed ({told(failure)})")
 
     async def rolled_back(self) -> None:
         """The database has been rolled back, or can only be."""
@@ -312,13 +345,13 @@ class Deciding:
                 raise fork.refusal()
             return
         if error is not None:
-            await self._abandon(error)
+            await self.to_the_end(self._abandon(error))
             return
         try:
             await self.prepare()
         except BaseException as failure:
             meaning = reason(failure)
-            await self._abandon(meaning)
+            await self.to_the_end(self._abandon(meaning))
             if meaning is failure:
                 raise
             raise meaning from (None if meaning is failure.__cause__ else failure)
@@ -334,7 +367,7 @@ class Deciding:
     async def _abandon(self, error: BaseException) -> None:
         """The block came to no COMMIT."""
         try:
-            if await self.roll_back_database(error) or self.database.condition() not in _UNENDED:
+            if await self._is_rolled_back(error):
                 await self.rolled_back()
                 error.add_note(ROLLED_BACK)
         finally:  # else it may still be committed, by whoever uses the connection next
@@ -351,6 +384,10 @@ class Deciding:
             )
             return False
         return True
+
+
+async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:
+    return await work
 
 
 def told(error: BaseException) -> str:

@@ -318,6 +318,10 @@ class AsyncPsycopgDatabase(_Psycopg):
         """Roll back."""
         await self.connection.rollback()
 
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.connection.close()
+
 
 DIALECT = PostgresqlDialect()
 

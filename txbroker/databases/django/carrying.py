@@ -215,6 +215,10 @@ class DjangoDatabase:
         else:
             self.connection.rollback()
 
+    async def close(self) -> None:
+        """Have Django close it: inside of atomic() it can then only be left."""
+        self.connection.close()
+
     def did_not_commit(self, error: BaseException) -> bool:
         """As the driver knows it, by its own error below Django's."""
         below = error.__cause__

@@ -124,6 +124,15 @@ class Owned(DriverDatabase):
             if self._marked or self._began:
                 await self._through(lambda: self.end(commit=False))
 
+    async def close(self) -> None:
+        """Have SQLAlchemy close the driver's connection, and end the transaction that was on it."""
+        self._forget()
+        await self._through(self._let_go)
+
+    def _let_go(self) -> None:
+        self.connection.invalidate()
+        self.end(commit=False)
+
     def did_not_commit(self, error: BaseException) -> bool:
         """Certainly not, if SQLAlchemy failed before it sent COMMIT: in a flush, or a listener of the program's.
 

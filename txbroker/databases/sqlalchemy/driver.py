@@ -135,6 +135,10 @@ class DriverDatabase:
         """Roll back."""
         await self.driver.rollback()
 
+    async def close(self) -> None:
+        """Have SQLAlchemy close the driver's connection: the pool makes another one."""
+        self.connection.invalidate()
+
     def did_not_commit(self, error: BaseException) -> bool:
         """As the driver knows it."""
         return self.driver.did_not_commit(as_driver(error))
