@@ -180,6 +180,42 @@ class TestWaiting:
             reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
         refused(reader.ask(commands.Fetch, [(partition, 0)]), "LimitExceeded")
 
+    def test_a_cancelled_fetch_is_answered_at_once_and_exactly_once(self, room, partition):
+        reader, writer = room.peer(), room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=100 * SECOND)
+        reader.tell(commands.Cancel, asked)
+        assert values(reader, reader.answer(asked)) == {partition: []}
+        assert room.timers.getDelayedCalls() == []
+        assert room.broker.fetching.waiting == 0
+        reader.tell(commands.Cancel, asked)
+        reader.tell(commands.Cancel, 12345)
+        writer.send(partition, b"a")
+        assert len(reader.answers) == 1
+
+    def test_cancelling_makes_room_for_another_fetch(self):
+        room = Room(max_fetches_per_session=1)
+        [partition] = room.topic()
+        reader = room.peer()
+        for _ in range(100):
+            asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+            reader.tell(commands.Cancel, asked)
+            assert reader.answer(asked).partitions[0].error == ""
+
+    def test_a_fetch_of_another_session_is_not_cancelled(self, room, partition):
+        reader, stranger = room.peer(), room.peer()
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        stranger.tell(commands.Cancel, asked)
+        assert reader.answers == []
+
+    def test_a_cancelled_fetch_that_is_behind_unread_answers_waits_for_these(self, room, partition):
+        reader = room.peer()
+        reader.session.congested = True
+        asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
+        reader.tell(commands.Cancel, asked)
+        assert reader.answers == []
+        reader.session.congested = False
+        assert reader.answer(asked).partitions[0].length == 0
+
     def test_a_session_that_ends_leaves_no_timer_and_no_waiter(self, room, partition):
         reader = room.peer()
         reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)

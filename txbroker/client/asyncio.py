@@ -100,7 +100,7 @@ class Connection(LoopConnection):
             self._timer.cancel()
         self._timer = None if self.core.fatal else self._loop.call_later(seconds, self._woken)
 
-    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
+    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> _Reply[T]:
         """Run an operation of the core; an asyncio.Future for its end. Cancelled, it is given up."""
         if self.is_forked or self.core.asking:
             operation.close()
@@ -343,7 +343,13 @@ class Transaction(LoopTransaction, TransactionFacts):
     def _sent(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
         """Cancelled, also when it is done and its caller has not gone on yet, the transaction is to be rolled back."""
         reply = self._connection._run(operation)
-        cast(_Reply[T], reply).on_cancelled = self._core.cut_short
+        reply.on_cancelled = self._core.cut_short
+        return reply
+
+    def prepare(self) -> asyncio.Future[None]:
+        """The first phase, if it was begun with an xid."""
+        reply = self._connection._run(self._core.prepare())
+        reply.on_cancelled = self._core.prepare_cut_short
         return reply
 
     async def receive(

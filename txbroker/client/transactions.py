@@ -65,6 +65,7 @@ class Transaction:
         self._gone = False
         self._correlation = 0
         self._deciding: tuple[Stage, Task[None]] | None = None
+        self._is_unsure = False
         self._verdict: errors.TransactionRolledBack | None = None
 
     # -- adding ------------------------------------------------------------------------------------
@@ -224,6 +225,10 @@ class Transaction:
         """
         await self._decided(Stage.PREPARED, self._prepare)
 
+    def prepare_cut_short(self) -> None:
+        """A caller has given up while it prepared: for the program the transaction is not prepared."""
+        self._is_unsure = True
+
     async def _decided(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
         """Wait for a decision that goes on whether or not anybody waits, and is told to who asks next."""
         if self._deciding is not None and self._deciding[0] is not goal:
@@ -232,7 +237,11 @@ class Transaction:
         if self._deciding is None:
             self._deciding = (goal, start(decide()))
         task = self._deciding[1]
-        await settled(task)
+        try:
+            await settled(task)
+        finally:
+            if not task.done:
+                self.received.discard()  # others may receive meanwhile: they read anew, behind the decision
         self._deciding = None
         if isinstance(task.error, errors.TransactionRolledBack):
             self._verdict = task.error
@@ -295,13 +304,13 @@ class Transaction:
     def abandon(self) -> None:
         """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
 
-        A commit that is on its way, or whose end is not known, is left to itself.
+        A commit that is on its way, or whose end is not known, is left to itself, and so is a prepared transaction,
+        unless nobody has been told that it is.
         """
         is_committing = self._deciding is not None and self._deciding[0] is Stage.COMMITTED
-        if is_committing or self.stage is not Stage.OPEN or self.core.fatal is not None:
+        is_known = self.stage is not Stage.OPEN and not (self.stage is Stage.PREPARED and self._is_unsure)
+        if is_committing or is_known or self.core.fatal is not None:
             return
-        if self._deciding is not None:
-            self.received.discard()  # held until the roll-back is through: what comes next is read anew
         rolling_back = start(self.rollback())
         rolling_back.then(lambda: _tell(self, rolling_back.error))
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -356,6 +356,17 @@ class Transaction(LoopTransaction, TransactionFacts):
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> Deferred[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
         return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
+
+    def prepare(self) -> Deferred[None]:
+        """The first phase, if it was begun with an xid."""
+        preparing = self._connection._run(self._core.prepare())
+        preparing.addErrback(self._prepare_failed)
+        return preparing
+
+    def _prepare_failed(self, failure: Failure) -> Failure:
+        if failure.check(CancelledError):
+            self._core.prepare_cut_short()
+        return failure
 
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any

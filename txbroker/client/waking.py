@@ -273,10 +273,6 @@ class LoopTransaction:
             self._core.abandon()
             self._connection._settle()
 
-    def prepare(self) -> Any:
-        """The first phase, if it was begun with an xid."""
-        return self._connection._run(self._core.prepare())
-
 
 class LoopConsumer:
     """The part of a consumer that does not depend on the loop: what is here, and what has been handed out."""
