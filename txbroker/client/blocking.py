@@ -88,7 +88,7 @@ class Connection(Exceptions, OperationCalls):
         self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self.core.thread = threading.get_ident
         self._producer = Producer(self.core)
-        self._driver = Driver(self.core, address, lambda: self._producer.unattended)
+        self._driver = Driver(self.core, address, self._producer)
         self._serials = Serials(self.core)
         self._operations = Operations(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
@@ -199,7 +199,12 @@ class Connection(Exceptions, OperationCalls):
                 route = producer.known_route(topic)
                 if route is not None and producer.buffered <= producer.limit:
                     lane = route.choose(key, partition)
-                    batch, position = lane.append(value, timestamp, key, headers)
+                    try:
+                        batch, position = lane.append(value, timestamp, key, headers)
+                    except BaseException as error:
+                        if not isinstance(error, (TypeError, errors.TxBrokerError)):
+                            producer.mend()  # an interrupt, for instance
+                        raise
                     if watched:
                         batch.watched = True
                         producer.asynchronous = True

@@ -88,6 +88,7 @@ class Core:
         """Not empty: the face must drop the connection, for this reason, and then tell :meth:`lost`."""
         self.output_bytes = 0
         self._output: list[bytes] = []
+        self._sending: tuple[Call[Answer], bytes] | None = None
         self._pending: dict[int, Call[Answer]] = {}
         self._waiting: dict[int, Call[Answer]] = {}
         self._correlation = 0
@@ -145,9 +146,28 @@ class Core:
             self._waiting[call.request.correlation] = call
 
     def _send(self, call: Call[Answer]) -> None:
+        message = encode(call.request, call.data)
+        self._sending = call, message
         call.attempts += 1
         self._pending[call.request.correlation] = call
-        self.post(call.request, call.data)
+        self._output.append(message)
+        self.output_bytes += len(message)
+        self._sending = None
+
+    def mend(self) -> None:
+        """The sending of a request may have been interrupted: do what is missing of it."""
+        if self._sending is not None:
+            call, message = self._sending
+            self._pending[call.request.correlation] = call
+            if not (self._output and self._output[-1] is message):
+                self._output.append(message)
+            self._sending = None
+        self.output_bytes = sum(map(len, self._output))
+
+    def has(self, call: Call[Answer]) -> bool:
+        """Whether a call is on its way, or will be."""
+        correlation = call.request.correlation
+        return self._pending.get(correlation) is call or self._waiting.get(correlation) is call
 
     def post(self, request: Request, data: bytes | memoryview = b"") -> None:
         """Send a request on the session there is, expecting no answer."""

@@ -15,7 +15,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 from txbroker import errors
@@ -23,6 +23,7 @@ from txbroker.client import fork
 from txbroker.client.core import Core
 from txbroker.client.delivery import Delivery
 from txbroker.client.partitioning import check_asking
+from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
 from txbroker.client.waiting import Line, Turn
@@ -55,18 +56,19 @@ class Source(Protocol):
 class Driver:
     """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
 
-    def __init__(self, core: Core, address: Address, unattended: Callable[[], bool]) -> None:
+    def __init__(self, core: Core, address: Address, producer: Producer) -> None:
         self.core = core
+        self._producer = producer
         self.lock = threading.Lock()
         self.is_forked = False
         self._address = address
-        self._unattended = unattended
         self._socket: socket.socket | None = None
         self._poll = select.poll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._wake, select.POLLIN)
         self._unsent = memoryview(b"")
         self._wants_write = False
+        self._whole = _Whole(self)
         self._driving = 0  # the thread that drives
         self._user = 0  # the first thread that has waited
         self._is_shared = False
@@ -174,7 +176,7 @@ class Driver:
             if self._may_drive(thread):
                 event.set()
                 return
-        if self._followers or self._unattended():
+        if self._followers or self._producer.unattended:
             self.attend()
 
     def attend(self) -> None:
@@ -190,12 +192,12 @@ class Driver:
         core = self.core
         if core.output_bytes and self._socket is not None and not self._unsent:
             if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
-                self._write()
+                self._put_out()
             elif self._asleep:
                 self.wake()
         if self._unsent and not self._wants_write:
             self.wake()
-        if not self._driving and self._unattended():
+        if not self._driving and self._producer.unattended:
             self.attend()
 
     def push(self) -> None:
@@ -203,7 +205,15 @@ class Driver:
         if self._driving:
             self.wake()
         else:
+            self._put_out()
+
+    def _put_out(self) -> None:
+        if self._may_drive(threading.get_ident()):
             self._write()
+        elif self._driving:
+            self.wake()
+        else:
+            self.attend()
 
     def wake(self) -> None:
         """Have the driver, if it sleeps, look again."""
@@ -214,9 +224,10 @@ class Driver:
     def look(self) -> None:
         """Notice now if the connection has died while nobody looked."""
         self.check_process()
-        with self.lock:
-            if self._socket is not None and not self._driving:
-                self._read()
+        if self._may_drive(threading.get_ident()):
+            with self._whole:
+                if self._socket is not None and not self._driving:
+                    self._read()
         self.call_back()
 
     @property
@@ -229,11 +240,11 @@ class Driver:
     def _turn(self, promise: Promise[T] | None, deadline: float | None) -> None:
         """Send what there is, wait for something to happen, take it in."""
         core = self.core
-        with self.lock:
-            if self.is_forked:
-                raise fork.refusal()
-            if self._closed and core.fatal is not None:
-                raise core.fatal
+        if self.is_forked:
+            raise fork.refusal()
+        if self._closed and core.fatal is not None:
+            raise core.fatal
+        with self._whole:
             while core.expiring and self._read():
                 pass  # what has come is no answer that is missing, however late this thread gets to it
             core.tick()
@@ -255,7 +266,7 @@ class Driver:
                 self._sleep(pause)
             elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
                 raise TimeoutError
-            with self.lock:
+            with self._whole:
                 self._asleep = False
                 self._read()
         if core.later and not self._calling:
@@ -301,15 +312,21 @@ class Driver:
         timeout = self.core.options.timeout
         if deadline is not None:
             timeout = max(0.001, min(timeout, deadline - time.monotonic()))
+        connection = None
         try:
             connection = open_socket(self._address, timeout)
+            self._take(connection)
         except BaseException as error:
+            if connection is not None and self._socket is not connection:
+                connection.close()
             with self.lock:
-                self.core.lost(f"cannot connect to {self._address.place}: {error}")
+                if self._socket is None:
+                    self.core.lost(f"cannot connect to {self._address.place}: {error}")
             if not isinstance(error, OSError):
                 raise
-            return
-        with self.lock:
+
+    def _take(self, connection: socket.socket) -> None:
+        with self._whole:
             if self._closed:
                 connection.close()
                 return
@@ -336,6 +353,9 @@ class Driver:
         except OSError as error:
             self._drop(f"sending failed: {error}")
             return
+        except BaseException as error:
+            self._torn(error)
+            raise
         wants = bool(self._unsent)
         if wants is not self._wants_write:
             self._wants_write = wants
@@ -362,6 +382,11 @@ class Driver:
         if core.abort:
             self._drop(core.abort)
         return True
+
+    def _torn(self, error: BaseException) -> None:
+        """What is to be done as a whole was interrupted: how much of it is done is not known."""
+        self._drop(f"interrupted while the connection was worked on ({error!r:.80})")
+        self._producer.mend()
 
     def _drop(self, reason: str) -> None:
         self._close_socket()
@@ -400,9 +425,8 @@ class Driver:
 
     def _has_work(self) -> bool:
         """Whether the background thread has to drive."""
-        return self._unattended() or (
-            bool(self._followers) and not any(map(self._may_drive, self._followers))
-        )
+        waiting = bool(self._followers) and not any(map(self._may_drive, self._followers))
+        return waiting or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -437,6 +461,29 @@ class Driver:
         if self._socket is not None:
             os.close(self._socket.detach())
             self._socket = None
+
+
+class _Whole:
+    """The lock, for what must be done as a whole: bytes that are taken off the socket or put on it, and their effects.
+
+    An exception out of nowhere (a signal's handler raises it) leaves it half done: the connection is dropped then, and
+    what was on its way is sorted out as whenever one dies.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def __enter__(self) -> None:
+        self._driver.lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is not None:
+                self._driver._torn(error)
+        finally:
+            self._driver.lock.release()
 
 
 def open_socket(address: Address, timeout: float) -> socket.socket:

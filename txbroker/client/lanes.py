@@ -90,11 +90,11 @@ class Lane:
         """Send what there is, as soon as it may go."""
         batch = self.open
         if batch is not None:
-            self.open = None
             if self._lingering is not None:
                 self._lingering.cancel()
             self.seal(batch)
             self._sealed.append(batch)
+            self.open = None
             self.batches_sealed += 1
         if self._sealed and not self._paused and self._producer.ready() and self._knows_its_sequence():
             self._send()
@@ -120,17 +120,44 @@ class Lane:
 
     def _send(self) -> None:
         core = self._core
-        while self._sealed:
-            batch = self._sealed.popleft()
+        while self._sealed:  # in such an order that it can be mended wherever it is interrupted
+            batch = self._sealed[0]
             batch.number(Send(core.correlation(), self.number, *self._identity, self._sequence))
-            self._sequence += batch.count
             self._flying[batch] = None
             core.submit(cast("Call[Answer]", batch))
+            self._sequence += batch.count
+            self._sealed.popleft()
+
+    def mend(self) -> None:
+        """Put in order what may be torn, after something here was interrupted."""
+        if self._sealed and self._sealed[-1] is self.open:
+            self.open = None
+        core, flying = self._core, self._flying
+        for batch in [batch for batch in self._sealed if batch in flying]:
+            if core.has(cast("Call[Answer]", batch)):
+                self._sealed.remove(batch)
+                self._sequence = cast(Send, batch.request).sequence + batch.count
+            else:
+                del flying[batch]
+        self._returned = [batch for batch in self._returned if batch not in self._sealed]
+        for batch in list(flying):
+            if batch in self._returned or (batch.acknowledged and not batch.data):
+                del flying[batch]
+            elif not core.has(cast("Call[Answer]", batch)):
+                core.submit(
+                    cast("Call[Answer]", batch)
+                )  # its answer was lost while it was taken in: had again
+        if self._paused and not flying and not self._returned:
+            self._core.alarm(0.0, self._resume)
+        elif self._returned and not flying:
+            self._sort_out()
+        elif not flying:
+            self.flush()
 
     def settled(self, batch: Batch) -> None:
         """The broker has answered a batch: go on, or sort out what was refused."""
-        self._flying.pop(batch, None)
         if batch.refusal is None:
+            self._flying.pop(batch, None)
             self._held_up = None
             if batch.acknowledged and (reports := self._producer.reports) is not None:
                 reports.acknowledged(self.topic, batch.frames)
@@ -138,6 +165,7 @@ class Lane:
         else:
             self._paused = True
             self._returned.append(batch)
+            self._flying.pop(batch, None)
         if self._flying or self._core.phase is Phase.CLOSED:
             return
         if self._returned:
@@ -148,7 +176,6 @@ class Lane:
     def _sort_out(self) -> None:
         """All in flight are answered, some were refused: end what failed for good, queue the rest again."""
         returned = sorted(self._returned, key=lambda batch: cast(Send, batch.request).sequence)
-        self._returned = []
         for batch in filter(is_stored, returned):
             self._end(
                 batch,
@@ -156,6 +183,7 @@ class Lane:
             )
         returned = [batch for batch in returned if not is_stored(batch)]
         if not returned:
+            self._returned = []
             self._resume()
             return
         first = cast(errors.TxBrokerError, returned[0].refusal)
@@ -172,6 +200,7 @@ class Lane:
             # A late copy of one in doubt would be taken for what has its number now, or lie beside itself.
             self._producer.expired(self._identity)
         self._sealed.extendleft(reversed(again))
+        self._returned = []
         if self.broken is not None:
             self._fail_unsent(self.broken)
         self._held_up = next((cause for batch in again if _is_held_up(cause := batch.refusal)), self._held_up)

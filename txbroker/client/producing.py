@@ -196,6 +196,15 @@ class Producer:
             "they were not sent and will not be"
         )
 
+    def mend(self) -> None:
+        """Something of this was interrupted half-way: put in order what may be torn. Messages taken stay taken."""
+        self.core.mend()
+        for lane in list(self._lanes.values()):
+            lane.mend()
+        self.buffered = sum(batch.size for lane in self._lanes.values() for batch in lane.batches())
+        if not self.full:
+            self._room.move_soon()
+
     # -- for callers -------------------------------------------------------------------------------
 
     @property

@@ -133,7 +133,7 @@ class Line:
         self._soon = soon
         self._waiting: dict[Turn, None] = {}
         self._on: Turn | None = None
-        self._moving = False
+        self._granting: Turn | None = None
         self._is_due = False
 
     @property
@@ -161,24 +161,18 @@ class Line:
 
     def move(self) -> None:
         """Give the turn to who is first, if nobody has it and there is something to go on with; and so on."""
-        if self._moving:
-            return
-        self._moving = True
-        try:
-            left = MOST_AT_ONCE
-            while self._waiting and self._on is None and self._may_go_on():
-                if not left:
-                    self.move_soon()
-                    return
-                left -= 1
-                turn = next(iter(self._waiting))
-                del self._waiting[turn]
-                self._on = turn
-                if turn._alarm is not None:
-                    turn._alarm.cancel()
-                turn.resolve(True)
-        finally:
-            self._moving = False
+        left = MOST_AT_ONCE
+        while self._waiting and self._on is None and self._may_go_on():
+            if not left:
+                self.move_soon()
+                return
+            left -= 1
+            turn = self._on = self._granting = next(iter(self._waiting))
+            del self._waiting[turn]
+            if turn._alarm is not None:
+                turn._alarm.cancel()
+            turn.resolve(True)
+            self._granting = None
 
     def move_soon(self) -> None:
         """Have :meth:`move` called in a later turn, so that whoever calls this is through before others go on."""
@@ -194,4 +188,5 @@ class Line:
         self._waiting.pop(turn, None)
         if self._on is turn:
             self._on = None
-            self.move()
+            if turn is not self._granting:  # else the loop above goes on
+                self.move()

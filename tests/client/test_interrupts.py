@@ -1,0 +1,250 @@
+"""Exceptions out of nowhere in the blocking client, as a signal's handler raises them: one at each line, in turn."""
+
+import os
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+import txbroker
+from tests.broker_process import BrokerProcess
+from txbroker import errors
+from txbroker.client.transactions import Stage
+
+pytestmark = pytest.mark.slow
+
+CLIENT = str(Path(txbroker.__file__).parent / "client") + os.sep
+
+
+class Interrupt(Exception):
+    """What a signal's handler raises."""
+
+
+class AtLine:
+    """Raises at the so-manieth line of the client that this thread comes to; ``raised`` says where it did."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+        self.raised = ""
+
+    def _trace(self, frame, what, argument):
+        if not frame.f_code.co_filename.startswith(CLIENT):
+            return None
+        if what == "line" and self.left:
+            self.left -= 1
+            if not self.left:
+                self.raised = f"{frame.f_code.co_filename[len(CLIENT) :]}:{frame.f_lineno}"
+                raise Interrupt(self.raised)
+        return self._trace
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        sys.settrace(self._before)
+        return kind is not None and issubclass(kind, Interrupt)
+
+
+def at_every_line(case, most=3000):
+    """Run a case with the exception at the first line, at the second, and so on, until it comes to none."""
+    for line in range(1, most):
+        at = AtLine(line)
+        case(at)
+        if not at.raised:
+            assert line > 20
+            return
+    raise AssertionError("it never comes to an end")
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def broker(process):
+    with txbroker.connect(process.address, timeout=10.0) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(process):
+    with txbroker.connect(process.address, timeout=10.0) as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(broker):
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(name)
+    return name
+
+
+def test_an_interrupted_receive_hands_out_nothing(broker, other, topic):
+    expected = 0
+
+    def case(at):
+        nonlocal expected
+        other.send(topic, b"")
+        tx = broker.transaction()
+        message = None
+        with at:
+            message = tx.receive(topic, group=topic, timeout=10.0)
+        try:
+            if message is None:
+                message = tx.receive(topic, group=topic, timeout=10.0)
+            assert message is not None, at.raised
+            assert message.offset == expected, at.raised
+            tx.commit()
+        except errors.TransactionRolledBack:  # the connection was lost with what was being taken in
+            tx.rollback()
+            with broker.transaction() as again:
+                message = again.receive(topic, group=topic, timeout=10.0)
+                assert message.offset == expected, at.raised
+        expected += 1
+
+    at_every_line(case)
+    assert broker.group_offsets(topic)[0].offset == expected
+
+
+@pytest.mark.parametrize("way", ["poll", "next"])
+def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
+    got = []
+    consumer = broker.consume(topic, group=topic)
+
+    def one():
+        return consumer.poll(10.0) if way == "poll" else [next(consumer)]
+
+    def case(at):
+        other.send(topic, b"")
+        messages = []
+        with at:
+            messages = one()
+        got.extend(message.offset for message in messages)
+
+    at_every_line(case)
+    other.send(topic, b"")
+    end = other.topics([topic])[0].partitions[0].high_watermark
+    while len(got) < end:
+        got.extend(message.offset for message in one())
+    assert got == list(range(end))
+
+
+def test_an_interrupted_send_is_in_the_log_once_or_not_at_all_and_later_ones_follow(broker, other, topic):
+    answered = []
+
+    def case(at):
+        with at:
+            broker.send(topic, b"%d" % len(answered))
+        answered.append(not at.raised)
+        if at.raised:
+            try:
+                broker.flush(10.0)
+            except errors.TxBrokerError as error:
+                raise AssertionError(at.raised) from error
+        assert broker._producer.buffered == 0, at.raised
+        broker.send(topic, b"after %d" % (len(answered) - 1))
+
+    at_every_line(case)
+    values = [message.value for message in other.read(topic, 0, 0, 16 << 20)]
+    assert len(set(values)) == len(values)
+    for number, was_answered in enumerate(answered):
+        assert b"after %d" % number in values
+        assert not was_answered or b"%d" % number in values
+
+
+def test_an_interrupted_commit_tells_how_it_ended_when_it_is_asked_again(broker, other, topic):
+    committed = []
+
+    def case(at):
+        tx = broker.transaction()
+        value = uuid.uuid4().bytes
+        tx.send(topic, value)
+        with at:
+            tx.commit()
+        try:
+            tx.commit()
+        except errors.TransactionRolledBack:
+            return
+        assert tx.stage is Stage.COMMITTED, at.raised
+        committed.append(value)
+
+    at_every_line(case)
+    assert [message.value for message in other.read(topic, 0, 0, 16 << 20)] == committed
+
+
+def test_after_an_interrupted_send_a_transaction_is_rolled_back_or_goes_on_without_that_message(
+    broker, other, topic
+):
+    committed = []
+
+    def case(at):
+        tx = broker.transaction()
+        interrupted, kept = uuid.uuid4().bytes, uuid.uuid4().bytes
+        with at:
+            tx.send(topic, interrupted)
+        try:
+            tx.send(topic, kept)
+            tx.commit()
+        except errors.TransactionRolledBack:
+            tx.rollback()
+        else:
+            committed.extend([kept] if at.raised else [interrupted, kept])
+
+    at_every_line(case)
+    assert [message.value for message in other.read(topic, 0, 0, 16 << 20)] == committed
+
+
+@pytest.mark.parametrize("what", ["send", "receive", "transaction"])
+def test_an_interrupt_ends_no_other_threads_transaction(broker, other, topic, what):
+    go, done = threading.Semaphore(0), threading.Semaphore(0)
+    failures, count = [], 0
+
+    def works():
+        while go.acquire() and not stop:
+            try:
+                with broker.transaction() as tx:
+                    tx.send(f"{topic}-other", b"%d" % count)
+                    broker.ping()
+                    done.release()
+                    go.acquire()
+                    tx.send(f"{topic}-other", b"and")
+            except BaseException as error:  # noqa: BLE001 - it is what the test asks for
+                failures.append((at_line, error))
+            done.release()
+
+    def case(at):
+        nonlocal count, at_line
+        count += 1
+        go.release()
+        done.acquire()
+        with at:
+            if what == "send":
+                broker.send(topic, b"")
+            elif what == "receive":
+                with broker.transaction() as tx:
+                    tx.receive(topic, group=topic, timeout=0.001)
+            else:
+                with broker.transaction() as tx:
+                    tx.send(topic, b"")
+        at_line = at.raised
+        go.release()
+        done.acquire()
+        assert failures == []
+
+    stop, at_line = False, ""
+    broker.create_topic(f"{topic}-other")
+    thread = threading.Thread(target=works)
+    thread.start()
+    try:
+        at_every_line(case)
+    finally:
+        stop = True
+        go.release()
+        thread.join(20.0)
+    assert len(other.read(f"{topic}-other", 0, 0, 16 << 20)) == 2 * count
