@@ -5,7 +5,10 @@ Every case is run again and again, cancelled one turn of the loop later each tim
 
 import asyncio
 import os
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from txbroker.client.transactions import Stage
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 MOST_TURNS = 60
 """Turns of the loop after which an operation is through, but for one that has to wait for the broker's disk."""
 
@@ -493,3 +497,13 @@ def test_many_who_wait_for_room_all_get_it_and_the_loop_is_theirs_meanwhile(proc
         assert len(broker.core._timers) == 0
 
     through(process, work, max_buffered=1 << 20)
+
+
+def test_the_same_holds_on_twisted(process):
+    """In a program of its own, for a reactor cannot be started twice."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.client.giving_up_program", process.address],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120.0,
+        check=False,
+    )  # fmt: skip
+    assert ran.stdout.split() == ["ok"], ran.stdout + ran.stderr

@@ -15,12 +15,14 @@ import socket
 import ssl
 import threading
 import time
-from types import TracebackType
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Protocol, TypeVar
 
 from txbroker import errors
 from txbroker.client import fork
-from txbroker.client.core import Core
+from txbroker.client.core import Core, Phase
 from txbroker.client.delivery import Delivery
 from txbroker.client.partitioning import check_asking
 from txbroker.client.producing import Producer
@@ -68,7 +70,6 @@ class Driver:
         self._poll.register(self._wake, select.POLLIN)
         self._unsent = memoryview(b"")
         self._wants_write = False
-        self._whole = _Whole(self)
         self._driving = 0  # the thread that drives
         self._user = 0  # the first thread that has waited
         self._is_shared = False
@@ -131,6 +132,8 @@ class Driver:
             with self.lock:
                 self._followers.pop(me, None)
                 if self._driving == me:
+                    if self.core.phase is Phase.CONNECTING:  # interrupted before it came to that
+                        self.core.lost("interrupted before connecting")
                     self._hand_over()
                 self._offer()  # the wheel may have been offered to this thread
 
@@ -225,10 +228,12 @@ class Driver:
         """Notice now if the connection has died while nobody looked."""
         self.check_process()
         if self._may_drive(threading.get_ident()):
-            with self._whole:
-                if self._socket is not None and not self._driving:
-                    self._read()
+            self._whole(self._look)
         self.call_back()
+
+    def _look(self) -> None:
+        if self._socket is not None and not self._driving:
+            self._read()
 
     @property
     def is_driven(self) -> bool:
@@ -244,21 +249,7 @@ class Driver:
             raise fork.refusal()
         if self._closed and core.fatal is not None:
             raise core.fatal
-        with self._whole:
-            while core.expiring and self._read():
-                pass  # what has come is no answer that is missing, however late this thread gets to it
-            core.tick()
-            if core.abort and self._socket is not None:
-                self._drop(core.abort)
-            if core.connection_due():
-                core.connecting()
-                connect = True
-            else:
-                connect = False
-                if self._socket is not None:
-                    self._write()
-            pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
-            self._asleep = pause > 0
+        connect, pause = self._whole(lambda: self._before_sleep(promise, deadline))
         if connect:
             self._connect(deadline)
         else:
@@ -266,15 +257,48 @@ class Driver:
                 self._sleep(pause)
             elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
                 raise TimeoutError
-            with self._whole:
-                self._asleep = False
-                self._read()
+            self._whole(self._after_sleep)
         if core.later and not self._calling:
             self._calling = threading.get_ident()
             try:
                 self.call_back()
             finally:
                 self._calling = 0
+
+    def _before_sleep(self, promise: Promise[T] | None, deadline: float | None) -> tuple[bool, float]:
+        """Do what is due and send; whether to connect now, and for how long to sleep else."""
+        core = self.core
+        while core.expiring and self._read():
+            pass  # what has come is no answer that is missing, however late this thread gets to it
+        core.tick()
+        if core.abort and self._socket is not None:
+            self._drop(core.abort)
+        if core.connection_due():
+            core.connecting()
+            self._asleep = False
+            return True, 0.0
+        if self._socket is not None:
+            self._write()
+        pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
+        self._asleep = pause > 0
+        return False, pause
+
+    def _after_sleep(self) -> None:
+        self._asleep = False
+        self._read()
+
+    def _whole(self, work: Callable[[], T]) -> T:
+        """Under the lock, do as a whole: take bytes off the socket, or put them on it, with all that it means.
+
+        An exception out of nowhere (a signal's handler raises it) leaves it half done: the connection is dropped then,
+        and what was on its way is sorted out as whenever one dies.
+        """
+        with self.lock:
+            try:
+                return work()
+            except BaseException as error:
+                self._torn(error)
+                raise
 
     def _pause(self, promise: Promise[T] | None, deadline: float | None) -> float:
         if promise is not None and promise.done:
@@ -315,7 +339,7 @@ class Driver:
         connection = None
         try:
             connection = open_socket(self._address, timeout)
-            self._take(connection)
+            self._whole(partial(self._take, connection))
         except BaseException as error:
             if connection is not None and self._socket is not connection:
                 connection.close()
@@ -326,16 +350,15 @@ class Driver:
                 raise
 
     def _take(self, connection: socket.socket) -> None:
-        with self._whole:
-            if self._closed:
-                connection.close()
-                return
-            self._socket = connection
-            self._unsent = memoryview(b"")
-            self._wants_write = False
-            self._poll.register(connection, select.POLLIN)
-            self.core.connected()
-            self._write()
+        if self._closed:
+            connection.close()
+            return
+        self._socket = connection
+        self._unsent = memoryview(b"")
+        self._wants_write = False
+        self._poll.register(connection, select.POLLIN)
+        self.core.connected()
+        self._write()
 
     def _write(self) -> None:
         """Send as much as the socket takes."""
@@ -395,7 +418,8 @@ class Driver:
     def _close_socket(self) -> None:
         connection, self._socket = self._socket, None
         if connection is not None:
-            self._poll.unregister(connection)
+            with suppress(KeyError):  # interrupted before it was registered
+                self._poll.unregister(connection)
             connection.close()
         self._unsent = memoryview(b"")
         self._wants_write = False
@@ -461,29 +485,6 @@ class Driver:
         if self._socket is not None:
             os.close(self._socket.detach())
             self._socket = None
-
-
-class _Whole:
-    """The lock, for what must be done as a whole: bytes that are taken off the socket or put on it, and their effects.
-
-    An exception out of nowhere (a signal's handler raises it) leaves it half done: the connection is dropped then, and
-    what was on its way is sorted out as whenever one dies.
-    """
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    def __enter__(self) -> None:
-        self._driver.lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is not None:
-                self._driver._torn(error)
-        finally:
-            self._driver.lock.release()
 
 
 def open_socket(address: Address, timeout: float) -> socket.socket:

@@ -21,7 +21,7 @@ from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
-from txbroker.client.promise import Promise, Task, start
+from txbroker.client.promise import Cancelled, Promise, Task, start
 from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
@@ -453,7 +453,7 @@ def endpoint(reactor: Any, address: urls.Address, timeout: float) -> IStreamClie
 
 
 def _fire(deferred: Deferred[T], task: Task[T]) -> None:
-    if deferred.called:  # it was cancelled
+    if isinstance(task.error, Cancelled):  # which the Deferred tells in its own way
         return
     if task.error is not None:
         deferred.errback(task.error)

@@ -1,0 +1,131 @@
+"""Calls of the Twisted face that are cancelled, one turn of the reactor later each time: `ADDRESS` of a broker.
+
+A program of its own, for a reactor cannot be started twice.
+"""
+
+import sys
+import uuid
+from itertools import count
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensureDeferred
+from twisted.internet.task import deferLater, react
+
+from txbroker import errors
+from txbroker.client.twisted import connect
+
+MOST_TURNS = 40
+
+
+async def cancelled(reactor, deferred, turns):
+    """Cancel a Deferred after so many turns; whether it had fired before, and its result."""
+    found = []
+    deferred.addBoth(found.append)
+    for _ in range(turns):
+        if found:
+            break
+        await deferLater(reactor, 0, lambda: None)
+    was_through = bool(found)
+    deferred.cancel()
+    deferred.cancel()
+    return was_through, found[0] if was_through else None
+
+
+async def receives(reactor, broker, topic):
+    """Nothing is handed out by a cancelled receive, and the transaction goes on."""
+    got = []
+    for turns in range(MOST_TURNS):
+        await broker.send(topic, b"")
+        async with broker.transaction() as tx:
+            was_through, message = await cancelled(reactor, tx.receive(topic, group=topic), turns)
+            if not was_through:
+                message = await tx.receive(topic, group=topic, timeout=20.0)
+            got.append(message.offset)
+    assert got == list(range(MOST_TURNS)), got
+    async with broker.transaction() as tx:
+        try:
+            await tx.receive(topic, group=topic).addTimeout(0.01, reactor)
+        except TimeoutError:
+            await broker.send(topic, b"late")
+            message = await tx.receive(topic, group=topic, timeout=20.0)
+        assert message.value == b"late"
+    return MOST_TURNS + 1
+
+
+async def polls(reactor, broker, topic, end):
+    """A cancelled poll leaves its messages, and no timer."""
+    consumer, got = broker.consume(topic, group=f"{topic}-polls"), []
+    for turns in range(MOST_TURNS):
+        _, messages = await cancelled(reactor, consumer.poll(20.0), turns)
+        got += [message.offset for message in messages or []]
+    while len(got) < end:
+        got += [message.offset for message in await consumer.poll(20.0)]
+    assert got == list(range(end)), got
+    await cancelled(reactor, consumer.poll(3600.0), 3)
+    assert len(broker.core._timers) == 0
+
+
+async def commits(reactor, broker, topic):
+    """A cancelled commit tells how it ended when it is asked again; a cancelled block of a send is rolled back."""
+    values = []
+    for turns in range(MOST_TURNS):
+        tx = broker.transaction()
+        await tx.send(topic, b"%d" % turns)
+        await cancelled(reactor, tx.commit(), turns)
+        await tx.commit()
+        values.append(b"%d" % turns)
+    for turns in count(0):
+        broker._producer.forget_route(topic)
+        tx = broker.transaction()
+        was_through, _ = await cancelled(reactor, tx.send(topic, b"never"), turns)
+        if was_through:
+            await tx.rollback()
+            break
+        try:
+            await tx.commit()
+        except errors.TransactionRolledBack:
+            await tx.rollback()
+        else:
+            raise AssertionError("committed after a cancelled send")
+    assert turns
+    assert [message.value for message in await broker.read(topic, 0, 0)] == values
+
+
+async def sends(reactor, address, topic):
+    """A send that waits for room is not sent when it is cancelled; one that was taken is."""
+    async with await connect(address, reactor=reactor, max_buffered=10_000) as broker:
+        sending = [broker.send(topic, b"%3d" % number + bytes(2000)) for number in range(100)]
+        gone = []
+        for number, send in enumerate(sending):
+            send.addErrback(
+                lambda failure, number=number: failure.trap(CancelledError) and gone.append(number)
+            )
+            if number > 20 and number % 3 == 0:
+                send.cancel()
+        assert gone == list(range(21, 100, 3))
+        for send in sending:
+            await send
+        found = [int(message.value[:3]) for message in await broker.read(topic, 0, 0)]
+        assert found == [number for number in range(100) if number not in gone]
+
+
+async def main(reactor):
+    address = sys.argv[1]
+    for _ in range(3):
+        opening = connect(address, reactor=reactor)
+        await cancelled(reactor, opening, 1)
+    async with await connect(address, reactor=reactor, timeout=20.0) as broker:
+        names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(3)]
+        for name in names:
+            await broker.create_topic(name)
+        await polls(reactor, broker, names[0], await receives(reactor, broker, names[0]))
+        await commits(reactor, broker, names[1])
+        await sends(reactor, address, names[2])
+        waiting: Deferred[None] = deferLater(reactor, 0, lambda: None)
+        await waiting
+        status = await broker.status()
+        assert status["sessions"] == 1, status["sessions"]
+    print("ok")
+
+
+if __name__ == "__main__":
+    react(lambda reactor: ensureDeferred(main(reactor)))
