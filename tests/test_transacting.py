@@ -210,7 +210,7 @@ class TestSerials:
         )
 
     def test_what_is_neither_numbered_nor_named_is_unknown(self, room):
-        for kind in (commands.Commit, commands.Rollback, commands.AskOutcome, commands.Forget):
+        for kind in (commands.Commit, commands.Rollback, commands.AskOutcome):
             refused(room.peer().ask(kind), "UnknownTransaction")
             refused(room.peer().ask(kind, xid=XID), "UnknownTransaction")
 

@@ -90,11 +90,11 @@ class Transacting:
         """Stage offsets; refusals as in :meth:`add`."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
-            self._consuming.judge(command.group, command.offsets)
+            self._consuming.judge(command.group, command.id, command.offsets)
             if self._engine.full:
                 raise disk_full()
             self._transactions.add_offsets(
-                number, command.group, command.offsets, command.xid, command.seen, owner
+                number, command.group, command.offsets, command.xid, command.seen, owner, command.id
             )
             session.last_serial = max(session.last_serial, command.serial)
         except MemoryExhausted:
@@ -244,7 +244,7 @@ class Transacting:
     def _check_offsets(self, number: TransactionNumber) -> None:
         """Roll back, and say why, a transaction whose consumer has lost a partition or meets another's decision."""
         try:
-            for group, offset in self._consuming.staged(number):
+            for group, _, offset in self._consuming.staged(number):
                 self._consuming.check_free(group, offset)
         except (GenerationFenced, OffsetPending) as error:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
@@ -302,11 +302,16 @@ class Transacting:
         )  # fmt: skip
 
     def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
-        """Forget an outcome."""
+        """Forget an outcome, of the transaction that has that number and that xid."""
         check_text("by", command.by)
         check_text("why", command.why)
-        number = self.number_of(session, command)
+        number = TransactionNumber(command.session, command.serial)
         outcome = self._transactions.outcomes.by_number.get(number)
+        if outcome is not None and outcome.xid != command.xid:
+            raise UnknownTransaction(
+                f"transaction {number} has {'no xid' if outcome.xid is None else f'the xid {outcome.xid}'}, not "
+                f"{command.xid or 'none'}: it is not the one that was meant; nothing has changed"
+            )
         forced = outcome is not None and outcome.heuristic
         if forced and not (command.by.strip() and command.why.strip()):
             raise InvalidSetting(
@@ -324,7 +329,7 @@ class Transacting:
         return Done(command.correlation)
 
     def number_of(
-        self, session: Session, command: Commit | Rollback | AskOutcome | Forget | commands.ShowTransaction
+        self, session: Session, command: Commit | Rollback | AskOutcome | commands.ShowTransaction
     ) -> TransactionNumber:
         """The transaction that a command means: by number, where session 0 is one's own, by xid, or both."""
         if not command.serial:

@@ -23,7 +23,7 @@ from txbroker.client.call import AnswerType, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
-from txbroker.client.retry import Backoff, Lost, Options
+from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.codec import Decoder, answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
@@ -126,6 +126,8 @@ class Core:
             self._waiting[call.request.correlation] = call
 
     def _send(self, call: Call[Answer]) -> None:
+        if call.attempts:
+            call.request = repetition(call.request)
         call.attempts += 1
         self._pending[call.request.correlation] = call
         self.post(call.request, call.data)
