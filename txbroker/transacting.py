@@ -147,16 +147,18 @@ class Transacting:
         """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
         number = self.number_of(session, command)
         known = self._live.get(number)
-        if known is None and number.session == session.number:
+        own = number.session == session.number
+        if known is None and own:
             self._check_not_passed(session, number, command.totals)
         cause, by, why = self._authority(session, command, number)
-        # What a client has seen is of its own session; it says nothing of the one whose transaction it ends.
-        seen = command.seen if number.session == session.number else 0
+        # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
+        # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
+        seen, totals = (command.seen, command.totals) if own else (0, None)
         _check_seen(number, seen)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            outcome = self._transactions.commit(number, cause, command.totals, seen, by, why)
+            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
         except TransactionRolledBack:
             self._tell(session, command, number)
             raise

@@ -79,6 +79,13 @@ MUTANTS: Final = (
         "                return session.deliver(__import__('txbroker.codec').codec.encode("
         "Sent(command.correlation, base)))\n            if",
     ),
+    # -- decisions
+    Mutant(
+        "commit what a stranger calls empty",
+        "txbroker/transacting.py",
+        "seen, totals = (command.seen, command.totals) if own else (0, None)",
+        "seen, totals = command.seen if own else 0, command.totals",
+    ),
     # -- names that come again
     Mutant(
         "delete whatever topic has the name",

@@ -223,7 +223,10 @@ class TransactionalClient(ConsumingClient):
         number, xid = ((0, 0), begun.xid) if by_xid else (begun.number, None)
         operator = (True, "operator", "drill") if random.random() < 0.2 else (False, "", "")
         if commit:
-            self.ask(commands.Commit, *number, xid, None, 0, *operator, then=partial(self._committed, begun))
+            strange = number[0] not in (0, self.session) and random.random() < 0.3
+            totals = Totals(0, 0, 0) if strange else None
+            then = partial(self._committed, begun)
+            self.ask(commands.Commit, *number, xid, totals, 0, *operator, then=then)
             self.model.ask(begun)
         else:
             self.ask(commands.Rollback, *number, xid, 0, *operator, then=partial(self._rolled_back, begun))
