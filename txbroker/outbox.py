@@ -106,16 +106,22 @@ class Outbox:
     ``unsent`` counts the bytes that the transport has not taken or, as far as it tells, not sent. While
     ``blocked_since`` (in seconds) is not None the transport has not sent all that it was given at that time.
     ``on_congestion`` is called with True when the session must wait for its peer, with False when it may go
-    on.
+    on. ``on_fault`` is called when writing raised, within the ``except``: answers are missing then, and the
+    connection must be ended.
     """
 
     __slots__ = (
-        "_all", "_at_once", "_clock", "_closed", "_given", "_marked", "_pieces", "_send", "_transport",
+        "_all", "_at_once", "_clock", "_closed", "_given", "_marked", "_on_fault", "_pieces", "_send", "_transport",
         "blocked_since", "on_congestion", "unsent",
     )  # fmt: skip
 
     def __init__(
-        self, transport: Any, outboxes: Outboxes, clock: IReactorTime, on_congestion: Callable[[bool], None]
+        self,
+        transport: Any,
+        outboxes: Outboxes,
+        clock: IReactorTime,
+        on_congestion: Callable[[bool], None],
+        on_fault: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._all = outboxes
@@ -128,6 +134,7 @@ class Outbox:
         self.unsent = 0
         self.blocked_since: float | None = None
         self.on_congestion = on_congestion
+        self._on_fault = on_fault
 
     def deliver(self, data: bytes) -> None:
         """Send bytes after all those delivered before, at the end of the turn or once the peer has read."""
@@ -144,6 +151,13 @@ class Outbox:
 
     def flush(self) -> None:
         """Hand the transport as much as it takes now."""
+        try:
+            self._write()
+        except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
+            self.stopProducing()
+            self._on_fault()
+
+    def _write(self) -> None:
         self._marked = False
         pieces = self._pieces
         while pieces and self.blocked_since is None:

@@ -168,8 +168,9 @@ class Transaction:
         """
         if self._requests:
             return
-        self._flush()
-        if not self._requests and self.number is not None:
+        if self._batches:
+            self._flush()
+        elif self.number is not None:
             self.core.unwatch(self._correlation)
             self._serials.ended(self.number)
             self.number = None
