@@ -264,6 +264,8 @@ class Describing:
             "outcomes_forced": len(engine.transactions.outcomes.forced),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),
+            "disk_bytes_free": engine.housekeeping.free_bytes,
+            "disk_bytes_needed": engine.housekeeping.reserve_bytes,
             **self.slow_forces.gauges(),
         }
 

@@ -166,11 +166,9 @@ class Transaction:
 
         A later one is about to begin at the broker, after which this number cannot. What comes yet gets another.
         """
-        if self._requests:
-            return
-        if self._batches:
+        if self._batches and not self._requests:
             self._flush()
-        elif self.number is not None:
+        elif self.number is not None and not self._requests:
             self.core.unwatch(self._correlation)
             self._serials.ended(self.number)
             self.number = None
