@@ -151,25 +151,22 @@ class Outbox:
 
     def flush(self) -> None:
         """Hand the transport as much as it takes now."""
+        self._marked = False
+        pieces = self._pieces
         try:
-            self._write()
+            while pieces and self.blocked_since is None:
+                slab = self._gather()
+                if self._at_once:
+                    slab = self._send_now(slab)
+                if slab:
+                    self._given += len(slab)
+                    self._transport.write(slab)
+            if self.blocked_since is None and self._given:
+                self._sent(self._given)
+                self._given = 0
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
             self.stopProducing()
             self._on_fault()
-
-    def _write(self) -> None:
-        self._marked = False
-        pieces = self._pieces
-        while pieces and self.blocked_since is None:
-            slab = self._gather()
-            if self._at_once:
-                slab = self._send_now(slab)
-            if slab:
-                self._given += len(slab)
-                self._transport.write(slab)
-        if self.blocked_since is None and self._given:
-            self._sent(self._given)
-            self._given = 0
 
     def _send_now(self, slab: bytes) -> bytes:
         """Give bytes to the kernel; return what it does not take, which must go through the transport.
