@@ -19,6 +19,7 @@ from journal.errors import MemoryExhausted
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
+from journal.random_id import new_id
 from journal.record import ProducerOpened
 from journal.recovery import recover
 from journal.settings import TopicSettings
@@ -81,7 +82,7 @@ class Builder:
         """The topic, with a message in the segment of each partition; and a producer."""
         engine = self.engine
         catalog = engine.catalog
-        engine.accept(catalog.judge_creation(TOPIC, partitions, TopicSettings(), engine.now()))
+        engine.accept(catalog.judge_creation(TOPIC, partitions, TopicSettings(), engine.now(), new_id()))
         engine.accept(ProducerOpened(PRODUCER, 1, "", engine.now()))
         stores = catalog.topics[TOPIC].partitions
         for store in stores:

@@ -34,7 +34,13 @@ class Accepting(Protocol):
 
 
 class Housekeeps(Protocol):
-    """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`."""
+    """What is done beside the cycle: :class:`journal.housekeeping.Housekeeping`.
+
+    ``free_bytes`` of the disk there were at the last look; ``reserve_bytes`` of it are not for new work.
+    """
+
+    free_bytes: int
+    reserve_bytes: int
 
     @property
     def checkpoint_lsn(self) -> int:

@@ -37,6 +37,7 @@ class Topic:
     settings: TopicSettings
     partitions: list[MessageStore]
     created: int
+    id: bytes
 
 
 class TopicRow(msgspec.Struct, array_like=True, frozen=True):
@@ -47,6 +48,7 @@ class TopicRow(msgspec.Struct, array_like=True, frozen=True):
     first_partition: int
     partitions: int
     created: int
+    id: bytes
 
 
 class HeadRow(msgspec.Struct, array_like=True, frozen=True):
@@ -107,7 +109,9 @@ class Catalog:
 
     # -- judging -----------------------------------------------------------------------------------
 
-    def judge_creation(self, name: str, partitions: int, settings: TopicSettings, at: int) -> TopicCreated:
+    def judge_creation(
+        self, name: str, partitions: int, settings: TopicSettings, at: int, topic_id: bytes
+    ) -> TopicCreated:
         """The record that makes a topic; raises what forbids it."""
         check_topic_name(name)
         if is_internal(name):
@@ -126,7 +130,7 @@ class Catalog:
                 f"topic {name!r} with {partitions} partitions would make {wanted} in all, the "
                 f"limit is {self.max_partitions}; nothing was changed"
             )
-        return TopicCreated(name, self.next_partition, partitions, settings, at)
+        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
 
     # -- the fold ----------------------------------------------------------------------------------
 
@@ -161,7 +165,7 @@ class Catalog:
             self._make_store(record.first_partition + index, record.topic, index, record.settings)
             for index in range(record.partitions)
         ]
-        self.topics[record.topic] = Topic(record.topic, record.settings, stores, record.at)
+        self.topics[record.topic] = Topic(record.topic, record.settings, stores, record.at, record.id)
         self.stores.update((store.number, store) for store in stores)
         self.next_partition += record.partitions
         self.internal += sum(store.internal for store in stores)
@@ -207,7 +211,7 @@ class Catalog:
         """The topics. The stores' states are added by the checkpoint, after it has flushed them."""
         head = HeadRow(self.next_partition, self.wall_offset)
         rows = [
-            TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created)
+            TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created, t.id)
             for t in self.topics.values()
         ]
         return iter([head, *rows])
@@ -228,7 +232,7 @@ class Catalog:
         for row in self._topic_rows:
             numbers = range(row.first_partition, row.first_partition + row.partitions)
             partitions = [self.stores[number] for number in numbers]
-            self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created)
+            self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created, row.id)
             self.internal += sum(store.internal for store in partitions)
 
 

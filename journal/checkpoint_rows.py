@@ -60,17 +60,18 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True):
     """(partition, offset, metadata) and (partition, generation, member); see ``txbroker.groups``."""
 
     name: str
+    id: bytes
     positions: list[tuple[int, int, str]]
     claims: list[tuple[int, int, str]]
 
 
 class HeldRow(msgspec.Struct, array_like=True, frozen=True):
-    """The offsets of an undecided transaction: (group, partition, offset, generation, metadata)."""
+    """The offsets of an undecided transaction: (group, id for a new one, partition, offset, generation, metadata)."""
 
     session: int
     serial: int
     prepared: bool
-    offsets: list[tuple[str, int, int, int, str]]
+    offsets: list[tuple[str, bytes, int, int, int, str]]
 
 
 class Form(NamedTuple):

@@ -25,6 +25,7 @@ from journal.frame_check import check_run
 from journal.interfaces import IClock, IFilesystem
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
+from journal.random_id import new_id
 from journal.record import LogStartMoved
 from journal.recovery import recover
 from journal.settings import TopicSettings
@@ -76,7 +77,9 @@ class Log:
     def create_topic(self, name: str, partitions: int = 1, settings: TopicSettings | None = None) -> None:
         """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``."""
         engine = self.engine
-        creation = engine.catalog.judge_creation(name, partitions, settings or TopicSettings(), engine.now())
+        creation = engine.catalog.judge_creation(
+            name, partitions, settings or TopicSettings(), engine.now(), new_id()
+        )
         engine.accept(creation)
         self._settle()
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from journal import filenames
 from journal.checkpoint import CheckpointHeader
+from journal.disk_space import ballast_bytes, reserve
 from journal.due_stores import DueStores
 from journal.engine import Engine
 from journal.flush_job import FlushJob
@@ -27,7 +28,6 @@ from journal.jobs import (
     StageFrames,
     WriteCheckpoint,
     WriteWitness,
-    ballast_bytes,
 )
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
@@ -76,6 +76,8 @@ class Housekeeping:
         self._flush_wanted = False
         self._due = DueStores(engine.dirty, engine.filled)
         self._filling = False
+        self.free_bytes = 0
+        self.reserve_bytes = reserve(settings)
         self._ballast_tried = False
         self._collecting: CollectGarbage | None = None
         self._witness = NOTHING
@@ -187,7 +189,8 @@ class Housekeeping:
     def watch_space(self) -> None:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
         engine = self._engine
-        free = engine.filesystem.free_bytes() - self._settings.low_water_bytes - self._settings.file_bytes
+        self.free_bytes = engine.filesystem.free_bytes()
+        free = self.free_bytes - self.reserve_bytes
         # What is not flushed yet is in the pool: only a disk that has no room for all of that needs it added up.
         engine.full = engine.now() < self._no_room_until or (
             free < self._settings.pool_bytes and free < sum(store.unflushed_bytes for store in engine.dirty)

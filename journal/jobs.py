@@ -152,17 +152,6 @@ class WriteWitness(Job):
                 raise
 
 
-def ballast_bytes(filesystem: IFilesystem) -> int:
-    """How much ballast there is; less than there should be after a power cut amid its filling."""
-    if not filesystem.exists(filenames.BALLAST):
-        return 0
-    file = filesystem.open(filenames.BALLAST, writable=False)
-    try:
-        return int(file.size())
-    finally:
-        file.close()
-
-
 class FillBallast(Job):
     """Space that is given up when a start finds the disk too full to finish recovery."""
 

@@ -60,13 +60,14 @@ class Messages(Record, frozen=True, tag=3):
 
 
 class TopicCreated(Record, frozen=True, tag=4):
-    """A topic with partitions numbered ``first_partition`` and on."""
+    """A topic with partitions numbered ``first_partition`` and on. ``id`` is random, empty for the engine's own."""
 
     topic: str
     first_partition: int
     partitions: int
     settings: TopicSettings
     at: int
+    id: bytes = b""
 
 
 class TopicDeleted(Record, frozen=True, tag=5):
@@ -126,7 +127,10 @@ class PartitionOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TransactionOffsetsAdded(Record, frozen=True, tag=10):
-    """Consumer offsets that the transaction will commit; they are held from prepare until the outcome."""
+    """Consumer offsets that the transaction will commit; they are held from prepare until the outcome.
+
+    ``id``: what the group is to be called if the commit makes it.
+    """
 
     session: int
     serial: int
@@ -136,6 +140,7 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     seen: int
     xid: Xid | None = None
     owner: str = ""
+    id: bytes = b""
 
 
 class TransactionPrepared(Record, frozen=True, tag=11):
@@ -211,21 +216,26 @@ class CoordinatorTold(Record, frozen=True, tag=15):
 
 
 class OffsetsCommitted(Record, frozen=True, tag=16):
-    """A group's positions moved, outside a transaction."""
+    """A group's positions moved, outside a transaction. ``id`` is the group's if this makes it, else empty."""
 
     group: str
     offsets: list[PartitionOffset]
     at: int
+    id: bytes = b""
 
 
 class PartitionsClaimed(Record, frozen=True, tag=17):
-    """A consumer claimed partitions for a group; lower generations of each are fenced from now on."""
+    """A consumer claimed partitions for a group; lower generations of each are fenced from now on.
+
+    ``id`` is the group's if this makes it, else empty.
+    """
 
     group: str
     member: str
     claims: list[tuple[int, int]]
     """(partition, new generation)."""
     at: int
+    id: bytes = b""
 
 
 class GroupDeleted(Record, frozen=True, tag=18):

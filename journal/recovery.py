@@ -19,6 +19,7 @@ from journal.catalog import Catalog, no_room
 from journal.checkpoint import Checkpoint, CheckpointHeader
 from journal.checkpoint_choice import choose_checkpoint
 from journal.constants import START_STRIDE
+from journal.disk_space import check_first_start, refused_work
 from journal.engine import Engine
 from journal.errors import CorruptData, InvalidSetting
 from journal.filesystem import write_fully
@@ -159,6 +160,8 @@ class _Recovery:
         checkpoint, kept, notes = choose_checkpoint(self._filesystem, self._witness)
         self._report.notes += notes
         scans = self._scan.scan(checkpoint)
+        if not scans and checkpoint is None:
+            check_first_start(self._filesystem, self._settings, self._journal.spare_exists())
         if scans:
             self._rewrite_unproven(scans[-1])
             if self._witness is NOTHING and scans[-1].next_lsn > scans[0].header.first_lsn:
@@ -177,6 +180,7 @@ class _Recovery:
         self._catalog.make_room = no_room
         self._sweep(housekeeping, kept)
         housekeeping.watch_space()
+        self._report.notes += refused_work(self._filesystem, self._settings, self._journal.spare_exists())
         self._report.in_doubt = engine.transactions.in_doubt
         self._report.partitions = len(self._catalog.stores)
         self._report.seconds = (self._clock.monotonic() - self._began) / 1e6

@@ -96,8 +96,12 @@ class JournalTransactionStore(TransactionTable):
         xid: Xid | None = None,
         seen: int = 0,
         owner: str = "",
+        group_id: bytes = b"",
     ) -> int:
-        """Let the transaction move a group's positions when it commits. They are held from prepare on."""
+        """Let the transaction move a group's positions when it commits. They are held from prepare on.
+
+        ``group_id`` is what the group is to be called if there is none of that name when it commits.
+        """
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
@@ -116,6 +120,7 @@ class JournalTransactionStore(TransactionTable):
             seen,
             xid if begins else None,
             owner if begins else "",
+            group_id,
         )
         return self._engine.accept(record)
 

@@ -80,6 +80,7 @@ class Room:
         self.timers = Clock()
         self.journal = journal or JournalSettings(low_water_bytes=0)
         self.settings = BrokerSettings(**settings)
+        self.topics = 0
         self.start()
 
     def start(self) -> None:
@@ -97,10 +98,18 @@ class Room:
         return Peer(self, name, hello)
 
     def topic(self, name: str = "orders", partitions: int = 1, **settings: Any) -> list[int]:
-        """Make a topic; return its partitions' numbers."""
-        made = self.peer().ask(commands.CreateTopic, name, partitions, TopicSettings(**settings))
+        """Make a topic; return its partitions' numbers. Its id is the same in each room that does the same."""
+        self.topics += 1
+        topic_id = self.topics.to_bytes(16)
+        made = self.peer().ask(commands.CreateTopic, name, partitions, TopicSettings(**settings), topic_id)
         assert isinstance(made, commands.Topics), made
         return [each.number for each in made.topics[0].partitions]
+
+    def topic_id(self, name: str = "orders") -> bytes:
+        return self.engine.catalog.topics[name].id
+
+    def group_id(self, name: str = "g") -> bytes:
+        return self.broker.groups.groups[name].id
 
     def flush(self) -> None:
         """Write all tails to their segments."""

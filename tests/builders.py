@@ -14,6 +14,7 @@ from journal.engine import Engine
 from journal.frame_check import check_run
 from journal.interfaces import IFold
 from journal.journal_settings import JournalSettings
+from journal.random_id import new_id
 from journal.record import AnyRecord, Mark, Started
 from journal.recovery import recover
 from journal.settings import TopicSettings
@@ -73,7 +74,9 @@ class Place:
         self.filesystem = MemoryFilesystem()
         self.clock = ManualClock()
         self.engine: Engine = self.open()
-        creation = self.engine.catalog.judge_creation("t", 2, TopicSettings(**topic), self.engine.now())
+        creation = self.engine.catalog.judge_creation(
+            "t", 2, TopicSettings(**topic), self.engine.now(), new_id()
+        )
         self.engine.accept(creation)
         self.engine.sync()
 

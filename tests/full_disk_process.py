@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from journal.clock import SystemClock
 from journal.constants import KIB, MIB
@@ -192,7 +195,59 @@ def read_only(directory: Directory) -> dict[str, Any]:
     return failure | {"read": directory.values(directory.open()), "sent": directory.sent}
 
 
-SCENES = {scene.__name__: scene for scene in (low_water, start_on_a_full_disk, filled_at_work, read_only)}
+def first_start(directory: Directory) -> dict[str, Any]:
+    """Of two other directories there, with settings that the disk has just room for, and that it has not."""
+    page = 64 * KIB
+    log = other(directory, "enough", page)
+    log.engine.housekeeping.run_inline()
+    log.create_topic("t")
+    offset = log.append("t", b"x")
+    log.engine.close()
+    found: dict[str, Any] = {
+        "offset": offset,
+        "ballast": (directory.folder / "enough/ballast").stat().st_size,
+    }
+    shutil.rmtree(directory.folder / "enough")
+    try:
+        other(directory, "too small", -page)
+    except DiskFull as error:
+        found["refusal"] = str(error)
+    found["files"] = [path.name for path in (directory.folder / "too small").rglob("*") if path.is_file()]
+    return found
+
+
+def other(directory: Directory, name: str, more: int) -> Log:
+    """A log with so many bytes more than it needs."""
+    low_water = directory.free() - 4 * SETTINGS.file_bytes - more
+    settings = msgspec.structs.replace(SETTINGS, low_water_bytes=low_water)
+    return Log(OSFilesystem(directory.folder / name), SystemClock(), settings)
+
+
+def small_for_data(directory: Directory) -> dict[str, Any]:
+    """A directory with data, started with settings that the disk has no room for."""
+    directory.prepare(EARLY)
+    directory.send()
+    directory.log.engine.close()
+    low_water = directory.free()
+    log = directory.open(msgspec.structs.replace(SETTINGS, low_water_bytes=low_water))
+    report: Any = log.engine.report
+    try:
+        refusal = str(log.append("t", b"new work"))
+    except DiskFull as error:
+        refusal = str(error)
+    log.commit(EARLY)
+    return {
+        "notes": report.notes,
+        "refusal": refusal,
+        "read": directory.values(log),
+        "prepared": len(log.prepared()),
+    }
+
+
+SCENES = {
+    scene.__name__: scene
+    for scene in (low_water, start_on_a_full_disk, filled_at_work, read_only, first_start, small_for_data)
+}
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ class TestHello:
         new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.session.number)
         assert len(old.closed) == 1
         assert new.ask(commands.AskOutcome, old.session.number, 1).state is State.ROLLED_BACK
-        assert old.ask(commands.DeleteTopic, "orders") is None
+        assert old.ask(commands.DeleteTopic, "orders", room.topic_id()) is None
         assert "orders" in room.engine.catalog.topics
         assert isinstance(other.send(partition, b"b"), commands.Sent), "no other session is touched"
 
@@ -143,7 +143,9 @@ class TestAnswers:
     def test_the_largest_description_of_partitions_there_may_be_fits_into_an_answer(self, room):
         widest = commands.PartitionInfo(9_999, 1 << 62, 1 << 62, 1 << 62, 1 << 62, 1 << 31)
         size = len(
-            codec.encode(commands.Topics(1, [commands.TopicInfo("t", [widest] * 1_000, TopicSettings())]))
+            codec.encode(
+                commands.Topics(1, [commands.TopicInfo("t", [widest] * 1_000, TopicSettings(), b"")])
+            )
         )
         assert size * 100 < commands.MAX_ANSWER_HEAD
 

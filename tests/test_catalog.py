@@ -17,6 +17,7 @@ from journal.errors import (
     UnknownTopic,
 )
 from journal.journal_settings import JournalSettings
+from journal.random_id import new_id
 from journal.record import LogStartMoved, Mark, Messages, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
 from tests.builders import Place, frames
@@ -32,7 +33,7 @@ def place():
 def create(place, name, partitions=1, **settings):
     catalog = place.engine.catalog
     place.engine.accept(
-        catalog.judge_creation(name, partitions, TopicSettings(**settings), place.engine.now())
+        catalog.judge_creation(name, partitions, TopicSettings(**settings), place.engine.now(), new_id())
     )
     return [store.number for store in catalog.topic(name).partitions]
 

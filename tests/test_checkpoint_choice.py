@@ -101,7 +101,7 @@ def test_one_in_every_checkpoint_refuses_the_start_and_leaves_all_as_it_was(fold
         ("producers", 0, ["1", []]),
         ("producers", 1, [1, 1, "p", 1, [[1, 1, 1, [-1], [0]]]]),
         ("groups", 0, [0, []]),
-        ("groups", 1, ["g", [[1]], []]),
+        ("groups", 1, ["g", b"", [[1]], []]),
     ],
 )
 def test_one_of_the_folds_of_the_service_is_made_up_for_too(fold, number, row):
@@ -122,7 +122,7 @@ def test_one_of_the_folds_of_the_service_is_made_up_for_too(fold, number, row):
     rows = {
         "identity": ["5f"],
         "producers": [[1, []], [1, 1, "p", 1, sequences]],
-        "groups": [[0, [], 1], ["g", [], []]],
+        "groups": [[0, [], 1], ["g", b"", [], []]],
     }
     changed = {name: list(each) for name, each in (old.folds | rows).items()}
     write_checkpoint(inner, old.header, {name: iter(each) for name, each in changed.items()}, old.stores)

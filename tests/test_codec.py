@@ -41,6 +41,10 @@ def values_of(kind):
     hints = {
         name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__struct_fields__
     }
+    for hint in hints.values():
+        for each in typing.get_args(hint):
+            if isinstance(each, type) and issubclass(each, commands.Request):  # else a default may be made up
+                st.register_type_strategy(each, values_of(each))
     return st.builds(kind, **{name: st.from_type(hint) for name, hint in hints.items()})
 
 

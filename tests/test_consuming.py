@@ -126,19 +126,95 @@ def test_groups_are_listed_with_their_lag(room, partition):
 def test_a_deleted_group_is_gone_and_its_consumers_are_fenced(room, partition):
     [(_, generation)] = claim(room, partition).claims
     commit(room, partition, 1, generation)
-    assert isinstance(room.peer().ask(commands.DeleteGroup, "g"), commands.Done)
+    first = room.group_id()
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", first), commands.Done)
     assert positions(room) == []
     refused(commit(room, partition, 2, generation), "GenerationFenced")
-    refused(room.peer().ask(commands.DeleteGroup, "g"), "RequestRefused")
+    refused(room.peer().ask(commands.DeleteGroup, "g", first), "UnknownGroup")
+
+
+@pytest.mark.parametrize("how", ["claim", "commit", "transaction"])
+def test_a_group_made_anew_is_not_deleted_by_who_means_the_one_before(room, partition, how):
+    def make():
+        if how == "claim":
+            claim(room, partition)
+        elif how == "commit":
+            commit(room, partition, 1)
+        else:
+            hold(room, partition)
+            room.restart()
+            room.engine.housekeeping.checkpoint_inline()
+            room.restart()
+            assert isinstance(room.peer().ask(commands.Commit, xid=XID), commands.Committed)
+            [info] = room.peer().ask(commands.ListGroups).groups
+            outcome = room.peer().ask(commands.AskOutcome, xid=XID)
+            room.peer().ask(commands.Forget, outcome.session, outcome.serial, XID)
+            return info.id
+        return room.peer().ask(commands.FetchOffsets, "g", []).id
+
+    first = make()
+    assert len(first) == 16
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", first), commands.Done)
+    second = make()
+    assert second != first
+    assert "was made since" in refused(room.peer().ask(commands.DeleteGroup, "g", first), "UnknownGroup")
+    room.restart()
+    room.engine.housekeeping.checkpoint_inline()
+    room.restart()
+    refused(room.peer().ask(commands.DeleteGroup, "g", first), "UnknownGroup")
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", second), commands.Done)
+
+
+def test_a_group_keeps_the_id_that_it_was_made_with(room, partition):
+    commit(room, partition, 1)
+    made = room.group_id()
+    commit(room, partition, 2)
+    claim(room, partition)
+    assert room.peer().ask(commands.FetchOffsets, "g", []).id == made
+    assert room.peer().ask(commands.FetchOffsets, "nobody", []).id == b""
+
+
+def test_a_new_group_needs_an_id_that_is_nobody_elses(room, partition):
+    offsets = [PartitionOffset(partition, 1)]
+    refused(room.peer().ask(commands.CommitOffsets, "g", offsets, b"short"), "InvalidName")
+    refused(room.peer().ask(commands.ClaimPartitions, "g", "m", [partition], b""), "InvalidName")
+    refused(room.peer().ask(commands.AddOffsets, 1, "g", offsets, id=b""), "InvalidName")
+    assert room.broker.groups.groups == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "expected", "says"),
+    [(None, 0, "no position"), (2, None, "offset 2"), (2, 1, "offset 2"), (2, 3, "offset 2")],
+)
+def test_a_group_that_does_not_stand_where_it_is_expected_is_not_moved(
+    room, partition, before, expected, says
+):
+    if before is not None:
+        commit(room, partition, before)
+    offsets = [PartitionOffset(partition, 1)]
+    assert says in refused(
+        room.peer().ask(commands.CommitOffsets, "g", offsets, expected=[expected]), "PositionMoved"
+    )
+    assert [each.offset for each in positions(room)] == ([] if before is None else [before])
+    move = room.peer().ask(commands.CommitOffsets, "g", offsets, expected=[before])
+    assert isinstance(move, commands.Done)
+    assert [each.offset for each in positions(room)] == [1]
+
+
+def test_as_many_positions_are_expected_as_are_moved(room, partition):
+    refused(
+        room.peer().ask(commands.CommitOffsets, "g", [PartitionOffset(partition, 1)], expected=[]),
+        "InvalidSetting",
+    )
 
 
 def test_a_held_group_is_not_deleted_and_says_who_holds_it(room, partition):
     commit(room, partition, 1)
     hold(room, partition)
-    assert str(XID) in refused(room.peer().ask(commands.DeleteGroup, "g"), "OffsetPending")
+    assert str(XID) in refused(room.peer().ask(commands.DeleteGroup, "g", room.group_id()), "OffsetPending")
     assert "-1 (xid" in positions(room)[0].pending_by
     room.peer().ask(commands.Rollback, xid=XID)
-    assert isinstance(room.peer().ask(commands.DeleteGroup, "g"), commands.Done)
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", room.group_id()), commands.Done)
 
 
 def test_a_hold_of_one_group_is_not_in_the_way_of_another(room, partition):

@@ -73,23 +73,46 @@ class TestTopics:
         room = Room(max_topics=1)
         room.topic("a")
         refused(room.peer().ask(commands.CreateTopic, "b", 1, TopicSettings()), "LimitExceeded")
-        room.peer().ask(commands.DeleteTopic, "a")
+        room.peer().ask(commands.DeleteTopic, "a", room.topic_id("a"))
         room.topic("b")
 
     def test_a_deleted_topic_is_gone_and_its_numbers_are_not_used_again(self, room):
         [old] = room.topic()
-        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders"), commands.Done)
-        refused(room.peer().ask(commands.DeleteTopic, "orders"), "UnknownTopic")
+        first = room.topic_id()
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders", first), commands.Done)
+        refused(room.peer().ask(commands.DeleteTopic, "orders", first), "UnknownTopic")
         [new] = room.topic()
         assert new > old
         refused(room.peer().send(old, b"a"), "UnknownPartition")
 
+    def test_a_topic_made_anew_is_not_deleted_by_who_means_the_one_before(self, room):
+        room.topic()
+        first = room.topic_id()
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders", first), commands.Done)
+        [partition] = room.topic()
+        second = room.topic_id()
+        room.peer().send(partition, b"acknowledged")
+        room.restart()
+        text = refused(room.peer().ask(commands.DeleteTopic, "orders", first), "UnknownTopic")
+        assert "was made since" in text
+        room.engine.housekeeping.checkpoint_inline()
+        room.restart()
+        refused(room.peer().ask(commands.DeleteTopic, "orders", first), "UnknownTopic")
+        [topic] = room.peer().ask(commands.DescribeTopics).topics
+        assert (topic.id, topic.partitions[0].high_watermark) == (second, 1)
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders", second), commands.Done)
+
+    def test_an_id_that_is_too_short_to_be_nobody_elses_is_refused(self, room):
+        for given in (b"", b"x" * 15, b"x" * 17):
+            refused(room.peer().ask(commands.CreateTopic, "b", 1, TopicSettings(), given), "InvalidName")
+        assert names(room) == []
+
     def test_a_topic_that_a_transaction_has_messages_for_is_not_deleted(self, room):
         [partition] = room.topic()
         prepare(room.peer(), partition)
-        refused(room.peer().ask(commands.DeleteTopic, "orders"), "TransactionConflict")
+        refused(room.peer().ask(commands.DeleteTopic, "orders", room.topic_id()), "TransactionConflict")
         room.peer().ask(commands.Commit, xid=XID)
-        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders"), commands.Done)
+        assert isinstance(room.peer().ask(commands.DeleteTopic, "orders", room.topic_id()), commands.Done)
 
     def test_offsets_are_found_by_the_time_on_the_wall(self, room):
         one, two = room.topic(partitions=2)

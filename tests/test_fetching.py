@@ -45,7 +45,7 @@ def test_a_partition_in_error_does_not_keep_the_others_from_reading(room, partit
 
 def test_an_error_waits_for_the_force_of_what_it_tells(room, partition):
     peer = room.peer()
-    peer.tell(commands.DeleteTopic, "orders")
+    peer.tell(commands.DeleteTopic, "orders", room.topic_id())
     fetched = peer.tell(commands.Fetch, [(partition, 0)])
     assert peer.answers == []
     room.engine.sync()
@@ -169,7 +169,7 @@ class TestWaiting:
     def test_a_deleted_topic_is_told_at_once(self, room, partition):
         reader = room.peer()
         asked = reader.tell(commands.Fetch, [(partition, 0)], max_wait=SECOND)
-        room.peer().ask(commands.DeleteTopic, "orders")
+        room.peer().ask(commands.DeleteTopic, "orders", room.topic_id())
         assert reader.answer(asked).partitions[0].error == "UnknownPartition"
 
     def test_waiting_fetches_of_a_session_are_bounded(self):

@@ -87,5 +87,24 @@ def test_a_start_on_a_read_only_file_system_says_so_and_harms_nothing(tmp_path):
     assert found["read"] == found["sent"] == 3
 
 
+def test_a_first_start_takes_messages_or_says_what_it_lacks(tmp_path):
+    found = scene(tmp_path, "first_start")
+    assert (found["offset"], found["ballast"]) == (0, SETTINGS.file_bytes)
+    assert "too small" in found["refusal"]
+    assert "low_water_bytes=" in found["refusal"]
+    assert "file_bytes=0.2 MiB" in found["refusal"]
+    assert found["files"] == ["lock"]
+
+
+def test_a_start_that_has_data_and_too_little_room_goes_on_and_says_that_it_refuses_new_work(tmp_path):
+    found = scene(tmp_path, "small_for_data")
+    [note] = found["notes"]
+    assert note.startswith("NEW WORK IS REFUSED (DiskFull): ")
+    assert "low_water_bytes=" in note
+    assert "nearly full" in found["refusal"]
+    assert found["read"] == 1
+    assert found["prepared"] == 0
+
+
 def test_the_scenes_have_room_for_more_than_one_checkpoint():
     assert 3 * (SETTINGS.checkpoint_bytes + SETTINGS.file_bytes) < SIZE

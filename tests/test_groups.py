@@ -34,8 +34,8 @@ class Journal:
     def accept(self, record):
         self.fold.apply(next(self.lsn), record, b"")
 
-    def commit_offset(self, partition, offset, group="g"):
-        self.accept(OffsetsCommitted(group, [PartitionOffset(partition, offset)], 0))
+    def commit_offset(self, partition, offset, group="g", made=b""):
+        self.accept(OffsetsCommitted(group, [PartitionOffset(partition, offset)], 0, made))
 
     def claim(self, generation, *partitions, group="g", member="m"):
         self.accept(PartitionsClaimed(group, member, [(p, generation) for p in partitions], 0))
@@ -178,7 +178,7 @@ def test_pairs_count_each_partition_of_a_group_once(journal):
 
 
 def test_a_snapshot_restores_everything_also_what_is_staged(journal):
-    journal.commit_offset(1, 4)
+    journal.commit_offset(1, 4, made=b"id of g")
     journal.claim(1, 2, 12)
     journal.add(FIRST, (1, 9))
     journal.prepare(FIRST)
@@ -190,7 +190,8 @@ def test_a_snapshot_restores_everything_also_what_is_staged(journal):
     assert fold.find("g").partitions() == {1, 2, 12}
     assert (fold.pairs, fold.last_generation) == (3, 1)
     assert fold.holders("g") == {1: FIRST}
-    assert fold.staged(SECOND) == [("g", PartitionOffset(2, 8, 1))]
+    assert fold.staged(SECOND) == [("g", b"", PartitionOffset(2, 8, 1))]
+    assert fold.find("g").id == b"id of g"
     journal.fold = fold
     journal.restart()
     journal.commit(FIRST)

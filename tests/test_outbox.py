@@ -47,9 +47,12 @@ class Wire:
         self.written = []
         self.producer = None
         self.full = False
+        self.faulty = False
 
     def write(self, data):
         assert type(data) is bytes
+        if self.faulty:
+            raise RuntimeError("a fault of ours")
         self.written.append(data)
         if self.full:
             self.producer.pauseProducing()
@@ -63,8 +66,16 @@ class Rig:
     def __init__(self, outboxes, clock):
         self.wire = Wire()
         self.congestion = []
-        self.outbox = Outbox(self.wire, outboxes, clock, self.congestion.append)
+        self.faults = 0
+        self.outbox = Outbox(self.wire, outboxes, clock, self.congestion.append, self.fault)
         self.wire.producer = self.outbox
+
+    def fault(self):
+        self.faults += 1
+
+
+def fail():
+    raise AssertionError("no answer is lost here")
 
 
 def connections(count=1, **settings):
@@ -190,11 +201,41 @@ def test_a_connection_that_is_gone_counts_no_more_and_takes_no_more():
     assert outboxes.unsent == 0
 
 
+def test_a_fault_while_answers_are_written_costs_that_connection_alone():
+    clock, outboxes, (one, two) = connections(2)
+    outboxes.hold()
+    one.wire.faulty = True
+    one.outbox.deliver(b"x")
+    two.outbox.deliver(b"first ")
+    outboxes.flush()
+    assert (one.faults, two.faults) == (1, 0)
+    assert outboxes.unsent == one.outbox.unsent == 0
+    one.wire.faulty = False
+    one.outbox.deliver(b"what would follow a gap")
+    two.outbox.deliver(b"second")
+    clock.advance(1)
+    assert two.wire.value == b"first second"
+    assert one.wire.value == b""
+    assert one.faults == 1
+
+
+def test_a_fault_while_what_is_left_is_written_costs_that_connection_alone():
+    clock, outboxes, [one] = connections()
+    one.wire.full = True
+    one.outbox.deliver(b"x" * SLAB)
+    one.outbox.deliver(b"y")
+    clock.advance(0)
+    one.wire.faulty, one.wire.full = True, False
+    one.outbox.resumeProducing()
+    assert one.faults == 1
+    assert outboxes.unsent == 0
+
+
 class TestAPlainSocket:
     def made(self, room):
         clock = Clock()
         outboxes, socket = Outboxes(clock), Socket(room)
-        return clock, outboxes, socket, Outbox(socket, outboxes, clock, lambda congested: None)
+        return clock, outboxes, socket, Outbox(socket, outboxes, clock, lambda congested: None, fail)
 
     def test_it_is_given_answers_without_waiting_for_the_reactor(self):
         clock, outboxes, socket, outbox = self.made(room=1000)
@@ -230,7 +271,7 @@ class TestAPlainSocket:
         clock, outboxes = Clock(), Outboxes(Clock())
         socket = Socket(1000)
         socket.TLS = True
-        outbox = Outbox(socket, outboxes, clock, lambda congested: None)
+        outbox = Outbox(socket, outboxes, clock, lambda congested: None, fail)
         outbox.deliver(b"secret")
         outbox.flush()
         assert (socket.taken, socket.buffered) == (b"", b"secret")

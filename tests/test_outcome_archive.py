@@ -11,6 +11,7 @@ from journal import archived_outcome
 from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC
 from journal.constants import KIB, MIB
 from journal.errors import InvalidName, LimitExceeded
+from journal.random_id import new_id
 from journal.record import PartitionOffset, TopicDeleted
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, TransactionNumber
@@ -238,9 +239,9 @@ class TestSettings:
         catalog = room.engine.catalog
         for each in (catalog, room.crashed().engine.catalog):
             with pytest.raises(LimitExceeded, match="would make 3 in all, the limit is 2"):
-                each.judge_creation("more", 1, TopicSettings(), 1)
+                each.judge_creation("more", 1, TopicSettings(), 1, new_id())
         catalog.max_partitions = 3
-        assert catalog.judge_creation("more", 1, TopicSettings(), 1).partitions == 1
+        assert catalog.judge_creation("more", 1, TopicSettings(), 1, new_id()).partitions == 1
 
     def test_its_retention_is_that_of_the_settings_and_changes_with_them(self):
         room = room_with_topic(outcome_archive_bytes=5 * MIB, outcome_archive_age=7)
@@ -270,7 +271,7 @@ class TestItIsTheBrokersOwn:
         for attempt in (
             lambda: room.engine.append(store, frames, 1),
             lambda: room.engine.transactions.add(TransactionNumber(7, 1), ARCHIVE, frames, 1),
-            lambda: room.engine.catalog.judge_creation("txbroker.mine", 1, TopicSettings(), 1),
+            lambda: room.engine.catalog.judge_creation("txbroker.mine", 1, TopicSettings(), 1, new_id()),
         ):
             with pytest.raises(InvalidName, match="the broker's own"):
                 attempt()

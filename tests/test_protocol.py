@@ -282,6 +282,25 @@ class TestWhatHostilePeersMayNotDo:
         assert not other.transport.lost
         assert "failed on a request of 192.0.2.7:4321" in lines(log)[-1]
 
+    def test_a_bug_while_answers_are_written_costs_one_connection(self, rig, log):
+        one, other = rig.connect(), rig.connect()
+
+        def broken(data):
+            raise RuntimeError("a fault of ours")
+
+        one.transport.write = broken
+        rig.outboxes.hold()
+        one.session.deliver(b"x")
+        other.session.deliver(encode(Done(1)))
+        rig.outboxes.flush()
+        assert one.transport.lost
+        assert rig.broker.gone == [one.session]
+        other.dataReceived(encode(Ping(2)))
+        assert answers(other) == [Done(1), Done(2)]
+        [event] = [event for event in log if event.get("log_failure")]
+        assert "192.0.2.7:4321" in event["log_format"].format(**event)
+        assert event["log_failure"].type is RuntimeError
+
     def test_after_the_broker_closes_a_session_nothing_more_of_it_is_heard(self, rig):
         one = rig.connect()
         rig.broker.action = lambda session, command: session.close("version refused")

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
-from txbroker.commands import Done, Ping, Send, Sent
+from txbroker.commands import AskStatus, Done, Ping, Send, Sent
 from txbroker.service import with_backlog
 
 pytestmark = pytest.mark.slow
@@ -139,6 +139,30 @@ def test_an_address_that_is_taken_ends_the_process_with_the_reason(data):
             assert "txbroker ready" not in broker.output
     with twistd_process(data) as broker:
         broker.ready()
+
+
+def test_a_disk_too_small_for_the_settings_is_refused_with_the_numbers_while_there_are_no_data(data):
+    with twistd_process(data, "--set", "low_water_bytes=1048576GiB") as broker:
+        assert broker.wait() == 1
+        assert re.search(r"DiskFull: the disk is too small .* [\d,.]+ MiB are free", broker.output)
+        assert "low_water_bytes=1,073,741,824.0 MiB" in broker.output
+        assert "txbroker ready" not in broker.output
+    assert [path.name for path in data.rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_on_a_disk_that_is_too_small_by_now_it_says_what_it_refuses_and_ends_what_was_begun(data):
+    with twistd_process(data) as broker:
+        send_many(broker.ready(), 5)
+        assert broker.stop() == 0
+    with twistd_process(data, "--set", "low_water_bytes=1048576GiB") as broker:
+        port = broker.ready()
+        said = broker.wait_for("NEW WORK IS REFUSED")
+        assert "low_water_bytes=1,073,741,824.0 MiB" in said
+        with Peer(port) as peer:
+            status = peer.ask(AskStatus).values
+            assert status["disk_full"] == 1
+            assert status["disk_bytes_free"] < status["disk_bytes_needed"] == (1 << 50) + (64 << 20)
+        assert broker.stop() == 0
 
 
 def test_a_foreign_directory_is_refused_and_not_a_file_is_made_in_it(data):

@@ -78,6 +78,18 @@ class TestGroups:
         with pytest.raises(Violation, match="above 7"):
             groups.claimed(self.KEY, 7, groups.model.tick())
 
+    def test_a_group_that_is_deleted_by_who_meant_the_one_before_is_noticed(self, groups):
+        for number in range(2):
+            gone = Intent(f"deletion {number}")
+            since = groups.model.tick()
+            groups.delete_with(gone, "g")
+            groups.model.ask(gone)
+            if number:
+                with pytest.raises(Violation, match="deleted once"):
+                    groups.deleted(gone, "g", b"id", since)
+            else:
+                groups.deleted(gone, "g", b"id", since)
+
     def test_a_deleted_group_has_no_position_and_no_claims(self, groups):
         groups.claimed(self.KEY, 7, groups.model.tick())
         self.move_as(groups, 7)
@@ -86,7 +98,7 @@ class TestGroups:
         groups.delete_with(gone, "g")
         groups.model.ask(gone)
         groups.model.tick()
-        groups.deleted(gone, "g", since)
+        groups.deleted(gone, "g", b"id", since)
         self.position(groups, None)
         self.move(groups, "b")
         self.position(groups, "b")

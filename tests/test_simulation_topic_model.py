@@ -55,6 +55,21 @@ class TestTopics:
         assert topics.settle({}) == set()
         assert topics.topics[0].gone
 
+    def test_one_that_is_deleted_by_who_meant_the_one_before_is_noticed(self, topics):
+        topic = self.make(topics)
+        topics.made(topic, [1])
+        self.delete(topics, topic)
+        topics.deleted_again(topic)
+        topics.model.done(topic.deleted)
+        with pytest.raises(Violation, match="deleted once"):
+            topics.deleted_again(topic)
+
+    def test_one_with_another_id_is_noticed(self, topics):
+        self.make(topics).id = b"one"
+        topics.named("t", b"one")
+        with pytest.raises(Violation, match="the id of topic t"):
+            topics.named("t", b"other")
+
     def test_partitions_that_change_or_come_again_are_noticed(self, topics):
         topics.made(self.make(topics), [1])
         with pytest.raises(Violation, match="has"):

@@ -1,5 +1,6 @@
 """Who may do what to which transaction, over the wire: adds, serials, owners, and what is answered to a repetition."""
 
+import msgspec
 import pytest
 
 from journal.journal_settings import JournalSettings
@@ -209,8 +210,28 @@ class TestSerials:
             asking.ask(commands.AskOutcome, session=peer.session.number, serial=2).state is State.ROLLED_BACK
         )
 
+    @pytest.mark.parametrize("sent", [Totals(0, 0, 0), totals((b"a",)), None])
+    @pytest.mark.parametrize("how", ["restart", "disconnect", "passed"])
+    def test_an_outcome_that_was_told_is_not_changed_by_a_strangers_commit(self, room, partition, how, sent):
+        peer = room.peer()
+        add(peer, 2, partition, b"a")
+        number, serial = peer.session.number, 1 if how == "passed" else 2
+        if how == "restart":
+            room.restart()
+        elif how == "disconnect":
+            peer.leave()
+            room.engine.sync()
+        stranger = room.peer()
+        told = stranger.ask(commands.AskOutcome, number, serial)
+        assert told.state is State.ROLLED_BACK
+        late = stranger.ask(commands.Commit, session=number, serial=serial, totals=sent)
+        refused(late, "TransactionRolledBack")
+        again = stranger.ask(commands.AskOutcome, number, serial)
+        assert msgspec.structs.replace(again, correlation=told.correlation) == told
+        assert values(room, partition) == []
+
     def test_what_is_neither_numbered_nor_named_is_unknown(self, room):
-        for kind in (commands.Commit, commands.Rollback, commands.AskOutcome, commands.Forget):
+        for kind in (commands.Commit, commands.Rollback, commands.AskOutcome):
             refused(room.peer().ask(kind), "UnknownTransaction")
             refused(room.peer().ask(kind, xid=XID), "UnknownTransaction")
 

@@ -32,6 +32,11 @@ def said(monkeypatch):
     return lambda: [(level, "DAMAGE" if "DAMAGE" in line else line) for level, line in lines]
 
 
+def forget(room, xid=XID, **named):
+    known = room.peer().ask(commands.AskOutcome, xid=XID)
+    return room.peer().ask(commands.Forget, known.session, known.serial, xid, **named)
+
+
 class TestOperators:
     def force(self, room, kind, **named):
         return room.peer().ask(kind, xid=XID, operator=True, **named)
@@ -77,7 +82,7 @@ class TestOperators:
         room.restart()
         room.broker.transacting.say_contradicted()
         assert said().count(("warn", "DAMAGE")) == 2
-        assert isinstance(room.peer().ask(commands.Forget, xid=XID, by="ann", why="mended"), commands.Done)
+        assert isinstance(forget(room, by="ann", why="mended"), commands.Done)
         room.restart()
         room.broker.transacting.say_contradicted()
         assert said().count(("warn", "DAMAGE")) == 2
@@ -159,24 +164,31 @@ class TestOperators:
             Cause.OPERATOR,
         )
         assert answer.wall > 0
-        assert isinstance(peer.ask(commands.Forget, xid=XID, by="ann", why="seen to"), commands.Done)
+        assert isinstance(forget(room, by="ann", why="seen to"), commands.Done)
         refused(peer.ask(commands.AskOutcome, session=answer.session, serial=1), "OutcomeForgotten")
 
     @pytest.mark.parametrize("named", [{}, {"by": "ann"}, {"why": "x"}, {"by": " ", "why": " "}])
     def test_forgetting_what_was_forced_needs_a_name_and_a_reason(self, room, partition, named):
         prepared(room.peer(), partition)
         self.roll_back(room)
-        refused(room.peer().ask(commands.Forget, xid=XID, **named), "InvalidSetting")
+        refused(forget(room, **named), "InvalidSetting")
         assert len(self.ended(room)) == 1
 
     def test_forgetting_what_nobody_forced_needs_neither(self, room, partition):
         prepared(room.peer(), partition)
         room.peer().ask(commands.Commit, xid=XID)
-        assert isinstance(room.peer().ask(commands.Forget, xid=XID), commands.Done)
+        assert isinstance(forget(room), commands.Done)
+
+    @pytest.mark.parametrize("other", [None, SECOND])
+    def test_what_has_another_xid_than_is_meant_is_not_forgotten(self, room, partition, other):
+        prepared(room.peer(), partition)
+        room.peer().ask(commands.Commit, xid=XID)
+        assert "not the one that was meant" in refused(forget(room, other), "UnknownTransaction")
+        assert len(self.ended(room)) == 1
 
     def test_an_undecided_one_is_not_forgotten(self, room, partition):
         prepared(room.peer(), partition)
-        refused(room.peer().ask(commands.Forget, xid=XID), "TransactionConflict")
+        refused(forget(room), "TransactionConflict")
 
     def ended(self, room):
         states = [State.COMMITTED, State.ROLLED_BACK]

@@ -28,6 +28,7 @@ from txbroker.commands import (
 
 VALUES = st.lists(st.sampled_from([b"", b"a", b"bb" * 30, b"c" * 300]), min_size=1, max_size=5)
 """Runs that fit into the limits, and some that do not."""
+GROUP = bytes(16)
 
 
 ODD = (
@@ -99,7 +100,7 @@ def encoded(door, each):
     if kind == "two adds":
         return [add, add, commit]
     if kind == "offsets":
-        return [encode(AddOffsets(correlation + 2, serial, "g", [])), commit]
+        return [encode(AddOffsets(correlation + 2, serial, "g", [], id=GROUP)), commit]
     if kind == "prepare":
         return [add, encode(Prepare(correlation + 3, serial, XID, total, seen)), commit]
     if kind == "rollback":
@@ -107,7 +108,9 @@ def encoded(door, each):
     if kind in ("two adds, phases", "offsets, phases"):
         xid, twice = Xid(1, b"x%d" % serial, b""), kind.startswith("two")
         add = encode(Add(correlation, serial, partition, xid, seen), run)
-        offsets = encode(AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 0)], xid, seen))
+        offsets = encode(
+            AddOffsets(correlation + 2, serial, "g", [PartitionOffset(partition, 0)], xid, seen, GROUP)
+        )
         sums = Totals(count * (1 + twice), 2, crc32c(run * (1 + twice)))
         second = Commit(correlation + 1, 0, serial, seen=seen)
         prepare = encode(Prepare(correlation + 3, serial, xid, sums, seen))

@@ -68,11 +68,12 @@ class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TopicInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A topic."""
+    """A topic. ``id`` tells it from others that had its name before, or will have it; empty for the broker's own."""
 
     name: str
     partitions: list[PartitionInfo]
     settings: TopicSettings
+    id: bytes
 
 
 class Topics(Answer, frozen=True, tag=69):
@@ -228,9 +229,10 @@ class GroupOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class GroupOffsets(Answer, frozen=True, tag=76):
-    """Answers :class:`FetchOffsets`."""
+    """Answers :class:`FetchOffsets`. ``id`` is the group's, empty if there is no such group."""
 
     offsets: list[GroupOffset]
+    id: bytes
 
 
 class Claimed(Answer, frozen=True, tag=77):
@@ -240,10 +242,14 @@ class Claimed(Answer, frozen=True, tag=77):
 
 
 class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A group: its positions as topic, index, offset and lag (messages behind the high watermark)."""
+    """A group: its positions as topic, index, offset and lag (messages behind the high watermark).
+
+    ``id`` tells it from others that had its name before, or will have it.
+    """
 
     name: str
     positions: list[tuple[str, int, int, int]]
+    id: bytes
 
 
 class Groups(Answer, frozen=True, tag=78):

@@ -25,20 +25,17 @@ from txbroker.errors import (
     LimitExceeded,
     OffsetOutOfRange,
     OffsetPending,
-    RequestRefused,
+    PositionMoved,
+    UnknownGroup,
 )
 from txbroker.groups import Group, GroupsFold
-from txbroker.refusals import check_name
+from txbroker.refusals import check_id, check_name
 from txbroker.sending import disk_full, unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from journal.engine import Engine
-
-
-class UnknownGroup(RequestRefused):
-    """There is no group of that name."""
 
 
 class Consuming:
@@ -53,11 +50,11 @@ class Consuming:
 
     # -- judging, also for transactions -------------------------------------------------------------
 
-    def judge(self, name: str, offsets: Sequence[PartitionOffset]) -> None:
-        """Raise what forbids a group to take these positions."""
+    def judge(self, name: str, group_id: bytes, offsets: Sequence[PartitionOffset]) -> None:
+        """Raise what forbids a group to take these positions, or to be made with that id if it is new."""
         if not offsets:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
-        self._check_room(name, [offset.partition for offset in offsets])
+        self._check_room(name, group_id, [offset.partition for offset in offsets])
         for offset in offsets:
             store = self._stores.get(offset.partition)
             if store is None:
@@ -86,11 +83,12 @@ class Consuming:
                 f"transaction {self.describe(holder)}; nothing has changed. Commit it or roll it back first"
             )
 
-    def _check_room(self, name: str, partitions: Iterable[int]) -> None:
+    def _check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
         """Raise for a bad name, and for a new group or new positions over a limit or on a full disk."""
         known = self._groups.groups.get(name)
         if known is None:
             check_name("group", name)
+            check_id("group", name, group_id)
             if len(self._groups.groups) >= self._settings.max_groups:
                 raise LimitExceeded(
                     f"there are {len(self._groups.groups)} groups, the limit is {self._settings.max_groups} "
@@ -117,11 +115,39 @@ class Consuming:
 
     def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
         """Move a group's positions."""
-        self.judge(command.group, command.offsets)
+        name = command.group
+        self.judge(name, command.id, command.offsets)
         for offset in command.offsets:
-            self.check_free(command.group, offset)
-        self._engine.accept(OffsetsCommitted(command.group, command.offsets, self._engine.now()))
+            self.check_free(name, offset)
+        if command.expected is not None:
+            self._check_expected(name, command.offsets, command.expected)
+        made = self._made(name, command.id)
+        self._engine.accept(OffsetsCommitted(name, command.offsets, self._engine.now(), made))
         return Done(command.correlation)
+
+    def _made(self, name: str, group_id: bytes) -> bytes:
+        """What the record that makes a group has as its id; nothing if the group is there."""
+        return b"" if name in self._groups.groups else group_id
+
+    def _check_expected(
+        self, name: str, offsets: Sequence[PartitionOffset], expected: Sequence[int | None]
+    ) -> None:
+        """Raise ``PositionMoved`` unless the group stands where whoever moves it believes."""
+        if len(expected) != len(offsets):
+            raise InvalidSetting(
+                f"{len(expected)} expected positions for {len(offsets)} offsets of group {name!r}; nothing has changed"
+                ". Give one for each"
+            )
+        positions = self._groups.find(name).positions
+        for offset, wanted in zip(offsets, expected, strict=True):
+            position, _ = positions.get(offset.partition, (None, ""))
+            if position != wanted:
+                store = self._stores[offset.partition]
+                raise PositionMoved(
+                    f"group {name!r} stands at {_place(position)} in {store.topic}-{store.index}, not at "
+                    f"{_place(wanted)} as expected: somebody has moved it. Nothing has changed; look where it is to go "
+                    "from there"
+                )
 
     def fetch_offsets(
         self,
@@ -140,7 +166,7 @@ class Consuming:
             if number not in self._stores:
                 raise unknown_partition(number)
         offsets = [self._position(group, number, holders.get(number)) for number in wanted]
-        return GroupOffsets(command.correlation, offsets)
+        return GroupOffsets(command.correlation, offsets, group.id)
 
     def _position(self, group: Group, partition: int, holder: TransactionNumber | None) -> GroupOffset:
         offset, metadata = group.positions.get(partition, (None, ""))
@@ -153,19 +179,25 @@ class Consuming:
         partitions = list(dict.fromkeys(command.partitions))
         if not partitions:
             raise InvalidSetting(f"no partitions to claim for group {command.group!r}; nothing has changed")
-        self._check_room(command.group, partitions)
+        self._check_room(command.group, command.id, partitions)
         for number in partitions:
             if number not in self._stores:
                 raise unknown_partition(number)
         generation = self._groups.last_generation + 1
         claims = [(number, generation) for number in partitions]
-        self._engine.accept(PartitionsClaimed(command.group, command.member, claims, self._engine.now()))
+        made = self._made(command.group, command.id)
+        self._engine.accept(
+            PartitionsClaimed(command.group, command.member, claims, self._engine.now(), made)
+        )
         return Claimed(command.correlation, claims)
 
     def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> Groups:  # noqa: ARG002
         """Every group with its lag."""
         names = sorted(self._groups.groups)
-        return Groups(command.correlation, [GroupInfo(name, self._lags(name)) for name in names])
+        return Groups(command.correlation, [self._info(name) for name in names])
+
+    def _info(self, name: str) -> GroupInfo:
+        return GroupInfo(name, self._lags(name), self._groups.groups[name].id)
 
     def _lags(self, name: str) -> list[tuple[str, int, int, int]]:
         stores = self._stores
@@ -177,8 +209,14 @@ class Consuming:
 
     def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a group unless an undecided transaction will move it."""
-        if command.group not in self._groups.groups:
+        known = self._groups.groups.get(command.group)
+        if known is None:
             raise UnknownGroup(f"there is no group {command.group!r}; nothing has changed")
+        if known.id != command.id:
+            raise UnknownGroup(
+                f"the group {command.group!r} that was meant has been deleted; the one that is there now was "
+                "made since. Nothing has changed. Ask for the groups again"
+            )
         if holder := next(iter(self._groups.holders(command.group).values()), None):
             raise OffsetPending(
                 f"group {command.group!r} is held by the prepared transaction {self.describe(holder)}; "
@@ -186,3 +224,7 @@ class Consuming:
             )
         self._engine.accept(GroupDeleted(command.group, self._engine.now()))
         return Done(command.correlation)
+
+
+def _place(position: int | None) -> str:
+    return "no position" if position is None else f"offset {position}"

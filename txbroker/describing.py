@@ -43,8 +43,10 @@ from txbroker.errors import (
     InvalidSetting,
     LimitExceeded,
     TransactionConflict,
+    UnknownTopic,
     UnknownTransaction,
 )
+from txbroker.refusals import check_id
 from txbroker.sending import disk_full, unknown_partition
 from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
@@ -81,8 +83,9 @@ class Describing:
         """Make a topic within the broker's limits."""
         engine, settings = self._engine, self._settings
         record = self._catalog.judge_creation(
-            command.name, command.partitions, command.settings, engine.now()
+            command.name, command.partitions, command.settings, engine.now(), command.id
         )
+        check_id("topic", command.name, command.id)
         self._check_room(command)
         largest = command.settings.max_message_bytes
         if largest is not None and largest > settings.max_frame:
@@ -108,6 +111,11 @@ class Describing:
         topic = self._catalog.topic(command.name)
         if is_internal(topic.name):
             raise reserved(topic.name)
+        if topic.id != command.id:
+            raise UnknownTopic(
+                f"the topic {command.name!r} that was meant has been deleted; the one that is there now was "
+                "made since. Nothing was changed. Ask for the topics again"
+            )
         numbers = [store.number for store in topic.partitions]
         for number in numbers:
             holder = self._engine.transactions.holds_partition(number)
@@ -256,6 +264,8 @@ class Describing:
             "outcomes_forced": len(engine.transactions.outcomes.forced),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),
+            "disk_bytes_free": engine.housekeeping.free_bytes,
+            "disk_bytes_needed": engine.housekeeping.reserve_bytes,
             **self.slow_forces.gauges(),
         }
 
@@ -273,7 +283,9 @@ def _contents(transaction: Transaction) -> list[tuple[int, int, int]]:
 
 
 def _topic_info(topic: Topic) -> TopicInfo:
-    return TopicInfo(topic.name, [_partition_info(store) for store in topic.partitions], topic.settings)
+    return TopicInfo(
+        topic.name, [_partition_info(store) for store in topic.partitions], topic.settings, topic.id
+    )
 
 
 def _partition_info(store: MessageStore) -> PartitionInfo:

@@ -30,6 +30,14 @@ class BrokerReplaced(RequestRefused):
     """Behind the address is another broker, or the same with other data; nothing was sent to it."""
 
 
+class UnknownGroup(RequestRefused):
+    """There is no group of that name, or not the one that was meant: it was deleted, and made anew meanwhile."""
+
+
+class PositionMoved(RequestRefused):
+    """A group does not stand where it was expected to when it was to be moved; nothing has moved."""
+
+
 class ConnectionUnavailable(StorageUnavailable):
     """No connection to the broker; nothing was sent. A later try may succeed."""
 

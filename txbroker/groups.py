@@ -8,7 +8,7 @@ so a consumer of a deleted and remade group stays fenced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, KeysView, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from zope.interface import implementer
 
@@ -31,12 +31,21 @@ from journal.transaction import TransactionNumber
 from txbroker.partition_ranges import PartitionRanges
 
 
+class Staged(NamedTuple):
+    """An offset that a transaction carries; ``id`` is what the group is to be called if the commit makes it."""
+
+    group: str
+    id: bytes
+    offset: PartitionOffset
+
+
 class Group:
-    """A group: (offset, metadata) and (generation, member) by partition."""
+    """A group: (offset, metadata) and (generation, member) by partition. ``id`` tells it from others of its name."""
 
-    __slots__ = ("claims", "positions")
+    __slots__ = ("claims", "id", "positions")
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: bytes) -> None:
+        self.id = group_id
         self.positions: dict[int, tuple[int, str]] = {}
         self.claims: dict[int, tuple[int, str]] = {}
 
@@ -53,7 +62,7 @@ class Group:
         return {*self.positions, *self.claims}
 
 
-_NOBODY = Group()
+_NOBODY = Group(b"")
 
 
 @implementer(ICommitFold)
@@ -79,7 +88,7 @@ class GroupsFold:
         self.last_generation = 0
         self.pairs = 0
         """How many pairs of a group and a partition there are."""
-        self._staged: dict[TransactionNumber, list[tuple[str, PartitionOffset]]] = {}
+        self._staged: dict[TransactionNumber, list[Staged]] = {}
         self._held: dict[tuple[str, int], TransactionNumber] = {}
         self._prepared: set[TransactionNumber] = set()
         self._ranges = PartitionRanges()
@@ -113,7 +122,7 @@ class GroupsFold:
         """All holders of a group, by partition."""
         return {partition: number for (name, partition), number in self._held.items() if name == group}
 
-    def staged(self, number: TransactionNumber) -> list[tuple[str, PartitionOffset]]:
+    def staged(self, number: TransactionNumber) -> list[Staged]:
         """The offsets of an undecided transaction, in the order in which they were added."""
         return self._staged.get(number, [])
 
@@ -139,26 +148,29 @@ class GroupsFold:
         self._count()
         self._held = {key: number for key, number in self._held.items() if key[1] not in gone}
         for number, offsets in self._staged.items():
-            self._staged[number] = [entry for entry in offsets if entry[1].partition not in gone]
+            self._staged[number] = [each for each in offsets if each.offset.partition not in gone]
 
     def _count(self) -> None:
         self.pairs = sum(len(group.partitions()) for group in self.groups.values())
 
     def _offsets_committed(self, record: OffsetsCommitted) -> None:
-        self._move(record.group, record.offsets)
+        self._move(record.group, record.id, record.offsets)
 
-    def _move(self, name: str, offsets: Iterable[PartitionOffset]) -> None:
+    def _group(self, name: str, group_id: bytes) -> Group:
+        """The group; a new one with that id if there is none."""
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group()
+            group = self.groups[name] = Group(group_id)
+        return group
+
+    def _move(self, name: str, group_id: bytes, offsets: Iterable[PartitionOffset]) -> None:
+        group = self._group(name, group_id)
         for offset in offsets:
             self.pairs += offset.partition not in group
             group.positions[offset.partition] = (offset.offset, offset.metadata)
 
     def _claimed(self, record: PartitionsClaimed) -> None:
-        group = self.groups.get(record.group)
-        if group is None:
-            group = self.groups[record.group] = Group()
+        group = self._group(record.group, record.id)
         for partition, generation in record.claims:
             assert generation > group.generation(partition), f"{record} goes back"
             self.pairs += partition not in group
@@ -170,30 +182,30 @@ class GroupsFold:
 
     def _added(self, record: TransactionOffsetsAdded) -> None:
         entries = self._staged.setdefault(TransactionNumber(record.session, record.serial), [])
-        entries.extend((record.group, offset) for offset in record.offsets)
+        entries.extend(Staged(record.group, record.id, offset) for offset in record.offsets)
 
     def _prepare(self, record: TransactionPrepared) -> None:
         number = TransactionNumber(record.session, record.serial)
         if number not in self._staged:
             return
         self._prepared.add(number)
-        for group, offset in self._staged[number]:
+        for group, _, offset in self._staged[number]:
             key = (group, offset.partition)
             assert self._held.setdefault(key, number) == number, f"{record} and {self._held[key]} hold {key}"
 
     def _commit(self, record: TransactionCommitted) -> None:
         if self._staged:  # most transactions move no offsets
-            for group, offset in self._release(TransactionNumber(record.session, record.serial)):
-                self._move(group, (offset,))
+            for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
+                self._move(group, group_id, (offset,))
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))
 
-    def _release(self, number: TransactionNumber) -> Sequence[tuple[str, PartitionOffset]]:
+    def _release(self, number: TransactionNumber) -> Sequence[Staged]:
         offsets = self._staged.pop(number, [])
         if number in self._prepared:
             self._prepared.remove(number)
-            for group, offset in offsets:
+            for group, _, offset in offsets:
                 self._held.pop((group, offset.partition), None)
         return offsets
 
@@ -205,9 +217,19 @@ class GroupsFold:
         rows: list[Any] = [[self.last_generation, self._ranges.rows(), len(self.groups)]]
         for name, group in self.groups.items():
             positions = [[partition, *value] for partition, value in group.positions.items()]
-            rows.append([name, positions, [[partition, *value] for partition, value in group.claims.items()]])
+            rows.append(
+                [
+                    name,
+                    group.id,
+                    positions,
+                    [[partition, *value] for partition, value in group.claims.items()],
+                ]
+            )
         for number, offsets in self._staged.items():
-            entries = [[group, o.partition, o.offset, o.generation, o.metadata] for group, o in offsets]
+            entries = [
+                [group, group_id, o.partition, o.offset, o.generation, o.metadata]
+                for group, group_id, o in offsets
+            ]
             rows.append([number.session, number.serial, number in self._prepared, entries])
         return iter(rows)
 
@@ -221,17 +243,19 @@ class GroupsFold:
         self.last_generation, ranges, groups = first
         self._ranges = PartitionRanges(ranges)
         for _ in range(groups):
-            name, positions, claims = next(each)
-            group = self.groups[name] = Group()
+            name, group_id, positions, claims = next(each)
+            group = self.groups[name] = Group(group_id)
             group.positions = {partition: (offset, metadata) for partition, offset, metadata in positions}
             group.claims = {partition: (generation, member) for partition, generation, member in claims}
         self._count()
         for session, serial, prepared, entries in each:
             number = TransactionNumber(session, serial)
-            self._staged[number] = [(group, PartitionOffset(*offset)) for group, *offset in entries]
+            self._staged[number] = [
+                Staged(group, group_id, PartitionOffset(*offset)) for group, group_id, *offset in entries
+            ]
             if prepared:
                 self._prepared.add(number)
-                self._held.update(((group, o.partition), number) for group, o in self._staged[number])
+                self._held.update(((group, o.partition), number) for group, _, o in self._staged[number])
 
 
 _APPLY: dict[type, Any] = {

@@ -106,16 +106,22 @@ class Outbox:
     ``unsent`` counts the bytes that the transport has not taken or, as far as it tells, not sent. While
     ``blocked_since`` (in seconds) is not None the transport has not sent all that it was given at that time.
     ``on_congestion`` is called with True when the session must wait for its peer, with False when it may go
-    on.
+    on. ``on_fault`` is called when writing raised, within the ``except``: answers are missing then, and the
+    connection must be ended.
     """
 
     __slots__ = (
-        "_all", "_at_once", "_clock", "_closed", "_given", "_marked", "_pieces", "_send", "_transport",
+        "_all", "_at_once", "_clock", "_closed", "_given", "_marked", "_on_fault", "_pieces", "_send", "_transport",
         "blocked_since", "on_congestion", "unsent",
     )  # fmt: skip
 
     def __init__(
-        self, transport: Any, outboxes: Outboxes, clock: IReactorTime, on_congestion: Callable[[bool], None]
+        self,
+        transport: Any,
+        outboxes: Outboxes,
+        clock: IReactorTime,
+        on_congestion: Callable[[bool], None],
+        on_fault: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._all = outboxes
@@ -128,6 +134,7 @@ class Outbox:
         self.unsent = 0
         self.blocked_since: float | None = None
         self.on_congestion = on_congestion
+        self._on_fault = on_fault
 
     def deliver(self, data: bytes) -> None:
         """Send bytes after all those delivered before, at the end of the turn or once the peer has read."""
@@ -146,16 +153,20 @@ class Outbox:
         """Hand the transport as much as it takes now."""
         self._marked = False
         pieces = self._pieces
-        while pieces and self.blocked_since is None:
-            slab = self._gather()
-            if self._at_once:
-                slab = self._send_now(slab)
-            if slab:
-                self._given += len(slab)
-                self._transport.write(slab)
-        if self.blocked_since is None and self._given:
-            self._sent(self._given)
-            self._given = 0
+        try:
+            while pieces and self.blocked_since is None:
+                slab = self._gather()
+                if self._at_once:
+                    slab = self._send_now(slab)
+                if slab:
+                    self._given += len(slab)
+                    self._transport.write(slab)
+            if self.blocked_since is None and self._given:
+                self._sent(self._given)
+                self._given = 0
+        except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
+            self.stopProducing()
+            self._on_fault()
 
     def _send_now(self, slab: bytes) -> bytes:
         """Give bytes to the kernel; return what it does not take, which must go through the transport.

@@ -69,7 +69,7 @@ class BrokerProtocol(Protocol):
         self._active = True
         self._silent_since = 0.0
         self._since: float | None = factory.clock.seconds()
-        self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion)
+        self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion, self._on_fault)
         transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         factory.connections.add(self)
@@ -194,6 +194,13 @@ class BrokerProtocol(Protocol):
         self.session.congested = congested
         if not congested:
             self.resume(Pause.UNSENT)
+
+    def _on_fault(self) -> None:
+        """Answers to this peer could not be written: it must not take those that would follow for the next ones."""
+        self.log.failure(
+            "the broker failed while it wrote answers to {peer}; its connection is closed", peer=self.peer
+        )
+        self.abort()
 
     # -- ending ----------------------------------------------------------------------------------------
 

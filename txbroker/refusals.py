@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from journal.random_id import ID_BYTES
 from txbroker import errors
 from txbroker.codec import encode
 from txbroker.commands import MAX_ANSWER_HEAD, Answer, Refused
@@ -67,6 +68,15 @@ def check_name(kind: str, name: str) -> None:
         raise InvalidName(
             f"{shown} ({len(name)} characters) cannot be the name of a {kind}; nothing has changed. Use 1 to "
             f"{MAX_NAME} printable characters"
+        )
+
+
+def check_id(kind: str, name: str, given: bytes) -> None:
+    """Raise :class:`InvalidName` unless what a client calls a new topic or group beside its name is 16 bytes."""
+    if len(given) != ID_BYTES:
+        raise InvalidName(
+            f"the id of the new {kind} {name!r} has {len(given)} bytes; nothing has changed. Give "
+            f"{ID_BYTES} random ones"
         )
 
 

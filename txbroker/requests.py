@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from journal.random_id import new_id
 from journal.record import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
@@ -58,17 +59,26 @@ class DescribeTopics(Request, frozen=True, tag=5):
 
 
 class CreateTopic(Request, frozen=True, tag=6):
-    """Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists)."""
+    """Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists).
+
+    ``id``, 16 random bytes, is what the topic is called beside its name: whoever asked and got no answer finds by it
+    whether the topic of that name is the one that was asked for.
+    """
 
     name: str
     partitions: int
     settings: TopicSettings
+    id: bytes = msgspec.field(default_factory=new_id)
 
 
 class DeleteTopic(Request, frozen=True, tag=7):
-    """Answered by :class:`Done` once forced. Refused while an undecided transaction holds messages for it."""
+    """Answered by :class:`Done` once forced. Refused while an undecided transaction holds messages for it.
+
+    It deletes the topic with that ``id``; one that was made anew under the name is another (UnknownTopic).
+    """
 
     name: str
+    id: bytes
 
 
 class Fetch(Request, frozen=True, tag=8):
@@ -106,13 +116,17 @@ class Add(Request, frozen=True, tag=10):
 
 
 class AddOffsets(Request, frozen=True, tag=11):
-    """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`."""
+    """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if the commit makes it.
+    """
 
     serial: int
     group: str
     offsets: list[PartitionOffset]
     xid: Xid | None = None
     seen: int = 0
+    id: bytes = msgspec.field(default_factory=new_id)
 
 
 class Prepare(Request, frozen=True, tag=12):
@@ -188,20 +202,30 @@ class ShowTransaction(Request, frozen=True, tag=17):
 
 
 class Forget(Request, frozen=True, tag=18):
-    """Forget a decided transaction's outcome. Answered by :class:`Done`. A forced one needs ``by`` and ``why``."""
+    """Forget a decided transaction's outcome. Answered by :class:`Done`. A forced one needs ``by`` and ``why``.
 
-    session: int = 0
-    serial: int = 0
+    It is named by its number and its xid (None: it has none): an xid alone may be another's by now.
+    """
+
+    session: int
+    serial: int
     xid: Xid | None = None
     by: str = ""
     why: str = ""
 
 
 class CommitOffsets(Request, frozen=True, tag=19):
-    """Move a group's positions. Answered by :class:`Done` once forced."""
+    """Move a group's positions. Answered by :class:`Done` once forced.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if this makes it. With ``expected`` nothing is
+    moved (PositionMoved) unless the group stands there: an offset, or None for no position yet, for each of
+    ``offsets``, in their order.
+    """
 
     group: str
     offsets: list[PartitionOffset]
+    id: bytes = msgspec.field(default_factory=new_id)
+    expected: list[int | None] | None = None
 
 
 class FetchOffsets(Request, frozen=True, tag=20):
@@ -212,11 +236,15 @@ class FetchOffsets(Request, frozen=True, tag=20):
 
 
 class ClaimPartitions(Request, frozen=True, tag=21):
-    """Take partitions for a group from whoever had them. Answered by :class:`Claimed` once forced."""
+    """Take partitions for a group from whoever had them. Answered by :class:`Claimed` once forced.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if this makes it.
+    """
 
     group: str
     member: str
     partitions: list[int]
+    id: bytes = msgspec.field(default_factory=new_id)
 
 
 class ListGroups(Request, frozen=True, tag=22):
@@ -224,9 +252,10 @@ class ListGroups(Request, frozen=True, tag=22):
 
 
 class DeleteGroup(Request, frozen=True, tag=23):
-    """Answered by :class:`Done` once forced."""
+    """Answered by :class:`Done` once forced. A group made anew under the name is another one (UnknownGroup)."""
 
     group: str
+    id: bytes
 
 
 class AskStatus(Request, frozen=True, tag=24):

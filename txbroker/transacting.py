@@ -90,11 +90,11 @@ class Transacting:
         """Stage offsets; refusals as in :meth:`add`."""
         number, owner = self._begun(session, command.serial, command.seen)
         try:
-            self._consuming.judge(command.group, command.offsets)
+            self._consuming.judge(command.group, command.id, command.offsets)
             if self._engine.full:
                 raise disk_full()
             self._transactions.add_offsets(
-                number, command.group, command.offsets, command.xid, command.seen, owner
+                number, command.group, command.offsets, command.xid, command.seen, owner, command.id
             )
             session.last_serial = max(session.last_serial, command.serial)
         except MemoryExhausted:
@@ -147,16 +147,18 @@ class Transacting:
         """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
         number = self.number_of(session, command)
         known = self._live.get(number)
-        if known is None and number.session == session.number:
+        own = number.session == session.number
+        if known is None and own:
             self._check_not_passed(session, number, command.totals)
         cause, by, why = self._authority(session, command, number)
-        # What a client has seen is of its own session; it says nothing of the one whose transaction it ends.
-        seen = command.seen if number.session == session.number else 0
+        # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
+        # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
+        seen, totals = (command.seen, command.totals) if own else (0, None)
         _check_seen(number, seen)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            outcome = self._transactions.commit(number, cause, command.totals, seen, by, why)
+            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
         except TransactionRolledBack:
             self._tell(session, command, number)
             raise
@@ -244,7 +246,7 @@ class Transacting:
     def _check_offsets(self, number: TransactionNumber) -> None:
         """Roll back, and say why, a transaction whose consumer has lost a partition or meets another's decision."""
         try:
-            for group, offset in self._consuming.staged(number):
+            for group, _, offset in self._consuming.staged(number):
                 self._consuming.check_free(group, offset)
         except (GenerationFenced, OffsetPending) as error:
             self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
@@ -302,11 +304,16 @@ class Transacting:
         )  # fmt: skip
 
     def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
-        """Forget an outcome."""
+        """Forget an outcome, of the transaction that has that number and that xid."""
         check_text("by", command.by)
         check_text("why", command.why)
-        number = self.number_of(session, command)
+        number = TransactionNumber(command.session, command.serial)
         outcome = self._transactions.outcomes.by_number.get(number)
+        if outcome is not None and outcome.xid != command.xid:
+            raise UnknownTransaction(
+                f"transaction {number} has {'no xid' if outcome.xid is None else f'the xid {outcome.xid}'}, not "
+                f"{command.xid or 'none'}: it is not the one that was meant; nothing has changed"
+            )
         forced = outcome is not None and outcome.heuristic
         if forced and not (command.by.strip() and command.why.strip()):
             raise InvalidSetting(
@@ -324,7 +331,7 @@ class Transacting:
         return Done(command.correlation)
 
     def number_of(
-        self, session: Session, command: Commit | Rollback | AskOutcome | Forget | commands.ShowTransaction
+        self, session: Session, command: Commit | Rollback | AskOutcome | commands.ShowTransaction
     ) -> TransactionNumber:
         """The transaction that a command means: by number, where session 0 is one's own, by xid, or both."""
         if not command.serial:

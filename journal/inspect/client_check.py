@@ -116,12 +116,13 @@ class Producers:
 
 
 class Groups:
-    """Positions as (offset, metadata) and claims as (generation, member), by group and partition."""
+    """Ids by group; positions as (offset, metadata) and claims as (generation, member), by group and partition."""
 
     def __init__(self, rows: list[Any]) -> None:
+        self.ids: dict[str, bytes] = {}
         self.positions: dict[tuple[str, int], tuple[int, str]] = {}
         self.claims: dict[tuple[str, int], tuple[int, str]] = {}
-        self.held: dict[TransactionNumber, list[tuple[str, PartitionOffset]]] = {}
+        self.held: dict[TransactionNumber, list[tuple[str, bytes, PartitionOffset]]] = {}
         self.prepared: set[TransactionNumber] = set()
         self.last_generation = 0
         if not rows:
@@ -129,28 +130,32 @@ class Groups:
         head = msgspec.convert(rows[0], GroupsHead)
         self.last_generation = head.last_generation
         for row in (msgspec.convert(each, GroupRow) for each in rows[1 : 1 + head.groups]):
+            self.ids[row.name] = row.id
             self.positions |= {(row.name, number): (at, metadata) for number, at, metadata in row.positions}
             self.claims |= {(row.name, number): (generation, who) for number, generation, who in row.claims}
         for held in (msgspec.convert(each, HeldRow) for each in rows[1 + head.groups :]):
             number = TransactionNumber(held.session, held.serial)
             self.held[number] = [
-                (name, PartitionOffset(p, at, by, data)) for name, p, at, by, data in held.offsets
+                (name, made, PartitionOffset(p, at, by, data)) for name, made, p, at, by, data in held.offsets
             ]
             if held.prepared:
                 self.prepared.add(number)
 
-    def move(self, group: str, offsets: Iterable[PartitionOffset]) -> None:
-        """A group goes on from there."""
+    def move(self, group: str, made: bytes, offsets: Iterable[PartitionOffset]) -> None:
+        """A group goes on from there; ``made`` is its id if it is new."""
+        self.ids.setdefault(group, made)
         self.positions |= {(group, each.partition): (each.offset, each.metadata) for each in offsets}
 
     def claim(self, record: PartitionsClaimed) -> None:
         """A member takes partitions."""
+        self.ids.setdefault(record.group, record.id)
         for partition, generation in record.claims:
             self.claims[record.group, partition] = generation, record.member
             self.last_generation = max(self.last_generation, generation)
 
     def delete(self, group: str) -> None:
         """A group is no more."""
+        self.ids.pop(group, None)
         self.positions = {key: value for key, value in self.positions.items() if key[0] != group}
         self.claims = {key: value for key, value in self.claims.items() if key[0] != group}
 
@@ -159,14 +164,14 @@ class Groups:
         self.positions = {key: value for key, value in self.positions.items() if key[1] not in gone}
         self.claims = {key: value for key, value in self.claims.items() if key[1] not in gone}
         for number, offsets in self.held.items():
-            self.held[number] = [each for each in offsets if each[1].partition not in gone]
+            self.held[number] = [each for each in offsets if each[2].partition not in gone]
 
     def end(self, number: TransactionNumber, committed: bool) -> None:
         """A transaction moves groups, or lets them be."""
         self.prepared.discard(number)
-        for group, offset in self.held.pop(number, ()):
+        for group, made, offset in self.held.pop(number, ()):
             if committed:
-                self.move(group, (offset,))
+                self.move(group, made, (offset,))
 
     def restart(self) -> None:
         """What was active has been rolled back."""
@@ -179,6 +184,11 @@ class Groups:
                 f"the last generation is {other.last_generation}, by the journal {self.last_generation}",
                 None,
             )
+        for name in sorted(
+            n for n in self.ids.keys() | other.ids.keys() if self.ids.get(n) != other.ids.get(n)
+        ):
+            mine_is, said_is = (_named(each.ids.get(name)) for each in (self, other))
+            yield f"group {name!r} is {said_is}, by the journal {mine_is}", None
         for what, mine, said in (
             ("position (offset, metadata)", self.positions, other.positions),
             ("claim (generation, member)", self.claims, other.claims),
@@ -188,6 +198,10 @@ class Groups:
                 yield f"{text}, by the journal {mine.get(key)}", key[1]
         if self.held != other.held or self.prepared != other.prepared:
             yield f"transactions hold offsets {other.held}, by the journal {self.held}", None
+
+
+def _named(group_id: bytes | None) -> str:
+    return "not there" if group_id is None else f"the one with id {group_id.hex() or 'none'}"
 
 
 class ClientCheck:
@@ -250,14 +264,14 @@ class ClientCheck:
 def _follow_groups(groups: Groups, record: Any) -> None:
     match record:
         case OffsetsCommitted():
-            groups.move(record.group, record.offsets)
+            groups.move(record.group, record.id, record.offsets)
         case PartitionsClaimed():
             groups.claim(record)
         case GroupDeleted():
             groups.delete(record.group)
         case TransactionOffsetsAdded():
             held = groups.held.setdefault(TransactionNumber(record.session, record.serial), [])
-            held += [(record.group, each) for each in record.offsets]
+            held += [(record.group, record.id, each) for each in record.offsets]
         case TransactionPrepared():
             number = TransactionNumber(record.session, record.serial)
             if number in groups.held:

@@ -117,7 +117,7 @@ class FoldCheck:
         match entry.record:
             case TopicCreated() as made:
                 self._topics[made.topic] = TopicRow(
-                    made.topic, made.settings, made.first_partition, made.partitions, made.at
+                    made.topic, made.settings, made.first_partition, made.partitions, made.at, made.id
                 )
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)

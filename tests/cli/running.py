@@ -1,5 +1,6 @@
 """Commands, run in this process or in one of their own, and what they print."""
 
+import io
 import json
 import os
 import signal
@@ -12,6 +13,20 @@ from click.testing import CliRunner
 from txbroker.cli import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Meanwhile(io.BytesIO):
+    """What a person types, before which something happens elsewhere."""
+
+    def __init__(self, typed, happens):
+        super().__init__(typed)
+        self._happens = happens
+
+    def read1(self, size=-1):
+        if self._happens is not None:
+            happens, self._happens = self._happens, None
+            happens()
+        return super().read1(size)
 
 
 def runner(url):

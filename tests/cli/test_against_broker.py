@@ -7,7 +7,7 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.running import process
+from tests.cli.running import Meanwhile, process
 from txbroker.cli import command_line
 
 pytestmark = pytest.mark.slow
@@ -118,6 +118,17 @@ class TestTopics:
         assert connection.topics([topic])
         run("topics", "delete", topic, stdin="y\n")
         assert not connection.topics([topic])
+
+    def test_the_topic_that_was_shown_is_deleted_and_not_one_made_anew_while_it_was_asked(
+        self, run, topic, connection
+    ):
+        def meanwhile():
+            connection.delete_topic(topic)
+            connection.create_topic(topic)
+
+        failed = run("topics", "delete", topic, stdin=Meanwhile(b"y\n", meanwhile), code=1, partly=True)
+        assert "was made since" in " ".join(failed.stderr.split())
+        assert connection.topics([topic])
 
     def test_deleting_with_yes_asks_nothing(self, run_json, topic, connection):
         assert run_json("topics", "delete", topic, "--yes") == {"deleted": topic}

@@ -21,7 +21,7 @@ from txbroker.client.results import Message, Receipt
 from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo
 
 PART = PartitionInfo(index=0, number=7, start_offset=100, high_watermark=200)
-TOPIC = TopicInfo("orders", [PART, PartitionInfo(1, 8, 0, 3)], TopicSettings())
+TOPIC = TopicInfo("orders", [PART, PartitionInfo(1, 8, 0, 3)], TopicSettings(), b"t" * 16)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_a_topic_in_json_has_its_settings_by_name_in_plain_units():
 
 
 def test_the_lag_of_a_group_is_the_sum_of_its_partitions():
-    group = GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)])
+    group = GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)], b"g" * 16)
     assert group_json(group)["lag"] == 53
 
 
 def test_what_a_group_has_never_read_is_not_left_out():
-    assert never_read(GroupInfo("g", [("orders", 0, 150, 50)]), [TOPIC]) == [("orders", 1, 3)]
-    assert never_read(GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)]), [TOPIC]) == []
+    assert never_read(GroupInfo("g", [("orders", 0, 150, 50)], b""), [TOPIC]) == [("orders", 1, 3)]
+    assert never_read(GroupInfo("g", [("orders", 0, 150, 50), ("orders", 1, 0, 3)], b""), [TOPIC]) == []
 
 
 @pytest.mark.parametrize(

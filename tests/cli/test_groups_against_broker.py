@@ -6,6 +6,7 @@ import pytest
 
 import txbroker
 from spark.register import Register, Standing
+from tests.cli.running import Meanwhile
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +109,17 @@ class TestGroups:
         run("groups", "reset", "nobody", "--to-earliest", code=1)
         plan = run_json("groups", "reset", "nobody", "--to-latest", "--topic", group, "--partition", "0")
         assert plan["moves"][0]["before"] is None
+
+    def test_the_group_that_was_shown_is_deleted_and_not_one_made_anew_while_it_was_asked(
+        self, run, group, connection
+    ):
+        def meanwhile():
+            connection.delete_group(group)
+            connection.set_offsets(group, group, {0: 7})
+
+        failed = run("groups", "delete", group, stdin=Meanwhile(b"y\n", meanwhile), code=1, partly=True)
+        assert "was made since" in " ".join(failed.stderr.split())
+        assert [each.offset for each in connection.group_offsets(group)] == [7]
 
     def test_a_group_can_be_deleted(self, run, run_json, group):
         run("groups", "delete", group, stdin="n\n", code=1)

@@ -83,7 +83,7 @@ class ScriptedBroker:
         for name, numbers in self.topics:
             if request.names is None or name in request.names:
                 parts = [commands.PartitionInfo(i, n, 0, self.ends[n]) for i, n in enumerate(numbers)]
-                topics.append(commands.TopicInfo(name, parts, TopicSettings()))
+                topics.append(commands.TopicInfo(name, parts, TopicSettings(), name.encode()))
         return commands.Topics(request.correlation, topics)
 
     def on_send(self, session, request, data):
@@ -152,7 +152,7 @@ class ScriptedBroker:
     def on_fetchoffsets(self, session, request, data):
         numbers = request.partitions if request.partitions is not None else list(self.offsets)
         found = [commands.GroupOffset(number, self.offsets.get(number)) for number in numbers]
-        return commands.GroupOffsets(request.correlation, found)
+        return commands.GroupOffsets(request.correlation, found, b"g" * 16)
 
     def on_commitoffsets(self, session, request, data):
         for at in request.offsets:

@@ -76,7 +76,7 @@ def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, bro
     def before(request, data):
         if type(request) is FetchOffsets:
             return commands.GroupOffsets(
-                request.correlation, [commands.GroupOffset(1, 2, 1, "", held[0] if held else "")]
+                request.correlation, [commands.GroupOffset(1, 2, 1, "", held[0] if held else "")], b"g" * 16
             )
         return None
 

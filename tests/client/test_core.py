@@ -1,9 +1,7 @@
 import math
 
 import pytest
-from msgspec import structs
 
-from journal.settings import TopicSettings
 from tests.client.rig import Rig
 from txbroker import commands, errors
 from txbroker.client.core import Core, Phase, error_of
@@ -165,65 +163,3 @@ def test_an_idle_core_has_nothing_to_wake_up_for(rig):
     rig.run(rig.core.ping())
     rig.wait(31)
     assert rig.core.wakeup() == math.inf
-
-
-class TestTopicsOverALostAnswer:
-    def test_a_topic_created_before_the_answer_was_lost_counts_as_created(self, rig, broker):
-        broker.before = lambda request, data: (
-            broker.SWALLOW if type(request) is commands.CreateTopic else None
-        )
-        broker.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("t", 1, {}))
-        rig.cut()
-        broker.before = lambda request, data: (
-            Refused(request.correlation, "TopicExists", "there")
-            if type(request) is commands.CreateTopic
-            else None
-        )
-        rig.connect()
-        assert created.result().name == "t"
-
-    def test_a_different_topic_of_that_name_leaves_it_open(self, rig, broker):
-        broker.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("t", 7, {}))
-        rig.cut()
-        broker.on_createtopic = lambda session, request, data: Refused(
-            request.correlation, "TopicExists", "there"
-        )
-        rig.connect()
-        with pytest.raises(errors.OutcomeUnknown, match="describe it"):
-            created.result()
-
-    def test_a_first_refusal_is_plain(self, rig, broker):
-        broker.on_createtopic = lambda session, request, data: Refused(
-            request.correlation, "TopicExists", "there"
-        )
-        with pytest.raises(errors.TopicExists):
-            rig.run(rig.operations.create_topic("t", 1, {}))
-
-    def test_a_topic_that_may_exist_is_described_as_it_is(self, rig, broker):
-        [there] = rig.run(rig.operations.topics(["t"]))
-        broker.on_createtopic = lambda session, request, data: Refused(
-            request.correlation, "TopicExists", "there"
-        )
-        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": 1 << 20}, True)) == there
-
-    def test_a_topic_that_goes_between_refusal_and_description_is_created_after_all(self, rig, broker):
-        made = commands.TopicInfo("new", [commands.PartitionInfo(0, 9, 0, 0)], TopicSettings())
-        answers = [commands.Topics(0, [made]), Refused(0, "TopicExists", "there")]
-        broker.on_createtopic = lambda session, request, data: structs.replace(
-            answers.pop(), correlation=request.correlation
-        )
-        assert rig.run(rig.operations.create_topic("new", 1, {}, True)) == made
-        assert answers == []
-
-    def test_a_topic_gone_when_the_deletion_is_repeated_counts_as_deleted(self, rig, broker):
-        broker.on_deletetopic = lambda session, request, data: None
-        deleted = rig.start(rig.operations.delete_topic("t"))
-        rig.cut()
-        broker.on_deletetopic = lambda session, request, data: Refused(
-            request.correlation, "UnknownTopic", "no"
-        )
-        rig.connect()
-        assert deleted.done
-        assert deleted.error is None

@@ -89,6 +89,59 @@ def test_one_that_sent_nothing_rolls_back_without_a_word_so_that_an_earlier_one_
     assert seen(broker, Rollback) == []
 
 
+def too_large(transaction):
+    return add(transaction, b"x" * (2 << 20))
+
+
+def no_offsets(transaction):
+    return transaction.add_offsets("g", [object()])
+
+
+@pytest.mark.parametrize(
+    ("first_act", "error"), [(too_large, errors.MessageTooLarge), (no_offsets, TypeError)]
+)
+def test_one_whose_first_act_failed_is_in_nobodys_way_and_goes_on(rig, broker, first_act, error):
+    first, second = rig.transaction(), rig.transaction()
+    with pytest.raises(error):
+        rig.run(first_act(first))
+    rig.run(add(second, b"two"))
+    rig.run(second.commit())
+    rig.run(add(first, b"one"))
+    rig.run(first.commit())
+    assert broker.values(1) == [b"two", b"one"]
+    began = [request.serial for request in seen(broker, Add)]
+    assert began == sorted(began), "the broker takes serials in their order only"
+    assert [request.serial for request in seen(broker, Commit)] == began
+    assert seen(broker, Commit)[-1].seen == began[-1] - 1
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_one_whose_only_act_failed_ends_without_a_word_though_a_later_one_has_begun(rig, broker, end):
+    first = rig.transaction()
+    with pytest.raises(errors.MessageTooLarge):
+        rig.run(too_large(first))
+    second = begun(rig, b"two")
+    rig.run(second.commit())
+    rig.run(getattr(first, end)())
+    assert broker.values(1) == [b"two"]
+    assert len(seen(broker, Commit)) == 1
+    assert seen(broker, Rollback) == []
+
+
+def test_a_batch_that_cannot_be_made_into_bytes_is_not_left_out_of_a_commit(rig, broker):
+    class Failing:
+        def pack(self, data):
+            raise MemoryError
+
+    transaction = begun(rig, b"a")
+    rig.producer.compressor = Failing()
+    with pytest.raises(MemoryError):
+        rig.run(transaction.commit())
+    rig.producer.compressor = None
+    rig.run(transaction.commit())
+    assert broker.values(1) == [b"a"]
+
+
 def test_one_that_was_open_when_its_connection_died_is_gone_and_says_so(rig):
     transaction = begun(rig, b"a")
     rig.cut()

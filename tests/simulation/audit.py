@@ -51,6 +51,8 @@ def audit(world: World, random: Random) -> None:
     require(auditor.ready, "a session", "none")
     topics, _, _ = auditor.wait(commands.DescribeTopics)
     alive = world.topics.settle({each.name: [p.number for p in each.partitions] for each in topics.topics})
+    for each in topics.topics:
+        world.topics.named(each.name, each.id)
     starts = {p.number: p.start_offset for each in topics.topics for p in each.partitions}
     _read_all(auditor, starts)
     prepared = _transactions(auditor, random)

@@ -25,6 +25,8 @@ class ConsumingClient(Client):
         super().__init__(*arguments)
         self.positions: dict[int, int] = {}
         self.generations: dict[Key, int] = {}
+        self.groups: dict[str, bytes] = {}
+        """The ids under which groups were seen last."""
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -93,13 +95,14 @@ class ConsumingClient(Client):
             return
         settings = self.world.topic_settings(random)
         retained = settings.retention_bytes is not None or settings.retention_age is not None
-        topic = Topic(name, retained, Intent(f"making topic {name}"))
+        topic = Topic(name, retained, Intent(f"making topic {name}"), self.world.name_id())
         self.world.topics.topics.append(topic)
         self.ask(
             commands.CreateTopic,
             name,
             random.choice((1, 1, 2, 3)),
             settings,
+            topic.id,
             then=partial(self._created, topic),
         )
         self.model.ask(topic.created)
@@ -107,6 +110,7 @@ class ConsumingClient(Client):
     def _created(self, topic: Topic, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Topics):
             [info] = answer.topics
+            require(info.id == topic.id, f"the id of topic {topic.name} is {topic.id!r}", info.id)
             self.world.topics.made(topic, [each.number for each in info.partitions])
         else:
             self.model.refused(topic.created)
@@ -114,12 +118,18 @@ class ConsumingClient(Client):
                 self.world.topics.not_made(topic)
 
     def delete_topic(self, random: Random) -> None:
-        """Some topic, if there is more than one."""
+        """Some topic, if there is more than one; or once more one that is gone, as after a lost answer."""
+        gone = [topic for topic in self.world.topics.topics if topic.gone]
+        if gone and random.random() < 0.3:
+            again = random.choice(gone)
+            self.ask(commands.DeleteTopic, again.name, again.id, then=partial(self._deleted_again, again))
+            return
         there = [topic for topic in self.world.topics.topics if topic.partitions and topic.deleted is None]
         if len(there) > 1:
             topic = random.choice(there)
             topic.deleted = Intent(f"deleting topic {topic.name}")
-            self.ask(commands.DeleteTopic, topic.name, then=partial(self._deleted, topic, topic.deleted))
+            then = partial(self._deleted, topic, topic.deleted)
+            self.ask(commands.DeleteTopic, topic.name, topic.id, then=then)
             self.model.ask(topic.deleted)
 
     def _deleted(self, topic: Topic, intent: Intent, answer: Any, data: bytes, since: int) -> None:
@@ -128,6 +138,10 @@ class ConsumingClient(Client):
         elif intent is topic.deleted:
             self.model.refused(intent)
             topic.deleted = None
+
+    def _deleted_again(self, topic: Topic, answer: Any, data: bytes, since: int) -> None:
+        if isinstance(answer, commands.Done):
+            self.world.topics.deleted_again(topic)
 
     # -- groups -----------------------------------------------------------------------------------------
 
@@ -144,7 +158,8 @@ class ConsumingClient(Client):
         key = self.some_key(random)
         if key is not None:
             then = partial(self._claimed, key)
-            self.ask(commands.ClaimPartitions, key[0], self.name, [key[1]], then=then)
+            made = self.world.name_id()
+            self.ask(commands.ClaimPartitions, key[0], self.name, [key[1]], made, then=then)
 
     def _claimed(self, key: Key, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Claimed):
@@ -166,23 +181,28 @@ class ConsumingClient(Client):
             else:
                 self.model.refused(intent)
 
-        self.ask(commands.CommitOffsets, key[0], [offset], then=then)
+        self.ask(commands.CommitOffsets, key[0], [offset], self.world.name_id(), then=then)
         self.model.ask(intent)
 
     def delete_group(self, random: Random) -> None:
-        """All that is known of a group."""
+        """All that is known of a group; or of one that is gone, as after a lost answer."""
         group = random.choice(GROUPS)
+        gone = [each for each, name in self.world.groups.gone.items() if name == group]
+        meant = random.choice(gone) if gone and random.random() < 0.3 else self.groups.get(group)
+        if meant is None:
+            self.fetch_offsets(random)
+            return
         intent = Intent(f"deleting group {group}, {self.world.name_intent()}", vague=True)
         self.world.groups.delete_with(intent, group)
 
         def then(answer: Any, data: bytes, since: int) -> None:
             if isinstance(answer, commands.Done):
                 gone = {p for p, topic in self.world.topics.homes.items() if topic.deleted is not None}
-                self.world.groups.deleted(intent, group, since, gone)
+                self.world.groups.deleted(intent, group, meant, since, gone)
             else:
                 self.model.refused(intent)
 
-        self.ask(commands.DeleteGroup, group, then=then)
+        self.ask(commands.DeleteGroup, group, meant, then=then)
         self.model.ask(intent)
 
     def move(self, random: Random, intent: Intent, key: Key) -> tuple[Intent, PartitionOffset]:
@@ -200,6 +220,10 @@ class ConsumingClient(Client):
     def offsets_fetched(self, group: str, answer: Any, data: bytes, since: int) -> None:
         """Take in where it stands."""
         if isinstance(answer, commands.GroupOffsets):
+            if any(each.offset is not None for each in answer.offsets):
+                require(answer.id, f"group {group}, which has positions, has an id", answer)
+            if answer.id:
+                self.groups[group] = answer.id
             found = {each.partition: each for each in answer.offsets}
             for key in list(self.world.groups.movers):
                 topic = self.world.topics.homes[key[1]]

@@ -29,6 +29,8 @@ class GroupModel:
         self.movers: dict[Key, list[tuple[Intent, str | None]]] = defaultdict(_nobody)
         self.claims: dict[Key, list[Claim]] = defaultdict(list)
         self.deletions: dict[str, list[Intent]] = defaultdict(list)
+        self.gone: dict[bytes, str] = {}
+        """Groups that are known to be deleted, by their ids."""
 
     def move_with(self, intent: Intent, key: Key, token: str | None) -> None:
         """If the intent happens, the position is moved."""
@@ -38,8 +40,14 @@ class GroupModel:
         """If the intent happens, the group has no positions, and nobody has claimed anything of it."""
         self.deletions[group].append(intent)
 
-    def deleted(self, intent: Intent, group: str, since: int, gone: Collection[int] = ()) -> None:
+    def deleted(
+        self, intent: Intent, group: str, group_id: bytes, since: int, gone: Collection[int] = ()
+    ) -> None:
         """The group was deleted, by one who asked at ``since``; nothing holds it in partitions that are ``gone``."""
+        require(
+            group_id not in self.gone, f"group {group}, {group_id!r}, is deleted once", "another one is, too"
+        )
+        self.gone[group_id] = group
         for key in [key for key in self.movers if key[0] == group and key[1] not in gone]:
             self.held(key, False, since)
         self.model.done(intent)

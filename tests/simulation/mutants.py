@@ -79,6 +79,38 @@ MUTANTS: Final = (
         "                return session.deliver(__import__('txbroker.codec').codec.encode("
         "Sent(command.correlation, base)))\n            if",
     ),
+    # -- decisions
+    Mutant(
+        "commit what a stranger calls empty",
+        "txbroker/transacting.py",
+        "seen, totals = (command.seen, command.totals) if own else (0, None)",
+        "seen, totals = command.seen if own else 0, command.totals",
+    ),
+    # -- names that come again
+    Mutant(
+        "delete whatever topic has the name",
+        "txbroker/describing.py",
+        "        if topic.id != command.id:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "delete whatever group has the name",
+        "txbroker/consuming.py",
+        "        if known.id != command.id:\n",
+        "        if False:\n",
+    ),
+    Mutant(
+        "forget a topic's id in a checkpoint",
+        "journal/catalog.py",
+        "row.created, row.id)",
+        "row.created, bytes(16))",
+    ),
+    Mutant(
+        "make a group of a transaction without its id",
+        "txbroker/groups.py",
+        "                self._move(group, group_id, (offset,))",
+        '                self._move(group, b"", (offset,))',
+    ),
     # -- forces left out
     Mutant("write a group and not force it", "journal/group.py", "        journal.force()\n", ""),
     Mutant(

@@ -11,11 +11,12 @@ from tests.simulation.model import DONE, OPEN, Intent, Model
 
 @dataclass(eq=False)
 class Topic:
-    """A topic that was asked for. ``retained``: its logs may start later some day."""
+    """A topic that was asked for, under that id. ``retained``: its logs may start later some day."""
 
     name: str
     retained: bool
     created: Intent
+    id: bytes = b""
     deleted: Intent | None = None
     partitions: list[int] | None = None
 
@@ -42,6 +43,19 @@ class TopicModel:
                 self.model.fresh("partition", number)
                 self.homes[number] = topic
         require(topic.partitions == numbers, f"{topic.name} has {topic.partitions}", numbers)
+
+    def named(self, name: str, found: bytes) -> None:
+        """The topic of that name is there, with that id."""
+        ids = [topic.id for topic in self.topics if topic.name == name and not topic.gone]
+        require(found in ids, f"the id of topic {name} is one of {ids}", found)
+
+    def deleted_again(self, topic: Topic) -> None:
+        """The deletion of a topic that was known to be deleted has been carried out once more."""
+        require(
+            not topic.gone,
+            f"topic {topic.name}, {topic.id!r}, is deleted once",
+            "another of its name is, too",
+        )
 
     def not_made(self, topic: Topic) -> None:
         """It was refused, or is not there after all."""

@@ -142,7 +142,8 @@ class TransactionalClient(ConsumingClient):
             totals = begun.totals
             begun.totals = Totals(totals.messages, totals.requests + 1, totals.checksum)
         then = None if begun.asked else partial(self._add_refused, begun)
-        self.ask(commands.AddOffsets, begun.number[1], key[0], [offset], self._xid(random, begun), then=then)
+        xid, made = self._xid(random, begun), self.world.name_id()
+        self.ask(commands.AddOffsets, begun.number[1], key[0], [offset], xid, id=made, then=then)
 
     def _xid(self, random: Random, begun: Begun) -> Xid | None:
         return begun.xid if begun.totals.requests % 2 and not begun.whole else None
@@ -222,7 +223,10 @@ class TransactionalClient(ConsumingClient):
         number, xid = ((0, 0), begun.xid) if by_xid else (begun.number, None)
         operator = (True, "operator", "drill") if random.random() < 0.2 else (False, "", "")
         if commit:
-            self.ask(commands.Commit, *number, xid, None, 0, *operator, then=partial(self._committed, begun))
+            strange = number[0] not in (0, self.session) and random.random() < 0.3
+            totals = Totals(0, 0, 0) if strange else None
+            then = partial(self._committed, begun)
+            self.ask(commands.Commit, *number, xid, totals, 0, *operator, then=then)
             self.model.ask(begun)
         else:
             self.ask(commands.Rollback, *number, xid, 0, *operator, then=partial(self._rolled_back, begun))
@@ -304,7 +308,7 @@ class TransactionalClient(ConsumingClient):
             session, serial = begun.number
             forgettable = self.model.forgettable
             forgettable[session] = max(forgettable[session], serial)
-            self.ask(commands.Forget, *begun.number, None, "operator")
+            self.ask(commands.Forget, *begun.number, random.choice((begun.xid, None)), "operator")
 
     def show(self, random: Random) -> None:
         """Look into one."""

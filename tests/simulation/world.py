@@ -85,6 +85,10 @@ class World:
         self._intents += 1
         return self._intents
 
+    def name_id(self) -> bytes:
+        """An id for what a client makes: the same in each run of a history."""
+        return self.name_intent().to_bytes(16)
+
     def partitions(self) -> list[int]:
         """Every partition that anybody has heard of, those that are gone too."""
         return list(self.topics.homes)

@@ -13,6 +13,7 @@ from journal import filenames, frame
 from journal.clock import SystemClock
 from journal.engine import Engine
 from journal.filesystem import OSFilesystem
+from journal.random_id import new_id
 from journal.record import (
     GroupDeleted,
     Messages,
@@ -46,7 +47,9 @@ class Clients:
 
     def topic(self, name: str, partitions: int) -> None:
         engine = self.engine
-        engine.accept(engine.catalog.judge_creation(name, partitions, TopicSettings(), engine.now()))
+        engine.accept(
+            engine.catalog.judge_creation(name, partitions, TopicSettings(), engine.now(), new_id())
+        )
         engine.sync()
 
     def send(self, topic: str, index: int, producer: int, sequence: int, count: int, epoch: int = 0) -> None:
@@ -64,7 +67,7 @@ class Clients:
         place = [PartitionOffset(partition, offset, 0, "moved")]
         self.accept(
             lambda at: TransactionOffsetsAdded(
-                *number, group, place, at, 0, Xid(1, b"m%d" % self._serial, b"")
+                *number, group, place, at, 0, Xid(1, b"m%d" % self._serial, b""), "", b"i" * 16
             )
         )
         totals = Totals(0, 1, 0)
@@ -107,8 +110,8 @@ def filled(path: Path) -> Path:
         PartitionOffset(first + 1, 1),
         PartitionOffset(first - 1, 1),
     ]
-    made.accept(lambda at: OffsetsCommitted("group", places, at))
-    made.accept(lambda at: OffsetsCommitted("left", places[:1], at))
+    made.accept(lambda at: OffsetsCommitted("group", places, at, b"g" * 16))
+    made.accept(lambda at: OffsetsCommitted("left", places[:1], at, b"l" * 16))
     made.accept(lambda at: PartitionsClaimed("group", "member", [(first, 1), (first + 2, 2)], at))
     made.accept(lambda at: GroupDeleted("left", at))
     made.accept(lambda at: TopicDeleted("gone", at))
@@ -196,13 +199,18 @@ def _group(name: str, change: Callable[[list[Any]], None], says: str) -> None:
     damage(f"a checkpoint has another {name}")(_changed("groups", change, says))
 
 
-_group("position of a group", _set(1, 1, 0, 1, to=1), "of group 'group' in partition number")
-_group("word beside a position", _set(1, 1, 0, 2, to="yours"), "is (5, 'yours')")
+_group("position of a group", _set(1, 2, 0, 1, to=1), "of group 'group' in partition number")
+_group("word beside a position", _set(1, 2, 0, 2, to="yours"), "is (5, 'yours')")
 _group("name of a group", _set(1, 0, to="others"), "of group 'others'")
-_group("member with a claim", _set(1, 2, 0, 2, to="thief"), "'thief'")
-_group("generation of a claim", _set(1, 2, 0, 1, to=7), "claim (generation, member) of group 'group'")
+_group("id of a group", _set(1, 1, to=b"another"), "group 'group' is the one with id 616e6f74686572")
+_group("member with a claim", _set(1, 3, 0, 2, to="thief"), "'thief'")
+_group("generation of a claim", _set(1, 3, 0, 1, to=7), "claim (generation, member) of group 'group'")
 _group("last generation", _set(0, 0, to=7), "the last generation is 7")
-_group("offset in a prepared transaction", _set(-1, 3, 0, 2, to=1), "transactions hold offsets")
+_group("offset in a prepared transaction", _set(-1, 3, 0, 3, to=1), "transactions hold offsets")
+_group("id for a group in a prepared transaction", _set(-1, 3, 0, 1, to=b"x"), "transactions hold offsets")
+damage("a checkpoint has another id of a topic")(
+    _changed("catalog", _set(-1, 5, to=b"another"), "it has topic")
+)
 _group("state of a transaction with offsets", _set(-1, 2, to=False), "transactions hold offsets")
 damage("a checkpoint lacks a group")(
     _changed("groups", lambda rows: (rows.pop(1), _set(0, 2, to=0)(rows)), "of group 'group'")
@@ -224,6 +232,12 @@ def _moved(old: OffsetsCommitted) -> OffsetsCommitted:
 
 
 _record("a group's positions were another's", OffsetsCommitted, "of group 'else'", _moved)
+_record(
+    "a group was made with another id",
+    OffsetsCommitted,
+    "by the journal the one with id 78",
+    lambda old: replace(old, id=b"x"),
+)
 _record("a claim was another's", PartitionsClaimed, "'thief'", lambda old: replace(old, member="thief"))
 _record(
     "a producer was opened under another name",

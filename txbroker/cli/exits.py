@@ -20,6 +20,7 @@ from txbroker.errors import (
     RequestRefused,
     StorageUnavailable,
     TxBrokerError,
+    UnknownGroup,
     UnknownPartition,
     UnknownTopic,
     UnknownTransaction,
@@ -50,6 +51,7 @@ class Exit(enum.IntEnum):
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownTopic, Exit.NO),
+    (UnknownGroup, Exit.NO),
     (UnknownPartition, Exit.NO),
     (UnknownTransaction, Exit.NO),
     (OutcomeForgotten, Exit.NO),

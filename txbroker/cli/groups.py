@@ -176,7 +176,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
         confirm(f"Delete group {name} with {count_text(len(group.positions), 'position')}?", yes)
-        broker.delete_group(name)
+        broker.delete_group(name, group.id)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted group {name}.")
 
 

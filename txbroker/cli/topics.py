@@ -132,7 +132,7 @@ def delete(invocation: Invocation, name: str, yes: bool) -> None:
     with invocation.connect() as broker:
         topic = known_topic(broker.topics([name]), name)
         confirm(f"Delete topic {name} with {count_text(messages_of(topic), 'message')}?", yes)
-        broker.delete_topic(name)
+        broker.delete_topic(name, topic.id)  # the one that was shown
     emit(invocation.as_json, {"deleted": name}, lambda: f"Deleted topic {name}.")
 
 

@@ -59,9 +59,9 @@ class OperationCalls(ABC):
         """
         return self.run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages; raises UnknownTopic."""
-        self.run(self._operations.delete_topic(name))
+    def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
+        """Delete a topic with its messages; raises UnknownTopic. ``topic_id`` says which one (None: today's)."""
+        self.run(self._operations.delete_topic(name, topic_id))
 
     def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
         """Describe topics, sorted by name; unknown ones are left out."""
@@ -83,9 +83,9 @@ class OperationCalls(ABC):
         """Move a group to other positions: offset by partition."""
         self.run(self._operations.set_offsets(group, topic, offsets))
 
-    def delete_group(self, group: str) -> None:
-        """Forget a group and its positions."""
-        self.run(self._operations.delete_group(group))
+    def delete_group(self, group: str, group_id: bytes | None = None) -> None:
+        """Forget a group and its positions; raises UnknownGroup. ``group_id`` says which one (None: today's)."""
+        self.run(self._operations.delete_group(group, group_id))
 
     # -- for operators -----------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from txbroker.client.call import AnswerType, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
-from txbroker.client.retry import Backoff, Lost, Options
+from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
 from txbroker.client.waiting import Alarm, Alarms, Line
 from txbroker.codec import Decoder, answer_decoder, encode
@@ -146,6 +146,8 @@ class Core:
             self._waiting[call.request.correlation] = call
 
     def _send(self, call: Call[Answer]) -> None:
+        if call.attempts:
+            call.request = repetition(call.request)
         message = encode(call.request, call.data)
         self._sending = call, message
         call.attempts += 1

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, cast
 
-from journal import frame
 from journal.record import PartitionOffset
 from journal.settings import TopicSettings, check_setting
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.call import named_error
-from txbroker.client.core import Call, Core
+from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.partitioning import named_index
 from txbroker.client.results import (
     Frames,
@@ -22,6 +21,7 @@ from txbroker.client.results import (
     PartContent,
     Run,
     TransactionDetails,
+    decoded,
 )
 from txbroker.commands import (
     Answer,
@@ -65,33 +65,48 @@ class Operations:
 
         With ``exist_ok`` one that is there is described as it is. The broker's refusal is the check, so of several
         clients at the same time one creates it; one that is deleted before it is described is created after all.
+
+        When the answer is lost, the topic that is there then is the one that was asked for if it has its id. If there
+        is none it is asked for under a new id: the first one may have been made and deleted.
         """
         for setting, value in settings.items():
             check_setting(setting, value)
         wanted = TopicSettings(**settings)  # type: ignore[arg-type]
         core = self._core
-        found: list[TopicInfo] = []
-        while not found:
-            call = core.request(commands.CreateTopic(core.correlation(), name, partitions, wanted), Topics)
+        deadline = core.clock() + core.options.timeout
+        while True:
+            request = commands.CreateTopic(core.correlation(), name, partitions, wanted)
             try:
-                return (await call).topics[0]
+                return (
+                    await core.request(request, Topics, timeout=max(0.0, deadline - core.clock()))
+                ).topics[0]
             except errors.TopicExists:
-                if call.attempts == 1 and not exist_ok:
+                if not exist_ok:
                     raise
-            found = await self.topics([name])
-            if not exist_ok:
-                break
-        if found and (exist_ok or (found[0].settings == wanted and len(found[0].partitions) == partitions)):
-            return found[0]
-        raise errors.OutcomeUnknown(
-            f"the answer to creating {name!r} was lost; a topic of that name is there now, with other "
-            "settings or partitions: whether it was created here is not known; describe it"
-        )
+                found = await self.topics([name])
+            except AnswerLost as error:
+                found = await self._after_loss(error, name)
+            if found and (exist_ok or found[0].id == request.id):
+                return found[0]
 
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic with its messages; raises UnknownTopic, TransactionConflict."""
+    async def _after_loss(self, lost: AnswerLost, name: str) -> list[TopicInfo]:
+        """The topic of that name, after the answer to making it was lost; raises OutcomeUnknown without a broker."""
+        try:
+            return await self.topics([name])
+        except errors.TxBrokerError as error:
+            raise errors.OutcomeUnknown(
+                f"{lost}, and whether it has created topic {name!r} could not be asked: {error}. Describe the topic "
+                "later"
+            ) from error
+
+    async def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
+        """Delete a topic with its messages; raises UnknownTopic, TransactionConflict.
+
+        ``topic_id`` says which topic of that name is meant, as ``topics()`` tells it; None: the one that is there now.
+        """
         core = self._core
-        call = core.request(commands.DeleteTopic(core.correlation(), name), Done)
+        meant = (await self.topic(name)).id if topic_id is None else topic_id
+        call = core.request(commands.DeleteTopic(core.correlation(), name, meant), Done)
         try:
             await call
         except errors.UnknownTopic:
@@ -121,14 +136,14 @@ class Operations:
         number = _number(await self.topic(topic), partition)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
         _raise_error_of(part)
-        found, taken = _messages(topic, partition, data, offset, max_bytes)
+        found, taken = decoded(topic, partition, data, offset, max_bytes)
         messages = found
         # Of what is wrong farther on there is nothing in an answer: the read that begins there raises it.
         while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > taken:
             max_bytes -= taken
             offset = messages[-1].offset + 1
             part, data = await self._fetch(number, offset, max_bytes, 0.0)
-            found, taken = _messages(topic, partition, data, offset, max_bytes)
+            found, taken = decoded(topic, partition, data, offset, max_bytes)
             messages = messages + found
         return messages
 
@@ -177,19 +192,53 @@ class Operations:
         )
 
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Move a group to other positions (offset by partition), as if its consumers had: claims outlive them."""
+        """Move a group to other positions (offset by partition), as if its consumers had: claims outlive them.
+
+        Raises PositionMoved if somebody moves it at the same time.
+        """
         info = await self.topic(topic)
         core = self._core
         wanted = {_number(info, index): offset for index, offset in offsets.items()}
         request = commands.FetchOffsets(core.correlation(), group, list(wanted))
-        claims = {at.partition: at.generation for at in (await core.request(request, GroupOffsets)).offsets}
-        moved = [PartitionOffset(number, offset, claims[number]) for number, offset in wanted.items()]
-        await core.request(commands.CommitOffsets(core.correlation(), group, moved), Done)
+        before = {at.partition: at for at in (await core.request(request, GroupOffsets)).offsets}
+        moved = [PartitionOffset(number, at, before[number].generation) for number, at in wanted.items()]
+        expected = [before[number].offset for number in wanted]
+        move = commands.CommitOffsets(core.correlation(), group, moved, expected=expected)
+        call = core.request(move, Done)
+        try:
+            await call
+        except (errors.PositionMoved, errors.GenerationFenced, errors.OffsetPending) as error:
+            if call.attempts == 1:
+                raise
+            request = commands.FetchOffsets(core.correlation(), group, list(wanted))
+            now = {at.partition: at.offset for at in (await core.request(request, GroupOffsets)).offsets}
+            if now != wanted:
+                raise errors.OutcomeUnknown(
+                    f"the answer to moving group {group!r} was lost, and it has been moved or claimed by somebody else "
+                    f"since ({error}); whether it stood where it was moved to in between is not known. Look where it "
+                    "stands"
+                ) from error
 
-    async def delete_group(self, group: str) -> None:
-        """Forget a group and its positions."""
+    async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
+        """Forget a group and its positions; raises UnknownGroup, OffsetPending.
+
+        ``group_id`` says which group of that name is meant, as ``groups()`` tells it; None: the one that is there now.
+        """
         core = self._core
-        await core.request(commands.DeleteGroup(core.correlation(), group), Done)
+        meant = await self._group_id(group) if group_id is None else group_id
+        call = core.request(commands.DeleteGroup(core.correlation(), group, meant), Done)
+        try:
+            await call
+        except errors.UnknownGroup:
+            if call.attempts == 1:
+                raise
+
+    async def _group_id(self, group: str) -> bytes:
+        core = self._core
+        found = await core.request(commands.FetchOffsets(core.correlation(), group, []), GroupOffsets)
+        if not found.id:
+            raise errors.UnknownGroup(f"there is no group {group!r}; nothing has changed")
+        return found.id
 
     # -- transactions, as operators see them -------------------------------------------------------
 
@@ -221,7 +270,7 @@ class Operations:
         for number, length in shown.parts:
             topic, index = places.get(number, _gone(number))
             try:
-                messages += _messages(topic, index, data[begin : begin + length], 0, max_bytes)[0]
+                messages += decoded(topic, index, data[begin : begin + length], 0, max_bytes)[0]
             except errors.CompressionUnavailable as error:
                 obstacle = obstacle or str(error)
             begin += length
@@ -254,7 +303,12 @@ class Operations:
     async def forget_transaction(self, which: Which, by: str, why: str) -> None:
         """Forget a decided transaction's outcome; who and why are journaled."""
         core = self._core
-        call = core.request(commands.Forget(core.correlation(), *_named(which), by=by, why=why), Done)
+        shown = await core.request(
+            commands.ShowTransaction(core.correlation(), *_named(which), 0), commands.TransactionShown
+        )
+        meant = shown.transaction
+        request = commands.Forget(core.correlation(), meant.session, meant.serial, meant.xid, by, why)
+        call = core.request(request, Done)
         try:
             await call
         except (errors.UnknownTransaction, errors.OutcomeForgotten):
@@ -338,20 +392,3 @@ def _raise_error_of(part: FetchedPartition) -> None:
         raise errors.OffsetOutOfRange(part.message, part.start_offset, part.high_watermark)
     if part.error:
         raise named_error(part.error, part.message, part.numbers or {}, part.texts or {})
-
-
-def _messages(
-    topic: str, index: int, data: memoryview, offset: int, max_bytes: int
-) -> tuple[list[Message], int]:
-    """The messages of frames, about ``max_bytes`` of what comes out, and how many bytes that is."""
-    taken, pieces = 0, list[frame.Message]()
-    for piece, size in frame.decode_pieces(data, offset):
-        pieces += piece
-        taken += size
-        if taken >= max_bytes:
-            break
-    messages = [
-        Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
-        for found in pieces
-    ]
-    return messages, taken

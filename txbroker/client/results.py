@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from journal import frame
 from txbroker.commands import TransactionInfo
 
 
@@ -112,3 +113,20 @@ class TransactionDetails(NamedTuple):
     contents: list[PartContent]
     runs: list[Run]
     obstacle: str = ""
+
+
+def decoded(
+    topic: str, index: int, data: memoryview, offset: int, max_bytes: int
+) -> tuple[list[Message], int]:
+    """The messages of frames, about ``max_bytes`` of what comes out, and how many bytes that is."""
+    taken, pieces = 0, list[frame.Message]()
+    for piece, size in frame.decode_pieces(data, offset):
+        pieces += piece
+        taken += size
+        if taken >= max_bytes:
+            break
+    messages = [
+        Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
+        for found in pieces
+    ]
+    return messages, taken

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
+from journal.random_id import new_id
 from txbroker import commands, errors
 from txbroker.client.partitioning import Partitioner
 from txbroker.commands import Request
@@ -27,8 +30,8 @@ RULES: dict[type[Request], Lost] = {
     commands.Send: Lost.REPEAT,  # always with a producer id and a sequence
     commands.OpenProducer: Lost.REPEAT,
     commands.DescribeTopics: Lost.READ,
-    commands.CreateTopic: Lost.REPEAT,  # TopicExists on a repetition is looked into
-    commands.DeleteTopic: Lost.REPEAT,  # UnknownTopic on a repetition is success
+    commands.CreateTopic: Lost.ASK,  # whether the topic of that name has the id that was given
+    commands.DeleteTopic: Lost.REPEAT,  # of one id: UnknownTopic on a repetition is success
     commands.Fetch: Lost.READ,
     commands.OffsetsForTime: Lost.READ,
     commands.Add: Lost.ASK,
@@ -39,16 +42,26 @@ RULES: dict[type[Request], Lost] = {
     commands.AskOutcome: Lost.READ,
     commands.ListTransactions: Lost.READ,
     commands.ShowTransaction: Lost.READ,
-    commands.Forget: Lost.REPEAT,
-    commands.CommitOffsets: Lost.REPEAT,
+    commands.Forget: Lost.REPEAT,  # of one number and xid: on a repetition "there is none" is success
+    commands.CommitOffsets: Lost.REPEAT,  # fenced by its generation, if that is not 0 also by what is expected
     commands.FetchOffsets: Lost.READ,
     commands.ClaimPartitions: Lost.REPEAT,
     commands.ListGroups: Lost.READ,
-    commands.DeleteGroup: Lost.REPEAT,
+    commands.DeleteGroup: Lost.REPEAT,  # of one id: UnknownGroup on a repetition is success
     commands.AskStatus: Lost.READ,
     commands.Cancel: Lost.ASK,  # never of a call: with the connection the fetch is lost, too
     commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
 }
+
+
+def repetition(request: Request) -> Request:
+    """Return what is sent when a request is repeated: the same, but a group that it makes is another one.
+
+    What the first try had made may have been deleted since, and whoever deleted it may have to repeat that, too.
+    """
+    if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions)):
+        return msgspec.structs.replace(request, id=new_id())
+    return request
 
 
 class Backoff:

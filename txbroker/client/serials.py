@@ -30,7 +30,7 @@ class Serials:
 
     def flush_before(self, serial: int) -> None:
         """Have those with lower serials begin at the broker: it takes new ones in the order of their serials only."""
-        for number, transaction in self._open.items():
+        for number, transaction in list(self._open.items()):
             if number >= serial:
                 break
             transaction.flush_first()

@@ -162,12 +162,12 @@ class Transaction:
             self._post(lane, batch)
 
     def _post(self, lane: Lane, batch: Batch) -> None:
+        frames = lane.seal(batch)
         self._batches.pop(lane.number, None)
         self._lanes[lane.number] = lane
         serial = cast(TransactionNumber, self.number).serial
         if not self._requests:
             self._serials.flush_before(serial)
-        frames = lane.seal(batch)
         if self._producer.reports is not None:
             self._producer.reports.tally(self._counts, lane.topic, frames)
         self._messages += batch.count
@@ -185,10 +185,9 @@ class Transaction:
         serial = cast(TransactionNumber, self.number).serial
         if not self._requests:
             self._serials.flush_before(serial)
-        self._requests += 1
         seen = self._serials.seen
-        request = commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen)
-        self.core.post(request)
+        self.core.post(commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen))
+        self._requests += 1
 
     def receives(self, receiver: Receiver) -> None:
         """What is taken there moves its group's position with this transaction; raises if it is not open."""
@@ -201,9 +200,16 @@ class Transaction:
         return not (self._batches or self._requests or self.received.offsets())
 
     def flush_first(self) -> None:
-        """Send what there is, if nothing has been sent yet."""
-        if not self._requests:
+        """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
+
+        A later one is about to begin at the broker, after which this number cannot. What comes yet gets another.
+        """
+        if self._batches and not self._requests:
             self._flush()
+        elif self.number is not None and not self._requests:
+            self.core.unwatch(self._correlation)
+            self._serials.ended(self.number)
+            self.number = None
 
     async def _flush_all(self) -> Totals:
         self._check_stage()

@@ -215,9 +215,9 @@ class Connection(LoopConnection):
         """
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
-    def delete_topic(self, name: str) -> Deferred[None]:
-        """Delete a topic with its messages; fails with UnknownTopic."""
-        return self._run(self._operations.delete_topic(name))
+    def delete_topic(self, name: str, topic_id: bytes | None = None) -> Deferred[None]:
+        """Delete a topic with its messages; raises UnknownTopic. ``topic_id`` says which one (None: today's)."""
+        return self._run(self._operations.delete_topic(name, topic_id))
 
     def topics(self, names: Iterable[str] | None = None) -> Deferred[list[TopicInfo]]:
         """Describe topics, sorted by name; unknown ones are left out."""
@@ -239,9 +239,9 @@ class Connection(LoopConnection):
         """Move a group to other positions: offset by partition."""
         return self._run(self._operations.set_offsets(group, topic, offsets))
 
-    def delete_group(self, group: str) -> Deferred[None]:
-        """Forget a group and its positions."""
-        return self._run(self._operations.delete_group(group))
+    def delete_group(self, group: str, group_id: bytes | None = None) -> Deferred[None]:
+        """Forget a group and its positions; raises UnknownGroup. ``group_id`` says which one (None: today's)."""
+        return self._run(self._operations.delete_group(group, group_id))
 
     # -- for operators -----------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""The client's core against the broker itself, with answers that are lost and somebody else who acts before the retry.
+
+Walks the table of ``docs/clients.md``, "What happens when an answer is lost": a repeated request hits what was meant
+when it was sent first, or nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+
+from journal.record import PartitionOffset
+from journal.settings import TopicSettings
+from journal.transaction import State, Totals, Xid
+from tests.broker_room import Room, frames
+from txbroker import commands, errors
+from txbroker.codec import request_decoder
+
+XID = Xid(1, b"x", b"")
+
+
+class LossyRoom:
+    """A broker for a rig. The answer to the first request of the kind ``lose`` is lost, with the connection."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        self.session = 0
+        self.lose: type | None = None
+        self._sessions = {}
+
+    def connection(self):
+        answers: list[bytes] = []
+        decoder = request_decoder(1 << 26)
+        session = self.room.broker.opened("client:1", answers.append, lambda why: None)
+        self.session = session.number
+        self._sessions[session.number] = session
+
+        def feed(data: bytes) -> bytes:
+            for head, body in decoder.feed(data):
+                self.room.broker.received(session, head, body)
+                self.room.engine.sync()
+                if type(head) is self.lose:
+                    self.lose = None
+                    answers.clear()
+            given = b"".join(answers)
+            answers.clear()
+            return given
+
+        return feed
+
+    def disconnected(self, session: int) -> None:
+        self.room.broker.closed(self._sessions.pop(session))
+        self.room.engine.sync()
+
+
+@pytest.fixture
+def broker():
+    return LossyRoom()
+
+
+@pytest.fixture
+def room(broker):
+    return broker.room
+
+
+@pytest.fixture
+def partition(room):
+    [partition] = room.topic()
+    room.peer().send(partition, b"a", b"b", b"c")
+    return partition
+
+
+def lost(rig, broker, kind, operation):
+    """Start an operation whose request of that kind is carried out and not answered."""
+    broker.lose = kind
+    promise = rig.start(operation)
+    assert not promise.done
+    assert broker.lose is None, "it was not sent"
+    rig.cut()
+    return promise
+
+
+def delete_topic(room, name="orders"):
+    done = room.peer().ask(commands.DeleteTopic, name, room.topic_id(name))
+    assert isinstance(done, commands.Done)
+
+
+def delete_group(room):
+    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", room.group_id()), commands.Done)
+
+
+def commit(room, partition, offset):
+    move = room.peer().ask(commands.CommitOffsets, "g", [PartitionOffset(partition, offset)])
+    assert isinstance(move, commands.Done)
+
+
+def position(room, partition):
+    [found] = room.peer().ask(commands.FetchOffsets, "g", [partition]).offsets
+    return found.offset
+
+
+def test_a_deletion_does_not_delete_the_topic_that_was_made_anew(rig, broker, room, partition):
+    deleted = lost(rig, broker, commands.DeleteTopic, rig.operations.delete_topic("orders"))
+    [anew] = room.topic()
+    assert isinstance(room.peer().send(anew, b"acknowledged"), commands.Sent)
+    rig.connect()
+    assert deleted.result() is None
+    assert [m.value for m in rig.run(rig.operations.read("orders", 0, 0, 1000, 0.0))] == [b"acknowledged"]
+
+
+def test_a_topic_that_was_made_is_known_by_its_id(rig, broker, room):
+    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 2, {}))
+    rig.connect()
+    assert made.result().id == room.topic_id("t")
+
+
+@pytest.mark.parametrize("exist_ok", [False, True])
+def test_a_topic_that_was_made_deleted_and_made_by_somebody_else_is_theirs(rig, broker, room, exist_ok):
+    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 1, {}, exist_ok))
+    delete_topic(room, "t")
+    room.topic("t")
+    rig.connect()
+    if exist_ok:
+        assert made.result().id == room.topic_id("t")
+    else:
+        with pytest.raises(errors.TopicExists):
+            made.result()
+
+
+def test_a_topic_that_was_made_and_deleted_is_made_as_another_one(rig, broker, room):
+    """Whoever deleted it may not have had an answer either, and must not delete the second one."""
+    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 1, {}))
+    first = room.topic_id("t")
+    delete_topic(room, "t")
+    rig.connect()
+    assert made.result().id == room.topic_id("t") != first
+    again = room.peer().ask(commands.DeleteTopic, "t", first)
+    assert again.error == "UnknownTopic"
+
+
+def test_a_deletion_does_not_delete_the_group_that_was_made_anew(rig, broker, room, partition):
+    commit(room, partition, 1)
+    deleted = lost(rig, broker, commands.DeleteGroup, rig.operations.delete_group("g"))
+    commit(room, partition, 2)
+    rig.connect()
+    assert deleted.result() is None
+    assert position(room, partition) == 2
+
+
+@pytest.mark.parametrize("kind", [commands.ClaimPartitions, commands.CommitOffsets])
+def test_a_group_that_was_made_and_deleted_is_made_as_another_one(rig, broker, room, partition, kind):
+    core = rig.core
+    if kind is commands.ClaimPartitions:
+        request, expected = kind(core.correlation(), "g", "m", [partition]), commands.Claimed
+    else:
+        request = kind(core.correlation(), "g", [PartitionOffset(partition, 1)])
+        expected = commands.Done
+
+    async def ask():
+        return await core.request(request, expected)
+
+    asked = lost(rig, broker, kind, ask())
+    first = room.group_id()
+    delete_group(room)
+    rig.connect()
+    assert type(asked.result()) is expected
+    again = room.peer().ask(commands.DeleteGroup, "g", first)
+    assert again.error == "UnknownGroup"
+    assert room.group_id() != first
+
+
+def test_a_group_is_not_moved_back_to_where_it_was_moved_first(rig, broker, room, partition):
+    commit(room, partition, 1)
+    moved = lost(rig, broker, commands.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 0}))
+    commit(room, partition, 3)
+    rig.connect()
+    with pytest.raises(errors.OutcomeUnknown, match="Look where it stands"):
+        moved.result()
+    assert position(room, partition) == 3
+
+
+def test_a_group_that_stands_where_it_was_moved_has_been_moved(rig, broker, room, partition):
+    moved = lost(rig, broker, commands.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 2}))
+    rig.connect()
+    assert moved.result() is None
+    assert position(room, partition) == 2
+
+
+def forced(room, partition, why):
+    """A transaction with the xid that all here have, prepared and rolled back by an operator."""
+    peer, data = room.peer(), frames(b"a")
+    peer.tell(commands.Add, 1, partition, data=data)
+    assert isinstance(peer.ask(commands.Prepare, 1, XID, Totals(1, 1, crc32c(data))), commands.Done)
+    ended = room.peer().ask(commands.Rollback, xid=XID, operator=True, by="ann", why=why)
+    assert isinstance(ended, commands.Done)
+
+
+def test_another_transaction_with_the_same_xid_is_not_forgotten(rig, broker, room, partition):
+    forced(room, partition, "first")
+    operation = rig.operations.forget_transaction(XID, "ann", "seen to")
+    forgotten = lost(rig, broker, commands.Forget, operation)
+    forced(room, partition, "second")
+    rig.connect()
+    assert forgotten.result() is None
+    assert room.peer().ask(commands.AskOutcome, xid=XID).why == "second"
+
+
+def test_the_second_phase_is_answered_as_the_first_time(rig, broker, room, partition):
+    peer, data = room.peer(), frames(b"a")
+    peer.tell(commands.Add, 1, partition, data=data)
+    peer.ask(commands.Prepare, 1, XID, Totals(1, 1, crc32c(data)))
+    ended = lost(rig, broker, commands.Commit, rig.operations.end_prepared(XID, True))
+    rig.connect()
+    assert ended.result() is None
+    assert room.peer().ask(commands.AskOutcome, xid=XID).state is State.COMMITTED
+
+
+def test_a_claim_that_is_repeated_gets_a_newer_generation(rig, broker, room, partition):
+    core = rig.core
+    request = commands.ClaimPartitions(core.correlation(), "g", "m", [partition])
+
+    async def ask():
+        return await core.request(request, commands.Claimed)
+
+    claimed = lost(rig, broker, commands.ClaimPartitions, ask())
+    rig.connect()
+    assert claimed.result().claims == [(partition, 2)]
+
+
+def test_a_topic_that_is_there_is_described_by_its_id(rig, broker, room):
+    made = rig.run(rig.operations.create_topic("t", 1, {}))
+    assert rig.run(rig.operations.topic("t")) == made
+    assert made.settings == TopicSettings()
