@@ -1,5 +1,7 @@
 """Exceptions out of nowhere in the blocking client, as a signal's handler raises them: one at each line, in turn."""
 
+import ast
+import functools
 import os
 import sys
 import threading
@@ -22,17 +24,35 @@ class Interrupt(Exception):
     """What a signal's handler raises."""
 
 
+@functools.cache
+def with_lines(path):
+    """The lines of ``with`` statements."""
+    found = (node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.With))
+    return {node.lineno for node in found}
+
+
 class AtLine:
-    """Raises at the so-manieth line of the client that this thread comes to; ``raised`` says where it did."""
+    """Raises at the so-manieth line of the client that this thread comes to; ``raised`` says where it did.
+
+    A tracer sees the line of a ``with`` again on its way out, before the lock is released. CPython looks for signals
+    behind calls and at jumps back only, so none of their exceptions can come there.
+    """
 
     def __init__(self, line: int) -> None:
         self.left = line
         self.raised = ""
+        self._inside = set()
+
+    def _leaves(self, frame) -> bool:
+        if frame.f_lineno not in with_lines(frame.f_code.co_filename):
+            return False
+        self._inside.symmetric_difference_update({(frame, frame.f_lineno)})
+        return (frame, frame.f_lineno) not in self._inside
 
     def _trace(self, frame, what, argument):
         if not frame.f_code.co_filename.startswith(CLIENT):
             return None
-        if what == "line" and self.left:
+        if what == "line" and self.left and not self._leaves(frame):
             self.left -= 1
             if not self.left:
                 self.raised = f"{frame.f_code.co_filename[len(CLIENT) :]}:{frame.f_lineno}"
