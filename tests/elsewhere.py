@@ -34,8 +34,7 @@ def missing(*_: object, **__: object) -> NoReturn:
 class Loop(asyncio.SelectorEventLoop):
     """Without the calls that Windows' loop does not have."""
 
-    add_reader = remove_reader = add_writer = remove_writer = missing
-    add_signal_handler = remove_signal_handler = missing
+    add_reader = add_writer = add_signal_handler = missing
     create_unix_connection = create_unix_server = missing
 
 

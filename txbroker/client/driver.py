@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import ssl
 import threading
@@ -21,6 +20,7 @@ from txbroker import errors
 from txbroker.client import fork
 from txbroker.client.core import Core
 from txbroker.client.partitioning import check_asking
+from txbroker.client.poller import LONGEST, Poller, check_system, wait_for
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
 
@@ -31,22 +31,20 @@ T = TypeVar("T")
 RECEIVE_BYTES = 1 << 18
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
-MOST_SLEEP = 60.0
 
 
 class Driver:
     """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
 
     def __init__(self, core: Core, address: Address, unattended: Callable[[], bool]) -> None:
+        check_system(address)
         self.core = core
         self.lock = threading.Lock()
         self.is_forked = False
         self._address = address
         self._unattended = unattended
         self._socket: socket.socket | None = None
-        self._poll = select.poll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll.register(self._wake, select.POLLIN)
+        self._poller = Poller()
         self._unsent = memoryview(b"")
         self._wants_write = False
         self._driving = False
@@ -91,7 +89,7 @@ class Driver:
             self._followers.append(event)
         while True:
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            told = event.wait(remaining)
+            told = wait_for(event, remaining)
             with self.lock:
                 if promise.done or not told:
                     self._followers.remove(event)
@@ -111,7 +109,7 @@ class Driver:
         with self.lock:
             self._driving = False
             if self._closed:
-                self._close_wake()
+                self._poller.close()
             self._offer()
 
     def _offer(self) -> None:
@@ -153,9 +151,9 @@ class Driver:
 
     def wake(self) -> None:
         """Have the driver, if it sleeps, look again."""
-        if self._asleep and self._wake >= 0:
+        if self._asleep and not self._poller.is_closed:
             self._asleep = False
-            os.eventfd_write(self._wake, 1)
+            self._poller.wake()
 
     def look(self) -> None:
         """Notice now if the connection has died while nobody looked."""
@@ -198,7 +196,7 @@ class Driver:
             self._connect(deadline)
         else:
             if pause > 0:
-                self._sleep(pause)
+                self._poller.wait(pause)
             elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
                 raise TimeoutError
             with self.lock:
@@ -215,15 +213,10 @@ class Driver:
         if promise is not None and promise.done:
             return 0.0
         now = time.monotonic()
-        until = min(self.core.wakeup(), now + MOST_SLEEP)
+        until = min(self.core.wakeup(), now + LONGEST)
         if deadline is not None and deadline < until:
             until = deadline
         return until - now
-
-    def _sleep(self, pause: float) -> None:
-        for descriptor, _ in self._poll.poll(pause * 1000):
-            if descriptor == self._wake:
-                os.eventfd_read(self._wake)
 
     def call_back(self) -> None:
         """Run the callbacks of users that are due; outside of the lock."""
@@ -262,7 +255,7 @@ class Driver:
             self._socket = connection
             self._unsent = memoryview(b"")
             self._wants_write = False
-            self._poll.register(connection, select.POLLIN)
+            self._poller.watch(connection)
             self.core.connected()
             self._write()
 
@@ -285,7 +278,7 @@ class Driver:
         wants = bool(self._unsent)
         if wants is not self._wants_write:
             self._wants_write = wants
-            self._poll.modify(connection, select.POLLIN | (select.POLLOUT if wants else 0))
+            self._poller.watch(connection, for_writing=wants)
 
     def _read(self) -> bool:
         """Take in what has come; whether there was anything."""
@@ -316,7 +309,7 @@ class Driver:
     def _close_socket(self) -> None:
         connection, self._socket = self._socket, None
         if connection is not None:
-            self._poll.unregister(connection)
+            self._poller.forget(connection)
             connection.close()
         self._unsent = memoryview(b"")
         self._wants_write = False
@@ -361,12 +354,7 @@ class Driver:
             self._thread.join(5.0)
         with self.lock:
             if not self._driving:
-                self._close_wake()
-
-    def _close_wake(self) -> None:
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+                self._poller.close()
 
     def forked(self) -> None:
         """In a child: let go of the parent's socket without a word to the broker."""
@@ -392,7 +380,12 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if address.kind == "tls":
-            context = ssl.create_default_context(cafile=address.ca or None)
-            connection = context.wrap_socket(connection, server_hostname=address.host)
+            try:
+                context = ssl.create_default_context(cafile=address.ca or None)
+                connection.getpeername()  # of one that was cut already, Python 3.11's wrap_socket loses the descriptor
+                connection = context.wrap_socket(connection, server_hostname=address.host)
+            except BaseException:
+                connection.close()
+                raise
     connection.setblocking(False)
     return connection
