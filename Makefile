@@ -130,7 +130,7 @@ lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --output-file requirements/client.txt
 	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --output-file requirements/runtime.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
-	$(PIN) 3.11 --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
+	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
 	$(PIN) 3.12 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/django6.txt
 
 .PHONY: test-lowest
