@@ -122,11 +122,24 @@ drill-orders: debian .venv/.ready  ## the shop, with 200 kill -9 of all that tak
 .PHONY: venv
 venv: .venv/.ready  ## set up .venv with the pinned packages
 
+EXTRAS := $(addprefix --extra ,cli twisted tls postgresql sqlalchemy django zope zstd lz4 spark)
+GROUPS := $(addprefix --group ,bench peers test)
+
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
-	$(COMPILE) --output-file requirements/runtime.txt pyproject.toml
-	$(COMPILE) --constraint requirements/runtime.txt --extra tls --extra postgresql --extra sqlalchemy --extra django --extra zope --extra zstd --extra lz4 --extra spark --extra bench --extra peers --extra test \
-		--output-file requirements/test.txt pyproject.toml
+	$(PIN) 3.11 --output-file requirements/client.txt
+	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --output-file requirements/runtime.txt
+	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
+	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
+	$(PIN) 3.12 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/django6.txt
+
+.PHONY: test-lowest
+test-lowest: debian .make/lowest/.ready  ## all tests, with the lowest versions that are allowed
+	.make/lowest/bin/python -m pytest -n 2 $(ARGS)
+
+.PHONY: test-django
+test-django: debian .make/django6/.ready  ## Django 6, for which there must be a python3.12
+	.make/django6/bin/python -m pytest -n 2 -k django tests/databases $(ARGS)
 
 .PHONY: clean
 clean:  ## remove everything that make made, .venv too
@@ -147,11 +160,25 @@ clean:  ## remove everything that make made, .venv too
 	$(RUN) pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	touch $@
 
-# The emit options keep the settings of one machine's pip out of the files that all share.
-COMPILE = CUSTOM_COMPILE_COMMAND="make lock" .make/lock/bin/pip-compile --quiet --generate-hashes \
-	--strip-extras --allow-unsafe --no-emit-find-links --no-emit-index-url --no-emit-trusted-host $(ARGS)
+.make/lowest/.ready: requirements/lowest.txt pyproject.toml
+	.ci/make-venv $(PYTHON) .make/lowest
+	$(call INSTALL,lowest)
+	touch $@
+
+PYTHON312 ?= python3.12
+.make/django6/.ready: requirements/django6.txt pyproject.toml
+	.ci/make-venv $(PYTHON312) .make/django6
+	$(call INSTALL,django6)
+	touch $@
+
+INSTALL = .make/$(1)/bin/python -m pip install --quiet --require-hashes --no-deps -r requirements/$(1).txt && \
+	.make/$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation \
+		--config-settings editable_mode=compat -e .
+
+PIN = UV_CUSTOM_COMPILE_COMMAND="make lock" .make/lock/bin/uv pip compile --quiet --generate-hashes \
+	$(ARGS) pyproject.toml --python-version
 
 .make/lock/.ready:
 	.ci/make-venv $(PYTHON) .make/lock
-	.make/lock/bin/python -m pip install --quiet pip-tools==7.6.2
+	.make/lock/bin/python -m pip install --quiet uv==0.13.9
 	touch $@

@@ -1,10 +1,36 @@
 """An embedded transactional log: what txbroker stands on, usable without it.
 
-``journal.open(path)`` opens a directory; see :class:`journal.embedded.Log`. Imports no Twisted.
+``journal.open(path)`` opens a directory; see :class:`journal.embedded.Log`. Imports no Twisted. The log is loaded when
+it is first asked for: the clients import formats, names and errors from here, also where the log does not run.
 """
 
-from journal.embedded import Log, open_log
+from __future__ import annotations
 
-open = open_log
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from journal.embedded import Log as Log
+    from journal.embedded import open_log as open
+
+_HOMES = {
+    "Log": "Log",
+    "open": "open_log",
+}
+"""The public names, and what they are called in :mod:`journal.embedded`."""
 
 __all__ = ["Log", "open"]
+
+
+def __dir__() -> list[str]:
+    """The public names too, loaded or not."""
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first used. Raises PlatformUnsupported where the log does not run."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'journal' has no attribute {name!r}")
+    found = getattr(import_module("journal.embedded"), _HOMES[name])
+    globals()[name] = found
+    return found

@@ -57,6 +57,10 @@ class InvalidSetting(RequestRefused):
     """A setting is unknown, of the wrong type or out of its range."""
 
 
+class PlatformUnsupported(RequestRefused, ImportError):
+    """What was imported runs on Linux only; the message says what this system lacks, and what does run on it."""
+
+
 class ForeignDirectory(RequestRefused):
     """The directory holds files of something else, and no data of ours: a start would fill it with its own."""
 

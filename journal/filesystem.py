@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from zope.interface import implementer
 from journal.constants import MIB
 from journal.errors import DirectoryLocked
 from journal.interfaces import IFile, IFilesystem, ILock
+from journal.linux import fcntl
 
 IOV_MAX = 1024
 """Linux takes at most this many buffers in one call."""

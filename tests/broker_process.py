@@ -17,14 +17,17 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
-READY = re.compile(r"txbroker ready listening=tcp:(?P<host>[\d.]+):(?P<port>\d+)")
+READY = re.compile(r"txbroker ready listening=(?:tcp|ssl):(?P<host>[\d.]+):(?P<port>\d+)")
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class BrokerProcess:
     """One broker on one data directory. A context manager: starts it, and kills it if it still runs."""
+
+    certificate: ClassVar[Path | None] = None
+    """A file with a key and a certificate for 127.0.0.1: if there is one, every broker speaks TLS."""
 
     def __init__(self, data_dir: Path | str, *settings: str, port: int = 0) -> None:
         self.data_dir = Path(data_dir)
@@ -39,12 +42,16 @@ class BrokerProcess:
     def address(self) -> str:
         """For ``txbroker.connect``."""
         assert self.port, "the broker has not been started"
+        if self.certificate is not None:
+            return f"tls:127.0.0.1:{self.port}:ca={self.certificate}"
         return f"tcp:127.0.0.1:{self.port}"
 
     def start(self, timeout: float = 30.0) -> Self:
         """Start it and wait until it says that it is ready; fails with its log."""
         lines: queue.Queue[str | None] = queue.Queue()
         listen = f"tcp:{self.port}:interface=127.0.0.1"
+        if self.certificate is not None:
+            listen = f"ssl:{self.port}:interface=127.0.0.1:privateKey={self.certificate}"
         command = [sys.executable, "-c", "from twisted.scripts.twistd import run; run()", "-n", "--pidfile="]
         command += ["txbroker", "--data", str(self.data_dir), "--listen", listen]
         for setting in self.settings:

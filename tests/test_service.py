@@ -1,6 +1,5 @@
 """A real process: what was acknowledged is there after any end, and a start that would lie is refused."""
 
-import datetime
 import re
 import resource
 import signal
@@ -9,11 +8,8 @@ import ssl
 import time
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.certificate import write_certificate
 from tests.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
 from txbroker.commands import AskStatus, Done, Ping, Send, Sent
 from txbroker.service import with_backlog
@@ -223,24 +219,7 @@ def test_it_listens_on_every_endpoint_that_it_is_given(data, tmp_path):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A file with a key and a certificate for localhost, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    today = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(today - datetime.timedelta(1))
-        .not_valid_after(today + datetime.timedelta(1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    encoding = serialization.Encoding.PEM
-    file.write_bytes(
-        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + made.public_bytes(encoding)
-    )
-    return file
+    return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 def test_over_tls_not_a_byte_goes_in_the_clear(data, certificate):

@@ -75,8 +75,10 @@ def files_in_table(markdown: str) -> set[str]:
 
 
 def dependencies_without_reason(pyproject: str) -> list[str]:
-    project = tomllib.loads(pyproject)["project"]
-    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    stated = tomllib.loads(pyproject)
+    project = stated["project"]
+    groups = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
+    groups += stated.get("dependency-groups", {}).values()
     return [
         dependency
         for dependency in (dependency for group in groups for dependency in group)

@@ -2,13 +2,16 @@
 
 ``connect()`` gives the blocking client; :mod:`txbroker.client.twisted` and :mod:`txbroker.client.asyncio`
 hold the other two faces. Every error is in :mod:`txbroker.errors`. Importing this package imports neither
-Twisted nor a client: those are loaded when first asked for.
+Twisted nor a client: those are loaded when first asked for. It raises ImportError if another package stands in the
+place of ``journal``, and warns if one stands in that of ``spark``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from txbroker.neighbours import check_neighbours
 
 if TYPE_CHECKING:
     from journal.settings import TopicSettings as TopicSettings
@@ -29,6 +32,11 @@ if TYPE_CHECKING:
     from txbroker.databases.blocking import create_decision_table as create_decision_table
     from txbroker.databases.resolver import Resolution as Resolution
     from txbroker.databases.resolver import Resolver as Resolver
+
+__version__ = "0.1.0"
+"""The version of this package and of ``txbroker-server``; nothing else states it."""
+
+check_neighbours()
 
 _HOMES = {
     "Atomic": "txbroker.databases.blocking",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -29,6 +28,7 @@ from journal.clock import SystemClock
 from journal.engine import Engine
 from journal.errors import TxBrokerError
 from journal.filesystem import OSFilesystem
+from journal.linux import resource
 from journal.recovery import recover
 from txbroker.broker import folds
 from txbroker.config import Config

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
 
 from journal import frame
 from journal.record import Placement
@@ -166,11 +169,20 @@ class ScriptedBroker:
 class ScriptedServer:
     """A :class:`ScriptedBroker` on a port, a thread per connection."""
 
+    certificate: ClassVar[Path | None] = None
+    """A file with a key and a certificate for 127.0.0.1: if there is one, every server speaks TLS."""
+
     def __init__(self, broker: ScriptedBroker) -> None:
         self.broker = broker
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
+        self._tls = None
+        place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"tcp:{place}"
+        if self.certificate is not None:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(self.certificate)
+            self.url = f"tls:{place}:ca={self.certificate}"
         self._connections: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
@@ -182,6 +194,10 @@ class ScriptedServer:
             except OSError:
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(
+                    connection, server_side=True, do_handshake_on_connect=False
+                )
             self._connections.append(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             self._threads.append(thread)
@@ -204,7 +220,7 @@ class ScriptedServer:
         """Kill every connection."""
         for connection in self._connections:
             with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)  # TLS's own would go on in the clear
 
     def wait_until_cut(self) -> None:
         """Wait until the threads of all connections have noticed."""

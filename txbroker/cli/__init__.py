@@ -6,6 +6,7 @@ from importlib import import_module
 
 import click
 
+from txbroker import __version__
 from txbroker.cli.invocation import Group
 
 COMMANDS = (
@@ -43,7 +44,7 @@ class Commands(Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="txbroker")
+@click.version_option(__version__)
 def command_line() -> None:
     """Work with a txbroker: topics, messages, consumer groups, transactions.
 

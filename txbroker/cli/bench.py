@@ -308,6 +308,8 @@ class _Fresh:
         if not self._wanted:
             yield url
             return
+        import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
+
         # Here, not where temporary files go: that may be memory, and no disk would be measured.
         folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
         broker = BrokerProcess(folder / "data", folder / "broker.log", self._options, own_session=True)

@@ -136,6 +136,8 @@ def drill(invocation: Invocation, /, keep: bool, **asked: Any) -> None:
     At the end all ledgers of the clients are compared with what the broker holds. Exits with 1 if anything is lost,
     there twice, half there, changed, out of order or not as decided. 'docs/drills.md' says what that proves.
     """
+    import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
+
     orders = _orders(**asked)
     report = _carried_out(orders)
     _tell(invocation, report, orders.out)

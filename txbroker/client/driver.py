@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import select
 import socket
 import ssl
 import threading
@@ -25,6 +24,7 @@ from txbroker.client import fork
 from txbroker.client.core import Core, Phase
 from txbroker.client.delivery import Delivery
 from txbroker.client.partitioning import check_asking
+from txbroker.client.poller import LONGEST, Poller, check_system, wait_for
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
@@ -37,7 +37,6 @@ T = TypeVar("T")
 RECEIVE_BYTES = 1 << 18
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
-MOST_SLEEP = 60.0
 _MAIN = threading.main_thread().ident
 
 
@@ -59,15 +58,14 @@ class Driver:
     """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
 
     def __init__(self, core: Core, address: Address, producer: Producer) -> None:
+        check_system(address)
         self.core = core
         self._producer = producer
         self.lock = threading.Lock()
         self.is_forked = False
         self._address = address
         self._socket: socket.socket | None = None
-        self._poll = select.poll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._poll.register(self._wake, select.POLLIN)
+        self._poller = Poller()
         self._unsent = memoryview(b"")
         self._wants_write = False
         self._driving = 0  # the thread that drives
@@ -116,7 +114,7 @@ class Driver:
             while self._driving == me and not promise.done:
                 self._turn(promise, deadline)
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if self._driving != me and not event.wait(remaining):
+            if self._driving != me and not wait_for(event, remaining):
                 return
 
     def _leave(self, me: int) -> None:
@@ -169,7 +167,7 @@ class Driver:
         """Under the lock: nobody drives."""
         self._driving = 0
         if self._closed:
-            self._close_wake()
+            self._poller.close()
 
     def _offer(self) -> None:
         """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
@@ -220,9 +218,9 @@ class Driver:
 
     def wake(self) -> None:
         """Have the driver, if it sleeps, look again."""
-        if self._asleep and self._wake >= 0:
+        if self._asleep and not self._poller.is_closed:
             self._asleep = False
-            os.eventfd_write(self._wake, 1)
+            self._poller.wake()
 
     def look(self) -> None:
         """Notice now if the connection has died while nobody looked."""
@@ -254,7 +252,7 @@ class Driver:
             self._connect(deadline)
         else:
             if pause > 0:
-                self._sleep(pause)
+                self._poller.wait(pause)
             elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
                 raise TimeoutError
             self._whole(self._after_sleep)
@@ -304,15 +302,10 @@ class Driver:
         if promise is not None and promise.done:
             return 0.0
         now = time.monotonic()
-        until = min(self.core.wakeup(), now + MOST_SLEEP)
+        until = min(self.core.wakeup(), now + LONGEST)
         if deadline is not None and deadline < until:
             until = deadline
         return until - now
-
-    def _sleep(self, pause: float) -> None:
-        for descriptor, _ in self._poll.poll(pause * 1000):
-            if descriptor == self._wake:
-                os.eventfd_read(self._wake)
 
     def call_back(self) -> None:
         """Run the callbacks of users that are due; outside of the lock."""
@@ -356,7 +349,7 @@ class Driver:
         self._socket = connection
         self._unsent = memoryview(b"")
         self._wants_write = False
-        self._poll.register(connection, select.POLLIN)
+        self._poller.watch(connection)
         self.core.connected()
         self._write()
 
@@ -382,7 +375,7 @@ class Driver:
         wants = bool(self._unsent)
         if wants is not self._wants_write:
             self._wants_write = wants
-            self._poll.modify(connection, select.POLLIN | (select.POLLOUT if wants else 0))
+            self._poller.watch(connection, for_writing=wants)
 
     def _read(self) -> bool:
         """Take in what has come; whether there was anything."""
@@ -419,7 +412,7 @@ class Driver:
         connection, self._socket = self._socket, None
         if connection is not None:
             with suppress(KeyError):  # interrupted before it was registered
-                self._poll.unregister(connection)
+                self._poller.forget(connection)
             connection.close()
         self._unsent = memoryview(b"")
         self._wants_write = False
@@ -471,12 +464,7 @@ class Driver:
             self._thread.join(5.0)
         with self.lock:
             if not self._driving:
-                self._close_wake()
-
-    def _close_wake(self) -> None:
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+                self._poller.close()
 
     def forked(self) -> None:
         """In a child: let go of the parent's socket without a word to the broker."""
@@ -502,7 +490,12 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if address.kind == "tls":
-            context = ssl.create_default_context(cafile=address.ca or None)
-            connection = context.wrap_socket(connection, server_hostname=address.host)
+            try:
+                context = ssl.create_default_context(cafile=address.ca or None)
+                connection.getpeername()  # of one that was cut already, Python 3.11's wrap_socket loses the descriptor
+                connection = context.wrap_socket(connection, server_hostname=address.host)
+            except BaseException:
+                connection.close()
+                raise
     connection.setblocking(False)
     return connection

@@ -69,8 +69,10 @@ def named_index(partition: int) -> int:
 
 def _whole(number: Any) -> int | None:
     """The number as an int, None if it is no whole one; True and False are none."""
+    if isinstance(number, bool) or getattr(getattr(number, "dtype", None), "kind", "") == "b":
+        return None  # the second is NumPy's, which before its version 2.3 takes one for an index
     try:
-        return None if isinstance(number, bool) else index(number)
+        return index(number)
     except TypeError:
         return None
 

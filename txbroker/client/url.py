@@ -57,6 +57,14 @@ def _host(url: str, rest: str) -> tuple[str, str]:
     return host, rest
 
 
+def no_unix(address: Address) -> Misuse:
+    """The error for the address of a UNIX socket on a system that has none."""
+    return Misuse(
+        f"{address.place}: Python has no UNIX sockets on this system (no AF_UNIX); nothing was opened. "
+        "Have the broker listen on tcp or tls, and connect to tcp:HOST:PORT or tls:HOST:PORT"
+    )
+
+
 def _bad(url: str, reason: str) -> Misuse:
     return Misuse(
         f"{url!r} is not a broker's address: {reason}; "

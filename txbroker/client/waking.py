@@ -19,6 +19,7 @@ from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations, Which
 from txbroker.client.partitioning import check_asking
+from txbroker.client.poller import check_system
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, settled, start
 from txbroker.client.receiving import Receiver, Receivers
@@ -40,6 +41,7 @@ class LoopConnection(Exceptions, ABC):
     """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
 
     def __init__(self, address: urls.Address, options: Options) -> None:
+        check_system(address)
         self.address = address
         named = options._replace(client=options.client or fork.process_name())
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)

@@ -100,6 +100,8 @@ async def _path(database: Executes) -> str:
 
 
 def _force(folder: str) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no directories, and its file system journals their entries by itself
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from journal import filenames
 from journal.errors import DirectoryLocked
+from journal.linux import fcntl
 
 SPARE_BYTES = 1 << 30
 """Free space that a drill wants beside the copy."""

@@ -1,0 +1,138 @@
+"""The clients run where what only Linux or POSIX has is missing: as on macOS and Windows, as far as Linux can tell.
+
+Each test has a process of its own that :mod:`tests.elsewhere` has taken these from. A broker runs in an ordinary one.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker_process import BrokerProcess
+from tests.client.scripted_broker import ScriptedServer
+from tests.client.test_faces import TWISTED
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FORKS = "tests/client/test_blocking.py::test_a_forked_child_is_refused_and_the_parents_connection_lives"
+"""The only test of a client that needs more than a connection."""
+
+TCP = ("-p", "tests.client.conftest")
+TLS = (*TCP, "-p", "tests.client.over_tls")
+
+
+def run(*command: str, cwd: Path = ROOT, timeout: float = 60) -> str:
+    ran = subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-8000:]
+    return ran.stdout
+
+
+def elsewhere(code: str, *arguments: str, cwd: Path = ROOT) -> str:
+    return run("-c", f"import tests.elsewhere\n{code}", *arguments, cwd=cwd)
+
+
+@pytest.fixture
+def server(broker):
+    server = ScriptedServer(broker)
+    yield server
+    server.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
+def test_all_tests_of_the_clients_pass(plugins, tmp_path):
+    """Seen to fail with each of eventfd, poll, register_at_fork and fcntl asked for."""
+    choice = ("--deselect", FORKS, "--ignore", "tests/client/test_elsewhere.py")
+    places = ("--basetemp", str(tmp_path / "tests"), "-p", "no:cacheprovider", "-p", "no:xdist")
+    said = run(
+        "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *choice, *places, "tests/client",
+        timeout=600,
+    )  # fmt: skip
+    assert "[100%]" in said
+
+
+def test_the_twisted_face_goes_through_everything(broker, server):
+    reactor = "from twisted.internet import reactor"  # it looks at os.name for what it imports
+    run("-c", f"{reactor}\nimport tests.elsewhere\n{TWISTED}", server.url)
+    assert broker.offsets == {1: 502}
+
+
+@pytest.mark.slow
+def test_a_row_and_a_message_are_committed_together(tmp_path):
+    with BrokerProcess(tmp_path / "data") as broker:
+        said = elsewhere(
+            """
+import sqlite3, sys, txbroker
+database = sqlite3.connect("shop.db")
+database.execute("CREATE TABLE orders (number INTEGER)")
+database.commit()
+txbroker.create_decision_table(database)
+with txbroker.connect(sys.argv[1]) as broker:
+    broker.create_topic("orders")
+    for number in range(3):
+        with txbroker.atomic(database, broker) as tx:
+            database.execute("INSERT INTO orders VALUES (?)", (number,))
+            tx.send("orders", b"%d" % number)
+    print([message.value for message in broker.consume("orders", follow=False)])
+print(database.execute("SELECT count(*) FROM orders").fetchone())
+""",
+            broker.address,
+            cwd=tmp_path,
+        )
+    assert said.splitlines() == ["[b'0', b'1', b'2']", "(3,)"]
+
+
+INTERRUPTED = """
+import signal, sys, threading, time, txbroker
+
+def interrupt():  # on this thread: it ends no wait of the main one, as no signal does on Windows
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+with txbroker.connect(sys.argv[1], timeout=30.0) as broker:
+    begun = time.monotonic()
+    if sys.argv[2] == "follows":
+        threading.Thread(target=broker.topics, daemon=True).start()
+        while not broker._driver.is_driven:
+            time.sleep(0.01)
+    threading.Thread(target=interrupt).start()
+    try:
+        broker.topics()
+    except KeyboardInterrupt:
+        print(time.monotonic() - begun < 5.0)
+    broker._driver.close(txbroker.errors.ConnectionClosed("enough"))
+"""
+
+
+@pytest.mark.parametrize("how", ["leads", "follows"])
+def test_ctrl_c_ends_a_wait_though_no_signal_interrupts_it(broker, server, how):
+    broker.before = lambda request, data: (
+        broker.SWALLOW if type(request).__name__ == "DescribeTopics" else None
+    )
+    assert elsewhere(INTERRUPTED, server.url, how) == "True\n"
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        "txbroker.connect('unix:/run/txbroker')",
+        "asyncio.run(txbroker.client.asyncio.connect('unix:/run/txbroker'))",
+    ],
+    ids=["blocking", "asyncio"],
+)
+def test_the_address_of_a_unix_socket_is_refused_at_once(connect):
+    said = elsewhere(
+        "import asyncio, txbroker, txbroker.client.asyncio\n"
+        f"try: {connect}\nexcept txbroker.errors.Misuse as error: print(error)"
+    )
+    assert said.startswith("unix:/run/txbroker: Python has no UNIX sockets on this system")
+    assert "tcp:HOST:PORT" in said
