@@ -99,6 +99,10 @@ class Dialect:
         """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
         return ""
 
+    def is_elsewhere(self, made: str, here: str) -> bool:
+        """Whether a table that was made at one :meth:`home` and is found at another has been copied."""
+        return bool(made and here) and made != here
+
     async def forcing(self, database: Executes) -> Callable[[], None]:  # noqa: ARG002
         """Asked before COMMIT: what is to be done after it, so that the decision is on disk. Mostly nothing."""
         return _nothing

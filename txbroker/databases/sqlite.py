@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from txbroker import errors
+from txbroker.databases import file_identity
 from txbroker.databases.adapter import Condition, Connector, no_connection
 from txbroker.databases.dbapi import DbApiDatabase
 from txbroker.databases.dialects import TABLE, Dialect, Executes, no_unique_key
@@ -46,7 +47,11 @@ class SqliteDialect(Dialect):
     async def home(self, database: Executes) -> str:
         """The file: a copy is another one."""
         path = await _path(database)
-        return f"inode {os.stat(path).st_ino}" if path else ""
+        return file_identity.describe(path) if path else ""
+
+    def is_elsewhere(self, made: str, here: str) -> bool:
+        """What a file system does not tell, or did not tell then, is no difference."""
+        return file_identity.contradicts(made, here)
 
     async def check_table(self, database: Executes) -> None:
         """Its key must be unique."""
