@@ -308,10 +308,7 @@ class Background:
         """Somebody else was writing."""
         resolver = charge.resolver
         return isinstance(error, errors.StorageUnavailable) or (
-            isinstance(error, Exception)
-            and resolver is not None
-            and resolver._database is not None
-            and resolver.database.dialect.is_blocked(error)
+            resolver is not None and resolver.table.is_blocked(error)
         )
 
 

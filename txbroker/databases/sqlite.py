@@ -25,6 +25,7 @@ class SqliteDialect(Dialect):
     end_first = "commit or roll back first (with Python 3.12's autocommit=False one always is: take another connection)"
     reading_begins = False
     old = "decided_at < datetime('now', '-60 seconds')"
+    limit = " LIMIT 1000"
 
     async def mark(self, database: Executes, token: str) -> str | None:
         """Mark, and look whether what it commits is there after a power cut."""
@@ -64,6 +65,10 @@ class SqliteDialect(Dialect):
                 return
         raise no_unique_key()
 
+    def patience_before(self, seconds: float) -> Sequence[str]:
+        """For the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
+        return (f"PRAGMA busy_timeout = {round(seconds * 1000)}",)
+
     async def forcing(self, database: Executes) -> Callable[[], None]:
         """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
         journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
@@ -76,10 +81,6 @@ class SqliteDialect(Dialect):
         """The rows are; that the journal is gone, which makes them valid, is forced here."""
         _force(os.path.dirname(await _path(database)))
         return True
-
-    def leftovers(self) -> str:
-        """A thousand at a time."""
-        return super().leftovers() + " LIMIT 1000"
 
     def is_lost_mark(self, error: Exception) -> bool:
         """SQLite has no code for it."""
