@@ -1,10 +1,12 @@
 """The resolver's thread lives for as long as its connection, whatever is raised in it, and tells what that was."""
 
 import logging
+import sqlite3
 import threading
 
 import pytest
 
+import txbroker
 from tests.databases.looking import eventually
 from txbroker import errors
 from txbroker.databases import background
@@ -122,3 +124,21 @@ def test_the_end_of_the_thread_closes_all_that_it_has_whatever_is_raised(ended, 
     assert sorted(closed) == ["0", "1", "broker"]
     assert ended == []
     assert "SystemExit" in worker.status.failure
+
+
+def test_a_database_connection_that_is_opened_to_tidy_up_at_the_end_is_closed(tmp_path):
+    opened = []
+
+    def connect():
+        opened.append(sqlite3.connect(tmp_path / "shop.db"))
+        txbroker.create_decision_table(opened[0])
+        return opened[0]
+
+    worker = background.Background(lambda: None, drive=lambda promise: None)
+    charge = background._Charge(connect)
+    charge.keys.append("a row that may go")
+    worker._charges = {"": charge}
+    worker._finish()
+    assert not charge.keys
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")

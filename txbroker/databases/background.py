@@ -192,13 +192,15 @@ class Background:
 
     def _finish(self) -> None:
         """Tidy up once more, then close whatever was opened, whichever of it cannot be closed."""
-        with ExitStack() as ending:
-            if self._broker is not None and self._drive is None:  # a connection of its own
-                ending.callback(self._broker.close, 0.0)
-            for charge in self._charges.values():
-                if charge.resolver is not None:
-                    ending.callback(charge.resolver.close_database)
+        try:
             self._tidy()
+        finally:  # which may have opened connections
+            with ExitStack() as ending:
+                if self._broker is not None and self._drive is None:  # a connection of its own
+                    ending.callback(self._broker.close, 0.0)
+                for charge in self._charges.values():
+                    if charge.resolver is not None:
+                        ending.callback(charge.resolver.close_database)
 
     def _rest(self) -> None:
         if self._told:
