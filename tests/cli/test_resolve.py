@@ -176,6 +176,9 @@ def test_watching_goes_on_after_a_broker_that_did_not_answer_in_time(broker, url
     [
         (["--database", "shop.db"], 2, "is no address of a database"),
         (["--database", "oracle://x/y"], 2, "does not open"),
+        (["--database", "postgresql://ann:hunter2@127.0.0.1:1/x"], 2, "file:PATH; or into an environment"),
+        (["--database", "postgresql://ann@127.0.0.1:hunter2/x"], 2, "it is not shown"),
+        (["--database", "env:NOT_SET_HERE"], 2, "is not set"),
         (["--database", "sqlite:///no-such-file.db"], 2, "there is no file"),
         (["--database", "postgresql://nobody@127.0.0.1:1/x"], 4, "the database said OperationalError"),
         (["--database", "sqlite:///x", "--watch", "--once"], 2, "--watch goes with none of"),
@@ -186,6 +189,18 @@ def test_what_cannot_be_understood_is_named(broker, arguments, code, says):
     found = resolve(broker, *arguments)
     assert (found.returncode, found.stdout) == (code, "")
     assert says in " ".join(found.stderr.split())
+    assert "hunter2" not in found.stderr
+
+
+def test_the_url_may_stand_in_a_file_or_a_variable(broker, url, tmp_path, monkeypatch):
+    resolve(broker, "--database", url, "--create")
+    path = tmp_path / "url"
+    path.write_text(f"{url}\n")
+    monkeypatch.setenv("SHOP_URL", url)
+    for address in (f"file:{path}", "env:SHOP_URL"):
+        assert resolve(broker, "--database", address).stdout == "nothing was in doubt\n"
+    monkeypatch.setenv("TXBROKER_DATABASE", url)
+    assert resolve(broker).stdout == "nothing was in doubt\n"
 
 
 def test_a_copy_is_adopted_by_name(broker, url, sqlite, tmp_path):

@@ -52,3 +52,21 @@ def test_a_directory_that_is_in_use_or_none_is_refused(scene, tmp_path):
         assert command("list", scene.directory).exit_code == 4
     assert "it holds no 'journal'" in command("list", tmp_path).output
     assert command("resolve", scene.directory, "--participant", "pg").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "address", ["pg=postgresql://ann:hunter2@127.0.0.1:1/x", "postgresql://ann:hunter2@h/x"]
+)
+def test_a_password_is_neither_taken_on_the_command_line_nor_shown(scene, address):
+    found = command("resolve", scene.directory, "--participant", address)
+    assert found.exit_code == 2
+    assert "hunter2" not in found.output
+
+
+def test_a_participants_url_may_stand_in_a_variable(scene, monkeypatch):
+    run_program(scene, 1, "before the decision")
+    monkeypatch.setenv("PG_URL", scene.database.url)
+    orders = participants(scene, "orders", "audit")
+    done = command("resolve", scene.directory, "--participant", "pg=env:PG_URL", *orders)
+    assert done.exit_code == 0
+    assert done.output.count("rolled back at ") == 3

@@ -8,7 +8,14 @@ import pytest
 from journal.errors import DiskFull
 from journal.testing import Fault, FaultFilesystem, FaultPlan, ManualClock, MemoryFilesystem, Operation
 from txbroker import errors
-from txbroker.coordinator.decision_log import COMPACT_AFTER, BranchRecord, Decision, DecisionLog, Heuristic
+from txbroker.coordinator.decision_log import (
+    _TOGETHER,
+    COMPACT_AFTER,
+    BranchRecord,
+    Decision,
+    DecisionLog,
+    Heuristic,
+)
 
 
 def opened(filesystem):
@@ -140,3 +147,64 @@ def test_a_full_disk_refuses_a_decision_of_which_nothing_was_written_and_keeps_t
     log._log.engine.full = False
     log.decide(decision(3))
     assert list(log.decisions) == list(opened(filesystem.crash_clone(1, 0.0)).decisions) == ["g3"]
+
+
+def within(seconds, call):
+    """What a call raises or returns; one that does not come back fails the test, and not the run of all tests."""
+    found = []
+
+    def go():
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - it is what the test looks at
+            found.append(error)
+
+    thread = threading.Thread(target=go, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert found, "the call did not come back"
+    return found[0]
+
+
+@pytest.mark.parametrize("waiting", [_TOGETHER - 1, _TOGETHER, 3 * _TOGETHER + 7])
+def test_a_decision_is_refused_at_once_however_many_ends_wait_before_it(waiting, monkeypatch):
+    """It stood behind the batch that was refused and put back, again and again, with the log's lock held."""
+    filesystem = MemoryFilesystem()
+    log = opened(filesystem)
+    for number in range(waiting):
+        log.decide(decision(number))
+    for number in range(waiting):
+        log.end(f"g{number}")
+    append = log._log.append
+
+    def full(*_):
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(log._log, "append", full)
+    assert isinstance(within(20.0, lambda: log.decide(decision(-1))), DiskFull)
+    assert isinstance(within(20.0, lambda: log.decide(decision(-2))), DiskFull)
+    monkeypatch.setattr(log._log, "append", append)
+    log.decide(decision(-3))
+    assert list(log.decisions) == list(opened(filesystem.crash_clone(1, 0.0)).decisions) == ["g-3"]
+
+
+def test_after_a_failure_a_decision_is_refused_at_once_however_many_ends_wait_before_it():
+    log = opened(MemoryFilesystem())
+    for number in range(2 * _TOGETHER):
+        log.end(f"g{number}")
+    log.failure = OSError("disk gone")
+    refused = within(20.0, lambda: log.decide(decision(1)))
+    assert isinstance(refused, errors.StorageUnavailable)
+    assert "nothing was written for this" in str(refused)
+    log.close()
+
+
+def test_closing_writes_all_that_waits():
+    filesystem = MemoryFilesystem()
+    log = opened(filesystem)
+    for number in range(3 * _TOGETHER):
+        log.decide(decision(number))
+    for number in range(3 * _TOGETHER):
+        log.end(f"g{number}")
+    log.close()
+    assert opened(filesystem).decisions == {}

@@ -17,8 +17,9 @@ from txbroker.databases import xids
 from txbroker.databases.adapter import adapt, run
 from txbroker.databases.blocking import BlockingSide
 from txbroker.databases.deciding import Deciding
+from txbroker.databases.decision_table import WAITING
 from txbroker.databases.dialects import ROLLED_BACK, TABLE, texts
-from txbroker.databases.resolver import WAITING, Resolver, Told
+from txbroker.databases.resolver import Resolver, Told
 
 PROGRAM = ("begin", "decide", "prepare", "commit", "tell")
 RESOLVER = ("list", "decide", "tell", "remove", "rows", "sweep")
@@ -121,7 +122,7 @@ class LookingOnly(Steps):
 
     def _decide(self) -> None:
         if self.listed:
-            self.verdict = self.resolver.read(xids.row_key(self.xid())) or ROLLED_BACK
+            self.verdict = self.resolver.table.read(xids.row_key(self.xid())) or ROLLED_BACK
 
     def _remove(self) -> None:
         """It has left no mark."""
@@ -144,11 +145,11 @@ class ListingFirst(Steps):
 
 def all_rows(resolver: Resolver) -> list[tuple[str, ...]]:
     """All rows of decisions, whatever their age."""
-    database = resolver.database
+    database = resolver.table.database
     try:
         return texts(run(database.execute(f"SELECT xid, decision FROM {TABLE}")).rows)
     finally:
-        resolver._roll_back()
+        resolver.table.roll_back()
 
 
 def schedules(steps: tuple[str, ...] = RESOLVER) -> Iterator[list[tuple[str, str]]]:

@@ -15,6 +15,7 @@ import txbroker
 from tests.databases.looking import eventually, values
 from tests.databases.orders import between_prepare_and_commit, execute, make_tables, numbers
 from txbroker import State, errors
+from txbroker.client import serials
 
 pytestmark = pytest.mark.slow
 
@@ -94,6 +95,44 @@ def test_a_connection_closed_between_prepare_and_commit_is_for_the_resolver(open
         between_prepare_and_commit(tx, database.close)
     assert broker.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK
     assert (numbers(open_database), values(broker, topic)) == ([], [])
+
+
+def test_a_block_that_ended_unknown_and_is_asked_for_by_nobody_keeps_no_outcomes_for_ever(
+    sqlite, lite, broker, topic, monkeypatch
+):
+    """The broker keeps all outcomes of a session behind the first that has not been seen."""
+    with pytest.raises(errors.OutcomeUnknown), txbroker.atomic(lite, broker) as tx:
+        tx.send(topic, b"1")
+        between_prepare_and_commit(tx, lite.close)
+    number = tx._side.transaction.number
+
+    def one_more():
+        with broker.transaction() as later:
+            later.send(topic, b"2")
+        return broker._serials.seen
+
+    assert [one_more(), one_more()] == [number.serial - 1] * 2
+    assert broker.wait_outcome(tx.xid, 15.0) is State.ROLLED_BACK  # it can still be asked for
+    monkeypatch.setattr(serials, "KEPT", 0.0)
+    broker._serials._left[number.serial].due = 0.0
+    eventually(lambda: one_more() > number.serial)
+    one_more()  # which tells the broker
+    with pytest.raises(errors.UnknownTransaction):
+        broker.outcome(tx.xid)
+
+
+def test_a_decided_block_whose_commit_the_broker_refuses_is_left_to_the_resolver(lite, broker, topic):
+    """It will tell the broker by the xid; the serial is asked for by nobody."""
+
+    async def refused():
+        raise errors.CorruptData("the staged messages of this one are damaged", "staged")
+
+    with txbroker.atomic(lite, broker) as tx:
+        tx.send(topic, b"1")
+        core = tx._side.transaction._core
+        between_prepare_and_commit(tx, lambda: setattr(core, "commit", refused))
+    assert list(broker._serials._left) == [core.number.serial]
+    assert broker.wait_outcome(tx.xid, 15.0) is State.COMMITTED
 
 
 def test_a_connection_lost_between_prepare_and_commit_is_for_the_resolver(server, broker, topic):

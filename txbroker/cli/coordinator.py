@@ -17,6 +17,7 @@ from txbroker.client.blocking import connect
 from txbroker.coordinator import Coordinator, Resolution
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.databases.urls import connector
+from txbroker.errors import Misuse
 
 DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=False))
 _BROKERS = ("tcp:", "unix:", "tls:")
@@ -71,7 +72,8 @@ def list_decisions(invocation: Invocation, directory: str) -> None:
     multiple=True,
     required=True,
     metavar="NAME=URL",
-    help="A participant by its registered name: tcp:HOST:PORT of a broker, or postgresql://...; once for each.",
+    help="A participant by its registered name: tcp:HOST:PORT of a broker, or postgresql://... without a password, or "
+    "file:PATH or env:NAME, where the URL stands; once for each.",
 )
 @pass_invocation
 def resolve(invocation: Invocation, directory: str, participants: tuple[str, ...]) -> None:
@@ -106,10 +108,13 @@ def _existing(directory: str) -> str:
 def _participant(text: str) -> tuple[str, Callable[[], Any]]:
     name, separator, url = text.partition("=")
     if not separator:
-        raise click.UsageError(f"--participant takes NAME=URL, not {text!r}")
+        raise click.UsageError("--participant takes NAME=URL, and what was given has no '='")
     if url.startswith(_BROKERS):
         return name, lambda: connect(url, timeout=10.0)
-    return name, connector(url)
+    try:
+        return name, connector(url)
+    except Misuse as error:
+        raise Failure(f"participant {name!r}: {error}", Exit.USAGE) from error
 
 
 def _moment(wall: int) -> str:

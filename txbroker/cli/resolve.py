@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.urls import connector
 from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable
 
+VARIABLE = "TXBROKER_DATABASE"
+"""The environment variable with the database's URL, unless told otherwise."""
+
 WAIT = (
     "What waits is decided when its program commits or rolls back in the database. If that program is gone or hangs, "
     "end its session there (PostgreSQL: pg_stat_activity, 'idle in transaction', pg_terminate_backend; MySQL: SHOW "
@@ -32,10 +36,9 @@ WAIT = (
 @click.command(cls=Command, short_help="End what blocks of `txbroker.atomic` have left prepared.")
 @click.option(
     "--database",
-    required=True,
     metavar="URL",
-    envvar="TXBROKER_DATABASE",
-    help="postgresql://..., sqlite:///PATH or mysql://... (or TXBROKER_DATABASE).",
+    help="postgresql://..., sqlite:///PATH or mysql://..., without a password; or file:PATH or env:NAME, where the URL "
+    f"stands. Default env:{VARIABLE}.",
 )
 @click.option("--watch", is_flag=True, help="Go on, a pass every --interval, until Ctrl-C.")
 @click.option("--once", is_flag=True, help="One pass. The default.")
@@ -51,7 +54,7 @@ WAIT = (
 @pass_invocation
 def resolve(
     invocation: Invocation,
-    database: str,
+    database: str | None,
     watch: bool,
     once: bool,
     interval: int,
@@ -64,8 +67,10 @@ def resolve(
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")
+    if database is None and VARIABLE not in os.environ:
+        raise click.UsageError(f"Missing option '--database', and {VARIABLE} is not set")
     try:
-        open_database = connector(database)
+        open_database = connector(database or f"env:{VARIABLE}")
     except Misuse as error:
         raise Failure(str(error), Exit.USAGE) from error
     if create or adopt:

@@ -399,8 +399,14 @@ class Transaction:
             self._placed(outcome.placements)
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
 
+    def leave(self) -> None:
+        """The program is done with it, and may never ask how it ended."""
+        if self.number is not None:
+            self._serials.left(self.number)
+
     def _unknown(self, reason: str) -> errors.OutcomeUnknown:
         self.received.discard()
+        self.leave()
         return errors.OutcomeUnknown(
             f"whether transaction {self.number} was decided is not known: {reason}; "
             f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing twice"

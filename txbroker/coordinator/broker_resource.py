@@ -31,7 +31,9 @@ class BrokerResource(Resource):
 
     def abandon(self) -> None:
         """The connection forgets it; it stays prepared at the broker."""
-        self.connection._two_phase.current = None
+        current, self.connection._two_phase.current = self.connection._two_phase.current, None
+        if current is not None:
+            current.leave()
 
     def did_not_commit(self, error: BaseException) -> bool:
         """The client says which it is."""
@@ -95,3 +97,4 @@ class StagingBroker(BrokerResource):
 
     def abandon(self) -> None:
         """Nothing but the broker knows of what is prepared."""
+        self.transaction._core.leave()

@@ -71,7 +71,7 @@ class Caretaker:
             self._wake.clear()
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - told by `failure` and the log; the next pass tries again
+            except BaseException:  # noqa: BLE001 - told by `failure` and the log; the next pass tries again
                 self._wake.wait(min(1.0, self._interval))
             else:
                 self._wake.wait(self._interval)
@@ -83,7 +83,7 @@ class Caretaker:
         with self._passing:
             try:
                 passed = self._pass()
-            except Exception as error:
+            except BaseException as error:
                 self._failed(f"{type(error).__name__}: {error}".strip())
                 self._close()
                 raise

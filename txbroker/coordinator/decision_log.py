@@ -225,52 +225,66 @@ class DecisionLog:
     def flush(self) -> None:
         """Write what waits for company."""
         with self._writing:
-            if self._queue and self.failure is None:
+            if self.failure is None:
                 self._write_queue()
 
     def _write(self, entry: Entry) -> None:
         mine = _Queued(entry, awaited=True)
         self._queue.append(mine)
         with self._writing:
-            while not mine.done:
+            if not mine.done:
                 self._write_queue()
         if mine.error is not None:
             raise mine.error
 
     def _write_queue(self) -> None:
-        """Write all that is queued, as one message; a thread that waits finds its own written."""
-        batch = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER))]
-        if self.failure is not None:
-            self._refused(batch, self.failed())
-            return
+        """Write all that is queued, a batch a message; a thread that waits finds its own written, or refused.
+
+        After a batch that was refused nothing more is tried: what was behind it may need less room, but whoever waits
+        would wait for as long as those before it are refused.
+        """
+        for _ in range(0, len(self._queue), _TOGETHER):
+            refusal = self.failed() if self.failure is not None else self._write_batch()
+            if refusal is not None:
+                self._refuse(refusal)
+                return
+
+    def _write_batch(self) -> BaseException | None:
+        """Write the first of the queue as one message; return why that was refused, and nothing written."""
+        batch = [self._queue[place] for place in range(min(len(self._queue), _TOGETHER))]
         try:
             self._append([queued.entry for queued in batch])
         except (DiskFull, MemoryExhausted) as error:
-            self._refused(batch, error)
-            return
+            return error
         except BaseException as error:
             self.failure = error
-            for queued in batch:
-                queued.done, queued.error = True, _unknown(error)
+            self._take(batch, _unknown(error))
             if not isinstance(error, Exception):
                 raise
-            return
+            return None
         for queued in batch:
             self._apply(queued.entry)
-            queued.done = True
+        self._take(batch, None)
         self._compact()
+        return None
+
+    def _take(self, batch: list[_Queued], error: BaseException | None) -> None:
+        """They are on the disk, or with an error perhaps: whoever waits is told."""
+        for queued in batch:
+            queued.done, queued.error = True, error
+            self._queue.popleft()
 
     def _append(self, entries: list[Entry]) -> None:
         self._log.append(TOPIC, msgspec.json.encode(entries))
         self._since += 1
 
-    def _refused(self, batch: list[_Queued], error: BaseException) -> None:
-        """Nothing was written: those who wait are told, what nobody waits for comes with a later one."""
-        for queued in reversed(batch):
-            if queued.awaited:
-                queued.done, queued.error = True, error
-            else:
-                self._queue.appendleft(queued)
+    def _refuse(self, error: BaseException) -> None:
+        """Nothing of what is queued was written: tell those who wait, keep what nobody waits for until a later one."""
+        queued = [self._queue.popleft() for _ in range(len(self._queue))]
+        for each in queued:
+            if each.awaited and not each.done:
+                each.done, each.error = True, error
+        self._queue.extendleft(each for each in reversed(queued) if not each.awaited)
 
     def _compact(self) -> None:
         if self._since < COMPACT_AFTER or self._log.engine.full:

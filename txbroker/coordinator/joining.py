@@ -112,13 +112,13 @@ class Messages:
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
         message = _Message(topic, value, key, headers, partition, moment)
         outbox = _joined(self._decides, self._manager).outbox(self._name, self.broker)
-        held = sum(kept.size for kept in outbox.messages)
-        if held + message.size > self._max_bytes:
+        size = message.size
+        if outbox.held + size > self._max_bytes:
             raise errors.BufferFull(
-                f"{held} bytes of this transaction wait for its vote, {message.size} more are over max_bytes "
+                f"{outbox.held} bytes of this transaction wait for its vote, {size} more are over max_bytes "
                 f"({self._max_bytes}); the message was not taken, the transaction is as it was"
             )
-        outbox.messages.append(message)
+        outbox.keep(message, size)
 
 
 def join_connections(coordinator: Coordinator, manager: Any, connections: Mapping[str, Any]) -> None:
@@ -150,6 +150,18 @@ class _Outbox:
     def __init__(self, broker: Connection) -> None:
         self.broker = broker
         self.messages: list[_Message] = []
+        self.held = 0
+        """Bytes of all of them."""
+
+    def keep(self, message: _Message, size: int) -> None:
+        """One more."""
+        self.messages.append(message)
+        self.held += size
+
+    def drop_behind(self, count: int) -> None:
+        """Keep the first so many."""
+        self.held -= sum(message.size for message in self.messages[count:])
+        del self.messages[count:]
 
 
 @implementer(ISavepointDataManager, IRetryDataManager)
@@ -243,7 +255,7 @@ class JoinedTransaction:
     def roll_back_to(self, savepoint: JoinedSavepoint) -> None:
         """Drop what came after it; a connection that was enlisted later begins anew."""
         for broker, outbox in self._outboxes.items():
-            del outbox.messages[savepoint.kept.get(broker, 0) :]
+            outbox.drop_behind(savepoint.kept.get(broker, 0))
         for name, resource in self._resources.items():
             if name in savepoint.resources:
                 _execute(resource, f"ROLLBACK TO SAVEPOINT {savepoint.name}")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from txbroker import errors
@@ -42,7 +43,7 @@ class Status(NamedTuple):
     """How the background fares. ``tables`` are the identities of the decision tables it looks after.
 
     ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged``: commits and roll-backs that the
-    broker has not answered yet. ``failure`` is what stopped the last round, "" if nothing did.
+    broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
     """
 
     is_running: bool
@@ -86,10 +87,13 @@ class Background:
         self._drive = drive
         self._broker: Connection | None = None
         self._charges: dict[str, _Charge] = {}
+        """Never changed but replaced, for the thread walks over it while others watch."""
         self._told: deque[tuple[Promise[Any], str]] = deque()
         self._wake = threading.Event()
         self._asleep = False
         self._stopping = False
+        self._failure = ""
+        self._watching = threading.Lock()
         self._thread: threading.Thread | None = None
         self._passes = self._committed = self._rolled_back = self._removed = 0
 
@@ -101,15 +105,17 @@ class Background:
 
     def watch(self, name: str, connector: Connector | None) -> None:
         """Look after a decision table from now on, at once for a start."""
-        self._charges.setdefault(name, _Charge(connector))
-        if connector is None:
-            self._charges[name].failure = (
-                "this driver does not tell how to open another connection: say connect_database= to txbroker.atomic, "
-                "or run 'txbroker resolve --watch'"
-            )
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
-            self._thread.start()
+        with self._watching:
+            if name not in self._charges:
+                self._charges = {**self._charges, name: _Charge(connector)}
+            if connector is None:
+                self._charges[name].failure = (
+                    "this driver does not tell how to open another connection: say connect_database= to "
+                    "txbroker.atomic, or run 'txbroker resolve --watch'"
+                )
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
+                self._thread.start()
         self._wake.set()
 
     def track(self, told: Promise[Any], key: str) -> None:
@@ -121,7 +127,7 @@ class Background:
 
     def hurry(self) -> None:
         """Something is in doubt: look now."""
-        for charge in list(self._charges.values()):
+        for charge in self._charges.values():
             charge.due = 0.0
         self._wake.set()
 
@@ -138,8 +144,9 @@ class Background:
     @property
     def status(self) -> Status:
         """How it fares."""
-        charges = dict(self._charges)
-        failures = [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
+        charges = self._charges
+        failures = [self._failure] if self._failure else []
+        failures += [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
         return Status(
             self._thread is not None and self._thread.is_alive(),
             list(charges),
@@ -166,28 +173,47 @@ class Background:
         while not self._stopping:
             try:
                 self._round(time.monotonic())
-            except Exception:  # without this thread, what is in doubt would stay so
-                log.exception("a round of the resolver failed; it goes on")
+                self._failure = ""
+                self._rest()
+            except BaseException as error:  # noqa: BLE001 - without this thread, what is in doubt would stay so
+                self._failed("a round of the resolver failed; it goes on", error)
                 self._wake.wait(TIDY)
-            if self._told:
-                self._wake.wait(TIDY)
-            else:
-                self._sleep()
             self._wake.clear()
-        self._tidy()
-        for charge in self._charges.values():
-            if charge.resolver is not None:
-                charge.resolver.close_database()
-        if self._broker is not None and self._drive is None:  # a connection of its own
-            self._broker.close(0.0)
+        try:
+            self._finish()
+        except BaseException as error:  # noqa: BLE001 - a thread that ends with SystemExit says nothing
+            self._failed("the resolver's end failed", error)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        failure = f"{type(error).__name__}: {str(error).strip()}"
+        if failure != self._failure:
+            log.error("%s", what, exc_info=error)
+        self._failure = failure
+
+    def _finish(self) -> None:
+        """Tidy up once more, then close whatever was opened, whichever of it cannot be closed."""
+        try:
+            self._tidy()
+        finally:  # which may have opened connections
+            with ExitStack() as ending:
+                if self._broker is not None and self._drive is None:  # a connection of its own
+                    ending.callback(self._broker.close, 0.0)
+                for charge in self._charges.values():
+                    if charge.resolver is not None:
+                        ending.callback(charge.resolver.close_database)
+
+    def _rest(self) -> None:
+        if self._told:
+            self._wake.wait(TIDY)
+        else:
+            self._sleep()
 
     def _sleep(self) -> None:
         """Until something is due; :meth:`track` wakes it up."""
         now = time.monotonic()
-        due = [charge.due for charge in self._charges.values() if charge.connector is not None]
-        due += [
-            charge.used + CLOSE_IDLE for charge in self._charges.values() if charge.used + CLOSE_IDLE > now
-        ]
+        charges = self._charges.values()
+        due = [charge.due for charge in charges if charge.connector is not None]
+        due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
         self._asleep = True
         if not self._told:  # looked at again, for it may have come before the flag was set
             self._wake.wait(max(0.0, min(due, default=now + self.interval) - now))
@@ -197,7 +223,7 @@ class Background:
 
     def _round(self, now: float) -> None:
         self._tidy()
-        for name, charge in list(self._charges.items()):
+        for name, charge in self._charges.items():
             if charge.connector is not None and now >= charge.due:
                 self._guard(name, charge, self._pass)
                 soon = charge.last.waiting or charge.last.young
@@ -234,7 +260,7 @@ class Background:
                 self._untold(told.error, key)
             elif key:
                 self._of(key).keys.append(key)
-        for name, charge in list(self._charges.items()):
+        for name, charge in self._charges.items():
             if charge.keys and charge.connector is not None:
                 self._guard(name, charge, self._remove)
 
@@ -271,7 +297,7 @@ class Background:
             charge.used = time.monotonic()
             act(charge)
             charge.failure = ""
-        except Exception as error:  # noqa: BLE001 - whatever the driver raises: it must not end the thread
+        except BaseException as error:  # noqa: BLE001 - whatever is raised: the other tables do not wait for it
             failure = f"{type(error).__name__}: {str(error).strip()}"
             if failure != charge.failure and not self._stopping:
                 level = logging.INFO if self._is_passing(charge, error) else logging.WARNING
@@ -280,13 +306,11 @@ class Background:
             if charge.resolver is not None:
                 charge.resolver.close_database()
 
-    def _is_passing(self, charge: _Charge, error: Exception) -> bool:
+    def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
         """Somebody else was writing."""
         resolver = charge.resolver
         return isinstance(error, errors.StorageUnavailable) or (
-            resolver is not None
-            and resolver._database is not None
-            and resolver.database.dialect.is_blocked(error)
+            resolver is not None and resolver.table.is_blocked(error)
         )
 
 

@@ -61,6 +61,7 @@ class BrokerSide(Generic[T_co]):
         """What was received is read again, from where the group is when that is known."""
         if self.transaction is not None:
             self.transaction._core.received.discard()
+            self.transaction._core.leave()
         if self.background is not None:
             self.background.hurry()
 
@@ -70,6 +71,7 @@ class BrokerSide(Generic[T_co]):
         core = self.transaction._core
         core.received.settle(commit)
         told = self._post(core.commit() if commit else core.rollback())
+        told.then(core.leave)  # refused, it is the resolver's, and nobody asks by it
         if self.background is not None:
             self.background.track(told, key)
         return told

@@ -51,6 +51,8 @@ class Dialect:
     create_identity = f"CREATE TABLE {IDENTITY} (identity VARCHAR(255) NOT NULL)"
     old = ""
     """A condition for rows that no living program is about to delete."""
+    limit = ""
+    """How a listing is bounded; not every database knows LIMIT."""
     end_first = "commit or roll back first"
     """What to do about a transaction that is open where none may be."""
     reading_begins = True
@@ -99,11 +101,19 @@ class Dialect:
         """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
         return ""
 
+    def is_elsewhere(self, made: str, here: str) -> bool:
+        """Whether a table that was made at one :meth:`home` and is found at another has been copied."""
+        return bool(made and here) and made != here
+
     async def forcing(self, database: Executes) -> Callable[[], None]:  # noqa: ARG002
         """Asked before COMMIT: what is to be done after it, so that the decision is on disk. Mostly nothing."""
         return _nothing
 
     # -- a resolver --------------------------------------------------------------------------------
+
+    def patience_before(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
+        """Statements before a transaction begins that bound how long its beginning waits, where that waits."""
+        return ()
 
     def patience(self, seconds: float) -> Sequence[str]:  # noqa: ARG002
         """Statements at the beginning of a transaction that bound how long it waits for others' locks."""
@@ -114,9 +124,14 @@ class Dialect:
         return False
 
     def leftovers(self) -> str:
-        """Rows of a broker that should have been deleted by whoever decided."""
+        """Rows of a broker that should have been deleted by whoever decided: contradicted ones wait for a person."""
         old = f" AND {self.old}" if self.old else ""
-        return f"SELECT xid, decision FROM {TABLE} WHERE broker = %s{old}"
+        left = f"broker = %s AND decision <> '{CONTRADICTED}'{old}"
+        return f"SELECT xid, decision FROM {TABLE} WHERE {left}{self.limit}"
+
+    def contradicted(self) -> str:
+        """Rows of a broker of which a person has to know."""
+        return f"SELECT xid FROM {TABLE} WHERE broker = %s AND decision = '{CONTRADICTED}'{self.limit}"
 
     def patience_for_deleting(self, seconds: float) -> Sequence[str]:
         """The same before deleting, which need not be forced: what is deleted again is left over once more."""

@@ -43,7 +43,7 @@ async def check_home(database: Database, identity: Identity) -> None:
     """Raise DecisionTableRefused if the table was made elsewhere, or cannot decide anything."""
     await database.dialect.check_table(database)
     here = await database.dialect.home(database)
-    if here and identity.home and here != identity.home:
+    if database.dialect.is_elsewhere(identity.home, here):
         raise errors.DecisionTableRefused(
             f"the table {TABLE} is a copy: it was made at {identity.home!r} and is now at {here!r}. Two databases that "
             "decide the same transactions would decide them differently, so nothing was done. If this database takes "

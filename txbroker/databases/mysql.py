@@ -36,6 +36,7 @@ class MysqlDialect(Dialect):
     )
     create_identity = f"{Dialect.create_identity} ENGINE=InnoDB"
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
+    limit = " LIMIT 1000"
     begin_block = (
         "SELECT @@global.innodb_flush_log_at_trx_commit, @@global.log_bin, @@global.sync_binlog, @@global.read_only, "
         f"(SELECT identity FROM {IDENTITY})"
@@ -97,10 +98,6 @@ class MysqlDialect(Dialect):
     def patience(self, seconds: float) -> Sequence[str]:
         """Whole seconds, for the connection, which is the resolver's own. (MySQL makes 1 of 0.)"""
         return (f"SET SESSION innodb_lock_wait_timeout = {round(seconds)}",)
-
-    def leftovers(self) -> str:
-        """A thousand at a time."""
-        return super().leftovers() + " LIMIT 1000"
 
     def is_lost_mark(self, error: Exception) -> bool:
         """The savepoint is unknown."""

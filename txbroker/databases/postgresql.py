@@ -42,6 +42,7 @@ class PostgresqlDialect(Dialect):
 
     name = "postgresql"
     old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
+    limit = " LIMIT 1000"
     begin_block = (
         "SELECT set_config('txbroker.block', %s, true), current_setting('transaction_read_only'), "
         f"(SELECT identity FROM {IDENTITY})"
@@ -124,10 +125,6 @@ class PostgresqlDialect(Dialect):
     def patience_for_deleting(self, seconds: float) -> Sequence[str]:
         """Not forced: a force every now and then for each program would cost more than all the rest of it."""
         return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
-
-    def leftovers(self) -> str:
-        """A thousand at a time."""
-        return super().leftovers() + " LIMIT 1000"
 
     def is_missing_table(self, error: Exception) -> bool:
         """42P01, or no right to see it."""

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 import enum
 import logging
-import secrets
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
-from txbroker.databases import identity, xids
-from txbroker.databases.adapter import Condition, Connector, Database, adapt, run
-from txbroker.databases.dialects import COMMITTED, CONTRADICTED, ROLLED_BACK, texts
+from txbroker.databases import xids
+from txbroker.databases.adapter import Connector
+from txbroker.databases.decision_table import WAITING, DecisionTable
+from txbroker.databases.dialects import COMMITTED, CONTRADICTED
 from txbroker.databases.identity import Identity
 
 log = logging.getLogger("txbroker.resolver")
 
-BATCH = 500
-"""Rows that one statement deletes."""
-
 JUST_NOW = 100_000
 """µs for which living programs have transactions prepared, mostly."""
-
-WAITING = "waiting"
-"""Not decided: the program's database transaction is still open."""
 
 
 class Told(enum.Enum):
@@ -68,8 +63,8 @@ class Resolver:
 
     ``connect_database`` opens a DB-API connection, ``broker`` is a connection or an address. ``grace``:
     transactions that have been prepared for less than so many seconds are left alone; that saves work, truth does
-    not depend on it. ``lock_timeout``: how many seconds to wait for a program's open transaction before it is left
-    for the next pass.
+    not depend on it. ``lock_timeout``: how many seconds one pass waits, for all programs together whose transactions
+    are still open, as far as the database lets that be said; they are left for the next pass.
     """
 
     def __init__(
@@ -83,69 +78,21 @@ class Resolver:
     ) -> None:
         self.grace = grace
         self.lock_timeout = lock_timeout
-        self._connect = connect_database
+        self.table = DecisionTable(connect_database, table)
         self._owns_broker = isinstance(broker, str)
         self.broker = connect(broker, client="txbroker-resolver") if isinstance(broker, str) else broker
-        self._database: Database | None = None
-        self._identity: Identity | None = None
-        self._name = table
-
-    # -- the database ------------------------------------------------------------------------------
-
-    @property
-    def database(self) -> Database:
-        """The connection, opened when first needed."""
-        if self._database is None:
-            self._database = adapt(self._connect())
-        return self._database
+        self._waited = 0.0
+        """Seconds that this pass has waited for others."""
+        self._late: dict[Xid, None] = {}
+        """Those that were not decided when they were last asked, longest ago first."""
 
     def look(self) -> Identity:
         """Which table this is; raises DecisionTableMissing, DecisionTableRefused."""
-        if self._identity is None:
-            try:
-                self._begin_reading()
-                found = run(identity.read(self.database))
-            finally:
-                self._roll_back()
-            if self._name not in ("", found.name):
-                raise errors.DecisionTableRefused(
-                    f"the resolver's connection leads to the decision table {found.name}, not to {self._name}, which "
-                    "is to be looked after: it is in another schema or database, or was adopted meanwhile; nothing was "
-                    "decided. Say connect_database= (search_path is part of a connection's options), or begin with a "
-                    "new resolver"
-                )
-            self._identity, self._name = found, found.name
-        return self._identity
-
-    def _begin_reading(self) -> None:
-        if self.database.dialect.reading_begins and self.database.condition() is Condition.IDLE:
-            run(self.database.begin())
-
-    def _roll_back(self) -> None:
-        """End a transaction whose end decides nothing. A broken connection shows at the next statement."""
-        try:
-            run(self.database.rollback())
-        except Exception as error:  # noqa: BLE001
-            log.debug("rolling back: %s", error)
-
-    def _begin(self) -> None:
-        if self.database.condition() is Condition.IDLE:
-            run(self.database.begin())
-        elif self.database.condition() is Condition.AUTOCOMMIT:
-            raise errors.Misuse(
-                "connect_database gives a connection in autocommit mode: a resolver needs transactions; nothing "
-                "was done"
-            )
+        return self.table.look()
 
     def close_database(self) -> None:
         """Close the database connection; the next pass opens one."""
-        database, self._database, self._identity = self._database, None, None
-        close = getattr(database.handle, "close", None) if database is not None else None
-        if close is not None:
-            try:
-                close()
-            except Exception as error:  # noqa: BLE001 - it is broken: that is why
-                log.debug("closing the database connection: %s", error)
+        self.table.close()
 
     # -- one pass ----------------------------------------------------------------------------------
 
@@ -154,14 +101,13 @@ class Resolver:
 
         Without ``sweep`` the database is asked nothing when nothing is in doubt.
         """
+        self._waited = 0.0
         done = Resolution([], [], [], [], 0, 0)
         mine, elsewhere, young = self.in_doubt()
         ended, failures = list[str](), list[errors.TxBrokerError]()
-        for xid in mine:
-            verdict = self.decide(xid)
-            if verdict == WAITING:
-                done.waiting.append(xid)
-                continue
+        waiting = dict.fromkeys(mine)
+        for xid, verdict in self._verdicts(mine):
+            del waiting[xid]
             try:
                 told = self.tell(xid, verdict)
             except (errors.RequestRefused, errors.CorruptData) as error:
@@ -175,79 +121,60 @@ class Resolver:
         removed, contradicted = self.sweep() if sweep else (0, done.contradicted)
         if failures:
             raise failures[0]
-        return done._replace(removed=removed, contradicted=contradicted, elsewhere=elsewhere, young=young)
+        return done._replace(
+            waiting=list(waiting),
+            removed=removed,
+            contradicted=contradicted,
+            elsewhere=elsewhere,
+            young=young,
+        )
+
+    def _verdicts(self, mine: list[Xid]) -> Iterator[tuple[Xid, str]]:
+        """What the database says of each that is decided, as soon as it has said it.
+
+        All are asked without waiting first, those last for whom the last pass had to wait. Then all patience goes to
+        who is not decided, one after the other until it is spent, so that over the passes each has its turn.
+        """
+        prepared = set(mine)
+        self._late = {xid: None for xid in self._late if xid in prepared}
+        fresh = [xid for xid in mine if xid not in self._late]
+        yield from self._asked([*fresh, *self._late], patient=False)
+        yield from self._asked(list(self._late), patient=True)
+
+    def _asked(self, turn: list[Xid], patient: bool) -> Iterator[tuple[Xid, str]]:
+        for xid in turn:
+            if self._waited and self._left <= 0:
+                return
+            begun = time.monotonic()
+            verdict = self.decide(xid, self._left if patient else 0.0)
+            self._late.pop(xid, None)
+            if verdict == WAITING:
+                self._waited += time.monotonic() - begun
+                self._late[xid] = None
+            else:
+                yield xid, verdict
+
+    @property
+    def _left(self) -> float:
+        """Seconds for which this pass may still wait."""
+        return max(0.0, self.lock_timeout - self._waited)
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
         """The prepared transactions to decide here; how many blocks' others there are, and how many too young ones."""
-        name, broker, grace = self._name or self.look().name, self.broker.identity, self.grace * 1e6
+        name, broker, grace = self.table.name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
         old = [info.xid for info in mine if info.xid is not None and (info.prepared_age or 0) >= grace]
         busy = sum(1 for info in mine if (info.prepared_age or 0) < min(grace, JUST_NOW))
         return old, len(found) - len(mine), len(mine) - len(old) - busy
 
-    def decide(self, xid: Xid) -> str:
-        """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING."""
-        self.look()
-        key, database = xids.row_key(xid), self.database
-        found = self._read_forced(key)
-        if found:
-            return found
-        dialect = database.dialect
-        try:
-            self._begin()
-            for statement in dialect.patience(self.lock_timeout):
-                run(database.execute(statement))
-            run(database.execute(dialect.insert, (key, ROLLED_BACK, self.broker.identity)))
-            run(database.commit())
-        except Exception as error:
-            self._roll_back()
-            if dialect.is_duplicate(error):
-                # Nothing there any more: it was deleted, so it was told, and is no longer prepared.
-                return self._read_forced(key) or WAITING
-            if dialect.is_blocked(error):
-                return WAITING
-            raise
-        return ROLLED_BACK
+    def decide(self, xid: Xid, patience: float | None = None) -> str:
+        """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING.
 
-    def _read_forced(self, key: str) -> str:
-        """As :meth:`read`; what it says is on disk, and not just about to be."""
-        found, dialect = self.read(key), self.database.dialect
-        if found != COMMITTED or run(dialect.is_forced(self.database)):
-            return found
-        try:
-            self._force()
-        except Exception as error:
-            if dialect.is_blocked(error):
-                return WAITING
-            raise
-        return found
-
-    def _force(self) -> None:
-        """Commit something: that forces all that was committed before. What is written is deleted again at once."""
-        database, key = self.database, f"?{secrets.token_hex(16)}"
-        self._begin()
-        try:
-            for statement in database.dialect.patience(self.lock_timeout):
-                run(database.execute(statement))
-            run(database.execute(database.dialect.insert, (key, ROLLED_BACK, self.broker.identity)))
-            run(database.execute(database.dialect.delete(1), (key,)))
-            run(database.commit())
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def read(self, key: str) -> str:
-        """The decision that stands in the table; "" if there is none."""
-        database = self.database
-        try:
-            self._begin_reading()
-            rows = texts(run(database.execute(database.dialect.read, (key,))).rows)
-        finally:
-            self._roll_back()
-        if not rows:
-            return ""
-        return COMMITTED if rows[0][0] == CONTRADICTED else rows[0][0]
+        ``patience`` in seconds; None is ``lock_timeout``.
+        """
+        seconds = self.lock_timeout if patience is None else patience
+        return self.table.decide(xids.row_key(xid), self.broker.identity, seconds)
 
     def tell(self, xid: Xid, verdict: str) -> Told:
         """Have the broker do it."""
@@ -285,56 +212,38 @@ class Resolver:
             reason,
             there,
         )
-        dialect = self.database.dialect
-        self._write(dialect.update, (CONTRADICTED, key), dialect.patience(self.lock_timeout))
-
-    def _write(self, statement: str, parameters: Sequence[str], patience: Sequence[str]) -> int:
-        database = self.database
-        self._begin()
         try:
-            for each in patience:
-                run(database.execute(each))
-            count = run(database.execute(statement, parameters)).changed
-            run(database.commit())
-        except BaseException:
-            self._roll_back()
-            raise
-        return count
+            self.table.contradict(key, self._left)
+        except Exception as error:
+            if not self.table.is_blocked(error):
+                raise
+            log.debug("the row of %s cannot be marked now, a sweep will: %s", key, error)
 
     # -- rows that may go --------------------------------------------------------------------------
 
-    def remove(self, keys: Iterable[str]) -> int:
-        """Delete the rows of transactions whose end the broker has acknowledged."""
-        found, removed, dialect = list(keys), 0, self.database.dialect
-        patience = dialect.patience_for_deleting(self.lock_timeout)
-        for start in range(0, len(found), BATCH):
-            batch = found[start : start + BATCH]
-            removed += max(0, self._write(dialect.delete(len(batch)), batch, patience))
-        return removed
+    def remove(self, keys: Iterable[str], patience: float | None = None) -> int:
+        """Delete the rows of transactions whose end the broker has acknowledged; return how many there were.
+
+        ``patience`` in seconds; None is ``lock_timeout``.
+        """
+        return self.table.delete(list(keys), self.lock_timeout if patience is None else patience)
 
     def _remove_if_free(self, keys: list[str]) -> int:
         """Delete them, or leave them to a later pass if others hold locks now."""
+        begun = time.monotonic()
         try:
-            return self.remove(keys)
+            return self.remove(keys, self._left)
         except Exception as error:
-            if not self.database.dialect.is_blocked(error):
+            if not self.table.is_blocked(error):
                 raise
+            self._waited += time.monotonic() - begun
             log.debug("%d rows cannot be deleted now: %s", len(keys), error)
             return 0
 
-    def leftovers(self) -> list[tuple[str, ...]]:
-        """Rows of this broker that somebody should have deleted: [(key, decision)]."""
-        self.look()
-        database = self.database
-        try:
-            self._begin_reading()
-            return texts(run(database.execute(database.dialect.leftovers(), (self.broker.identity,))).rows)
-        finally:
-            self._roll_back()
-
     def sweep(self) -> tuple[int, list[str]]:
-        """Delete rows that are left over; return how many, and the contradicted ones."""
-        return self.sweep_rows(self.leftovers())
+        """Delete rows that are left over, a thousand at most; return how many, and the contradicted ones."""
+        removed, found = self.sweep_rows(self.table.leftovers(self.broker.identity))
+        return removed, list(dict.fromkeys([*found, *self.table.contradicted(self.broker.identity)]))
 
     def sweep_rows(self, rows: list[tuple[str, ...]]) -> tuple[int, list[str]]:
         """The broker is asked *after* the rows were read: a row that was there then had been prepared before.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from txbroker import errors
+from txbroker.databases import file_identity
 from txbroker.databases.adapter import Condition, Connector, no_connection
 from txbroker.databases.dbapi import DbApiDatabase
 from txbroker.databases.dialects import TABLE, Dialect, Executes, no_unique_key
@@ -24,6 +25,7 @@ class SqliteDialect(Dialect):
     end_first = "commit or roll back first (with Python 3.12's autocommit=False one always is: take another connection)"
     reading_begins = False
     old = "decided_at < datetime('now', '-60 seconds')"
+    limit = " LIMIT 1000"
 
     async def mark(self, database: Executes, token: str) -> str | None:
         """Mark, and look whether what it commits is there after a power cut."""
@@ -46,7 +48,11 @@ class SqliteDialect(Dialect):
     async def home(self, database: Executes) -> str:
         """The file: a copy is another one."""
         path = await _path(database)
-        return f"inode {os.stat(path).st_ino}" if path else ""
+        return file_identity.describe(path) if path else ""
+
+    def is_elsewhere(self, made: str, here: str) -> bool:
+        """What a file system does not tell, or did not tell then, is no difference."""
+        return file_identity.contradicts(made, here)
 
     async def check_table(self, database: Executes) -> None:
         """Its key must be unique."""
@@ -58,6 +64,10 @@ class SqliteDialect(Dialect):
             if unique and not partial and columns == ["xid"]:
                 return
         raise no_unique_key()
+
+    def patience_before(self, seconds: float) -> Sequence[str]:
+        """For the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
+        return (f"PRAGMA busy_timeout = {round(seconds * 1000)}",)
 
     async def forcing(self, database: Executes) -> Callable[[], None]:
         """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
@@ -71,10 +81,6 @@ class SqliteDialect(Dialect):
         """The rows are; that the journal is gone, which makes them valid, is forced here."""
         _force(os.path.dirname(await _path(database)))
         return True
-
-    def leftovers(self) -> str:
-        """A thousand at a time."""
-        return super().leftovers() + " LIMIT 1000"
 
     def is_lost_mark(self, error: Exception) -> bool:
         """SQLite has no code for it."""

@@ -1,0 +1,22 @@
+"""The thread that looks after a participant lives for as long as its coordinator."""
+
+import threading
+
+from tests.databases.looking import eventually
+from txbroker.coordinator import Coordinator
+
+
+def test_what_a_program_raises_when_it_connects_is_told_and_tried_again(tmp_path):
+    """``sys.exit()`` in it ends a thread without a word, and nobody looks after the participant any more."""
+    asked = []
+
+    def leaving():
+        asked.append(1)
+        raise SystemExit("enough")
+
+    with Coordinator(tmp_path, {"orders": leaving}, interval=0.001) as coordinator:
+        caretaker = coordinator._caretakers["orders"]
+        eventually(lambda: len(asked) > 5 or caretaker._thread not in threading.enumerate())
+        assert caretaker._thread in threading.enumerate()
+        assert caretaker.failure == "SystemExit: enough"
+    assert caretaker._thread not in threading.enumerate()
