@@ -14,7 +14,7 @@ from crc32c import crc32c
 from journal import archived_outcome, frame, journal_file, record
 from journal.archived_outcome import ArchivedOutcome, Part
 from journal.compression import SIZE
-from journal.record import AnyRecord, Messages
+from journal.record import AnyRecord, Messages, Started
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
@@ -68,6 +68,7 @@ def worked_bytes() -> dict[str, bytes]:
             for codec, number, packed in (("zstd", 1, BY_ZSTD), ("lz4", 2, BY_LZ4))
         },
         "record": whole,
+        "started": record.pack(Started(1, 1000, TIME, bytes(range(16))), b"", record.seed(SALT, 1 << 36)),
         "outcome": bytes(entry),
         "file-header": header[:56],
         "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),

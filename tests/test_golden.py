@@ -36,6 +36,7 @@ from txbroker import commands as c
 FOLDER = Path(__file__).parent / "golden"
 TIME, SALT, LSN = 1_357_034_400_000_000, 0xC0FFEE, (1 << 36) + 2
 SESSION = (1 << 32) + 1
+NONCE = bytes(range(16))
 XID = Xid(1, b"day-2013-01-01", b"flights")
 TOTALS = Totals(3, 2, 0xFFFFFFFF)
 OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
@@ -48,7 +49,7 @@ INFO = c.TransactionInfo(
 )  # fmt: skip
 
 RECORDS = [
-    r.Started(2, 1000, TIME),
+    r.Started(2, 1000, TIME, NONCE),
     r.Mark(1001),
     r.Messages(1, 1 << 40, 2, 1002, 3, 4, 5),
     r.TopicCreated("orders", 1, 4, SETTINGS, 1003),

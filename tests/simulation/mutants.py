@@ -173,8 +173,8 @@ MUTANTS: Final = (
     Mutant(
         "use a start's number again",
         "journal/recovery.py",
-        "self._engine.started(started + 1, first_lsn)",
-        "self._engine.started(1, first_lsn)",
+        "self._engine.started(started + 1, self",
+        "self._engine.started(1, self",
     ),
     Mutant(
         "use LSNs again",
