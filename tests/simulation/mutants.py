@@ -79,6 +79,25 @@ MUTANTS: Final = (
         "                return session.deliver(__import__('txbroker.codec').codec.encode("
         "Sent(command.correlation, base)))\n            if",
     ),
+    # -- whose session it was
+    Mutant(
+        "end a session for whoever shows its number",
+        "txbroker/greeting.py",
+        "before.secret.is_same(former.secret)",
+        "former.secret",
+    ),
+    Mutant(
+        "take a session of another time line for one of this",
+        "journal/starts.py",
+        "        return self._nonces.get(number) == nonce\n",
+        "        return True\n",
+    ),
+    Mutant(
+        "forget earlier starts at a checkpoint",
+        "journal/starts.py",
+        "        return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])\n",
+        "        return iter(())\n",
+    ),
     # -- forces left out
     Mutant("write a group and not force it", "journal/group.py", "        journal.force()\n", ""),
     Mutant(

@@ -49,6 +49,9 @@ RULES: dict[type[Request], Lost] = {
     commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
 }
 
+REFUSED_FOR_GOOD: Final = (errors.VersionRefused, errors.InvalidName, errors.BrokerReplaced)
+"""Refusals of a hello that the same client would meet again, however often it connects."""
+
 
 class Backoff:
     """Waiting times before connecting again: doubling, bounded, jittered to between a half and the whole."""
