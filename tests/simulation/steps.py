@@ -6,16 +6,10 @@ import errno
 from collections.abc import Callable
 from random import Random
 
-from msgspec.structs import replace
-
-from journal.record import NONCE_BYTES, Mark
+from journal.record import Mark
 from journal.testing import CHANGES, Fault, Operation
-from tests.simulation.log_model import require
 from tests.simulation.transactions import TransactionalClient
 from tests.simulation.world import World
-from txbroker import commands
-from txbroker.codec import answer_decoder, encode
-from txbroker.secret import SECRET_BYTES, Secret
 
 DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "send": (8, TransactionalClient.send),
@@ -278,34 +272,6 @@ def _wall(world: World, random: Random) -> None:
     world.clock.set_wall(world.clock.wall() + random.randint(-(10**10), 10**10))
 
 
-def _pretend(world: World, random: Random) -> None:
-    """A stranger shows the session of a client, with another secret, another time line's nonce or a later number."""
-    known = [client.former for client in world.clients if client.former is not None]
-    if not known:
-        return
-    shown, sessions = random.choice(known), world.serving.broker.sessions
-    what = random.choice(("secret" if shown.session in sessions else "nonce", "nonce", "number"))
-    if what == "secret":  # it is asked for while the session goes on
-        shown = replace(shown, secret=Secret(random.randbytes(SECRET_BYTES)))
-    elif what == "number":
-        shown = replace(shown, session=max(shown.session, *sessions, 0) + random.choice((1 << 20, 1 << 32)))
-    else:
-        shown = replace(shown, start=random.randbytes(NONCE_BYTES))
-    stranger = world.connect()
-    stranger.to_broker += encode(commands.Hello(1, commands.MAGIC, [1], "stranger", shown))
-    while stranger.deliver(1 << 30) and not stranger.broker_gone:
-        pass
-    for _ in range(3):
-        world.reactor.turn()
-    for answer, _ in answer_decoder(1 << 20).feed(stranger.take(1 << 30)):
-        told = getattr(answer, "error", "a welcome")
-        world.count(f"strangers told {told}")
-        require(
-            told in ("BrokerReplaced", "LimitExceeded"), f"a stranger with another {what} is refused", answer
-        )
-    stranger.leave(0)
-
-
 STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "act": (24, _act),
     "deliver": (10, _deliver),
@@ -329,6 +295,5 @@ STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "cold": (1, _cold),
     "full": (1, _full),
     "wall": (1, _wall),
-    "pretend": (1, _pretend),
 }
 """What may happen next, each with its weight."""
