@@ -14,6 +14,7 @@ from journal.errors import CorruptJournal, InvalidFrame
 from journal.frame import HEADER_BYTES
 from journal.interfaces import IFilesystem
 from journal.outcomes import MarkRow, Outcome
+from journal.starts import StartRow
 from journal.transaction_state import TransactionRow
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -100,6 +101,15 @@ def _of_groups() -> Forms:
     yield from _all(HeldRow)
 
 
+def _of_starts() -> Forms:
+    before = yield Form(StartRow, False)
+    while True:
+        start = yield Form(StartRow, True)
+        if start.number <= before.number:
+            raise msgspec.ValidationError(f"start {start.number} comes after start {before.number}")
+        before = start
+
+
 def _headed(head: Any, rows: Any) -> Callable[[], Forms]:
     def forms() -> Forms:
         yield Form(head, False)
@@ -116,6 +126,7 @@ def _all(rows: Any) -> Forms:
 FORMS: Final[dict[str, Callable[[], Forms]]] = {
     "transactions": _of_transactions,
     "catalog": _headed(catalog.HeadRow, catalog.TopicRow),
+    "starts": _of_starts,
     "archive": _headed(outcome_archive.HeadRow, bytes),
     "producers": _headed(ProducersHead, ProducerRow),
     "groups": _of_groups,

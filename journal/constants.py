@@ -51,6 +51,10 @@ MAX_ATTRIBUTE = 1 * MIB
 RUNS_REMEMBERED = 64
 """Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes what replay gives."""
 
+STARTS_KEPT = 4096
+"""Newest starts whose nonces are kept: an hour of starting once a second, 90 KB of a checkpoint. Part of the fold's
+meaning, as above."""
+
 SLICED_COMMIT_BYTES = 16 * MIB
 """A commit of more bytes than this is copied to its partitions in slices."""
 

@@ -29,6 +29,7 @@ from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.outcome_archive import BATCH
 from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
+from journal.starts import Starts
 from journal.transaction_store import JournalTransactionStore
 
 
@@ -66,13 +67,13 @@ class Engine:
         self.report: object = ""
         self.allocator: PooledAllocator
         self._archive = transactions.archive
-        self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, *folds)
+        self.starts = Starts()
+        self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, self.starts, *folds)
         self.routes = _routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
-        self.forced_lsn = 0
-        self.start_number = 0
+        self.forced_lsn = self.start_number = 0
         self.wall_offset = 0
         self._time_base = 0
         self._ready: deque[Group] = deque()
@@ -366,14 +367,14 @@ class Engine:
 
     # -- recovery ----------------------------------------------------------------------------------------------
 
-    def started(self, start_number: int, first_lsn: int) -> None:
+    def started(self, start_number: int, nonce: bytes, first_lsn: int) -> None:
         """Begin a start: its first record rolls active transactions back."""
         self.start_number = start_number
         self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
         wall = self.clock.wall()
         self.wall_offset = wall - self.now()
         self._archive.settle()
-        self.accept(Started(start_number, self.now(), wall))
+        self.accept(Started(start_number, self.now(), wall, nonce))
 
     def mark(self) -> bool:
         """Queue a MARK, the proof that all before it was forced, unless there is nothing to prove."""

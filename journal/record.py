@@ -11,7 +11,7 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 from crc32c import crc32c
@@ -30,6 +30,11 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A decision already taken: it carries its results, and replaying it needs nothing else."""
 
 
+NONCE_BYTES = 16
+Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+"""Random bytes that tell a start from another of the same number, which a copy of the data may give out again."""
+
+
 class Started(Record, frozen=True, tag=1):
     """The engine started: active transactions are rolled back, sessions of earlier starts are dead.
 
@@ -39,6 +44,7 @@ class Started(Record, frozen=True, tag=1):
     start: int
     at: int
     wall: int
+    nonce: Nonce
 
 
 class Mark(Record, frozen=True, tag=2):

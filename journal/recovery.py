@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -33,6 +33,7 @@ from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore, StoreState
 from journal.meter import Meter, Progress
 from journal.open_files import OpenFiles
+from journal.record import NONCE_BYTES
 from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
 from journal.settings import TopicSettings
@@ -68,9 +69,11 @@ def recover(
     settings: JournalSettings | None = None,
     folds: Sequence[IFold] = (),
     progress: Progress | None = None,
+    random: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Engine:
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
+    ``random`` gives so many random bytes: what the new start draws is in the journal before anybody can see it.
     Raises :class:`ForeignDirectory` for one of something else, :class:`DirectoryLocked`, :class:`CorruptJournal` or
     :class:`CorruptSegment` (then nothing on disk has changed but what an earlier recovery would have rewritten
     identically), :class:`CorruptData` where a repair was not finished, or the ``OSError`` of a failed call.
@@ -86,7 +89,7 @@ def recover(
         if filesystem.exists(filenames.REPAIR_PLAN):
             raise CorruptData(UNFINISHED, filenames.REPAIR_PLAN)
         with _collector_paused():
-            return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent).run()
+            return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent, random).run()
     except BaseException:
         lock.release()
         raise
@@ -123,11 +126,13 @@ class _Recovery:
         folds: Sequence[IFold],
         lock: ILock,
         progress: Progress,
+        random: Callable[[int], bytes],
     ) -> None:
         self._filesystem = filesystem
         self._clock = clock
         self._settings = settings
         self._progress = progress
+        self._random = random
         self._report = RecoveryReport()
         self._began = clock.monotonic()
         self._files = OpenFiles(filesystem, settings.open_files)
@@ -310,9 +315,10 @@ class _Recovery:
         started = max(scans[-1].header.start if scans else 0, checkpoint.header.start if checkpoint else 0)
         if not self._journal.spare_exists():
             self._journal.fill_spare()
-        self._journal.open_first(started + 1, secrets.randbits(32), first_lsn, end)
+        salt = int.from_bytes(self._random(4))
+        self._journal.open_first(started + 1, salt, first_lsn, end)
         housekeeping.testify(first_lsn - 1, durably=True).run()
-        self._engine.started(started + 1, first_lsn)
+        self._engine.started(started + 1, self._random(NONCE_BYTES), first_lsn)
         if self._settings.outcome_archive is not None:
             archive = self._engine.transactions.archive
             for record in archive.judge(self._settings.archive, self._engine.now()):

@@ -38,6 +38,9 @@ class Peer:
         self._correlation = 0
         if hello:
             self.tell(commands.Hello, commands.MAGIC, [1], "tester")
+            [welcome] = self.answers or [None]
+            if isinstance(welcome, commands.Welcome):
+                self.former = commands.FormerSession(welcome.session, welcome.start, welcome.secret)
             self.answers.clear()
             self.data.clear()
 

@@ -77,7 +77,7 @@ class TestHello:
         old, other = room.peer(), room.peer()
         old.tell(commands.Add, 1, partition, data=frames(b"a"))
         new = room.peer(hello=False)
-        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.session.number)
+        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.former)
         assert len(old.closed) == 1
         assert new.ask(commands.AskOutcome, old.session.number, 1).state is State.ROLLED_BACK
         assert old.ask(commands.DeleteTopic, "orders", room.topic_id()) is None
@@ -89,7 +89,7 @@ class TestHello:
         old = room.peer()
         room.broker.parking.park(old.session, commands.Send(7, partition), memoryview(frames(b"late")))
         new = room.peer(hello=False)
-        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.session.number)
+        new.ask(commands.Hello, commands.MAGIC, [1], "tester", old.former)
         room.engine.on_idle()
         room.engine.sync()
         assert (old.answers, room.broker.parking.bytes, len(room.broker.parking.line)) == ([], 0, 0)

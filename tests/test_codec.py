@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from journal.constants import MAX_FRAME, MIB
 from journal.frame import encode
 from journal.frame_check import check_run
+from journal.record import NONCE_BYTES, Nonce
 from tests.thoroughness import examples
 from txbroker import commands
 from txbroker.codec import OVERHEAD, answer_decoder, encode_parts, request_decoder
@@ -38,14 +39,18 @@ def values_of(kind):
     numbers, words = st.integers(-(1 << 63), (1 << 64) - 1), st.text(max_size=4)
     st.register_type_strategy(int, numbers)
     st.register_type_strategy(str, words)
-    hints = {
-        name: hint for name, hint in typing.get_type_hints(kind).items() if name in kind.__struct_fields__
-    }
-    for hint in hints.values():
+    hints = typing.get_type_hints(kind, include_extras=True).items()
+    for _, hint in hints:
         for each in typing.get_args(hint):
             if isinstance(each, type) and issubclass(each, commands.Request):  # else a default may be made up
                 st.register_type_strategy(each, values_of(each))
-    return st.builds(kind, **{name: st.from_type(hint) for name, hint in hints.items()})
+    nonces = st.binary(min_size=NONCE_BYTES, max_size=NONCE_BYTES)
+    known = {
+        name: nonces if hint == Nonce else st.from_type(hint)
+        for name, hint in hints
+        if name in kind.__struct_fields__
+    }
+    return st.builds(kind, **known)
 
 
 MESSAGES = st.lists(st.tuples(requests(), st.binary(max_size=30)), min_size=1, max_size=4)

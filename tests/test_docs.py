@@ -14,19 +14,21 @@ from crc32c import crc32c
 from journal import archived_outcome, frame, journal_file, record
 from journal.archived_outcome import ArchivedOutcome, Part
 from journal.compression import SIZE
-from journal.record import AnyRecord, Messages
+from journal.record import AnyRecord, Messages, Started
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from txbroker import codec, commands, config, tap
 from txbroker.broker import Broker, folds
 from txbroker.cli import command_line
+from txbroker.secret import Secret
 from txbroker.settings import BrokerSettings
 
 ROOT = Path(__file__).parent.parent
 TIME = 1_357_034_400_000_000
 SALT = 0xC0FFEE
 LSN = (1 << 36) + 2
+NONCE, SECRET = bytes(range(16)), Secret(bytes(range(16, 32)))
 # The wrapper's payload as the packages compressed it (zstandard 0.25, lz4 4.4); other versions may write other bytes.
 BY_ZSTD = (
     "28b52ffd204e8501003402000000250004d237315c28000000000101006100000029000102000000"
@@ -58,8 +60,9 @@ def worked_bytes() -> dict[str, bytes]:
     frame.stamp(memoryview(entry), 5)
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
-        1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216, "0123456789abcdef" * 2
+        1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216, "0123456789abcdef" * 2, NONCE, SECRET
     )
+    former = commands.FormerSession((1 << 32) + 1, NONCE, SECRET)
     return {
         "frame": message,
         "wrapper": frame.encode_wrapper(inner, 2, TIME),
@@ -68,11 +71,13 @@ def worked_bytes() -> dict[str, bytes]:
             for codec, number, packed in (("zstd", 1, BY_ZSTD), ("lz4", 2, BY_LZ4))
         },
         "record": whole,
+        "started": record.pack(Started(1, 1000, TIME, NONCE), b"", record.seed(SALT, 1 << 36)),
         "outcome": bytes(entry),
         "file-header": header[:56],
         "group-header": journal_file.pack_group_header(len(whole), 1, LSN, LSN - 1, body_crc, SALT),
         "hello": codec.encode(commands.Hello(1, "txbroker", [1], "example")),
         "welcome": codec.encode(welcome),
+        "hello-again": codec.encode(commands.Hello(1, "txbroker", [1], "example", former)),
         "send": codec.encode(commands.Send(2, 1, 3, 0, 7), message),
         "sent": codec.encode(commands.Sent(2, 7)),
         "prepare": codec.encode(prepare),

@@ -32,10 +32,13 @@ from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from txbroker import codec
 from txbroker import commands as c
+from txbroker.secret import Secret
 
 FOLDER = Path(__file__).parent / "golden"
 TIME, SALT, LSN = 1_357_034_400_000_000, 0xC0FFEE, (1 << 36) + 2
 SESSION = (1 << 32) + 1
+NONCE = bytes(range(16))
+SECRET = Secret(bytes(range(16, 32)))
 XID = Xid(1, b"day-2013-01-01", b"flights")
 ID = bytes(range(16))
 TOTALS = Totals(3, 2, 0xFFFFFFFF)
@@ -49,7 +52,7 @@ INFO = c.TransactionInfo(
 )  # fmt: skip
 
 RECORDS = [
-    r.Started(2, 1000, TIME),
+    r.Started(2, 1000, TIME, NONCE),
     r.Mark(1001),
     r.Messages(1, 1 << 40, 2, 1002, 3, 4, 5),
     r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID),
@@ -71,7 +74,7 @@ RECORDS = [
     r.ArchiveSet(True, SETTINGS, 1019),
 ]
 REQUESTS = [
-    c.Hello(1, c.MAGIC, [1], "example"),
+    c.Hello(1, c.MAGIC, [1], "example", c.FormerSession(SESSION, NONCE, SECRET)),
     c.Ping(2),
     c.Send(3, 1, 2, 3, 4),
     c.OpenProducer(4, "name"),
@@ -99,7 +102,7 @@ REQUESTS = [
     c.Cancel(26, 25),
 ]
 ANSWERS = [
-    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2),
+    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
     c.Sent(4, 1 << 40),

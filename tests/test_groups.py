@@ -55,7 +55,7 @@ class Journal:
         self.accept(TransactionRolledBack(*number, 0, Cause.CLIENT))
 
     def restart(self):
-        self.accept(Started(2, 0, 0))
+        self.accept(Started(2, 0, 0, bytes(16)))
 
     def position(self, partition, group="g"):
         found = self.fold.find(group).positions.get(partition)

@@ -3,6 +3,7 @@ import itertools
 import pytest
 
 from txbroker.commands import Hello, Ping, Send
+from txbroker.secret import Secret
 from txbroker.session import (
     TRANSITIONS,
     Session,
@@ -16,7 +17,7 @@ PAIRS = list(itertools.product(SessionState, SessionInput))
 
 
 def a_session(state=SessionState.OPEN):
-    session = Session(1, "peer", lambda data: None, lambda reason: None, 0)
+    session = Session(1, Secret(b"s"), "peer", lambda data: None, lambda reason: None, 0)
     session.state = state
     return session
 

@@ -304,7 +304,7 @@ def test_a_commit_of_what_a_restart_rolled_back_is_found_and_one_of_what_was_pre
     records.added(1, b"a")
     records.added(2, b"b")
     records.follow(TransactionPrepared(SESSION, 2, xid("x"), totals(frames(b"b")), 0, 0))
-    records.follow(Started(2, 0, 0))
+    records.follow(Started(2, 0, 0, bytes(16)))
     assert records.committed(2, 0, 1) == []
     assert records.committed(1, 1, 1) != []
 

@@ -7,6 +7,7 @@ import msgspec
 from journal.record import PartitionOffset, Placement
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Xid
+from txbroker.secret import Secret
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -18,7 +19,8 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Welcome(Answer, frozen=True, tag=64):
     """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
 
-    ``identity`` is that of the broker's data: numbers and xids mean something only together with it.
+    ``identity`` is that of the broker's data: numbers and xids mean something only together with it. ``start``, the
+    random nonce of the broker's present start, and ``secret`` are shown by the client's next hello.
     """
 
     version: int
@@ -27,6 +29,8 @@ class Welcome(Answer, frozen=True, tag=64):
     max_frame: int
     max_request: int
     identity: str = ""
+    start: bytes = b""
+    secret: Secret = Secret(b"")
 
 
 class Done(Answer, frozen=True, tag=65):

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from journal.interfaces import IFold
-from journal.record import Identified
 from txbroker.codec import encode
 from txbroker.commands import (
     MAX_ANSWER_HEAD,
-    VERSIONS,
     Add,
     AddOffsets,
     Answer,
@@ -54,7 +52,6 @@ from txbroker.commands import (
     Send,
     ShowTransaction,
     Timed,
-    Welcome,
 )
 from txbroker.consuming import Consuming
 from txbroker.describing import Describing
@@ -67,6 +64,7 @@ from txbroker.errors import (
     TxBrokerError,
 )
 from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
+from txbroker.greeting import Greeting
 from txbroker.groups import GroupsFold
 from txbroker.identity import IdentityFold
 from txbroker.orphans import Orphans
@@ -112,7 +110,8 @@ class Broker:
     """The commands' meaning over an engine that was recovered with :func:`folds`.
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
-    reactor's; ``on_failure(doing, error)`` must end the process. ``sessions`` has those that go on, by number.
+    reactor's, ``random`` gives random bytes; ``on_failure(doing, error)`` must end the process.
+    ``sessions`` has those that go on, by number.
     """
 
     log = Logger()
@@ -123,6 +122,7 @@ class Broker:
         settings: BrokerSettings,
         run_blocking: RunBlocking = run_inline,
         call_later: CallLater | None = None,
+        random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -133,10 +133,6 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
-        self._identity = _fold(engine, IdentityFold)
-        self._identified_by = 0
-        if not self._identity.identity:
-            self._identified_by = engine.accept(Identified(secrets.token_hex(16), engine.now()))
         self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers)
@@ -149,6 +145,8 @@ class Broker:
         self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
         self.transacting.next_session = (engine.start_number << 32) + 1
+        identity: IdentityFold = _fold(engine, IdentityFold)
+        self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
         self.wholes = Wholes(self, self._broke)
         self._handlers = self._make_handlers()
         engine.on_published = self.fetching.published
@@ -192,7 +190,8 @@ class Broker:
         """A connection has come. ``deliver`` takes the bytes of answers, ``close`` ends it after those, saying why."""
         number = self.transacting.next_session
         self.transacting.next_session += 1
-        session = Session(number, peer, deliver, close, self.engine.now())
+        secret = self.greeting.new_secret()
+        session = Session(number, secret, peer, deliver, close, self.engine.now())
         session.on_drained = self.fetching.drained
         limit = self.settings.max_sessions
         if len(self.sessions) >= limit:
@@ -230,7 +229,7 @@ class Broker:
         """Take whatever the table does not let pass to a handler: hellos, and what comes before or after its time."""
         what, error = input_of(command), None
         if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
-            error = judge_hello(command)
+            error = judge_hello(command) or self.greeting.judge(command.after)
             what = SessionInput.REFUSED_HELLO if error else what
         before = session.state
         action = session.step(what)
@@ -244,25 +243,15 @@ class Broker:
             self._end(session)
 
     def _welcome(self, session: Session, command: Hello) -> None:
-        if (before := self.sessions.get(command.after)) is not None and before is not session:
+        if (before := self.greeting.former(command)) is not None:
             self._supersede(before)
         session.client = command.client
         session.owner = owner_text(command.client, session.peer)
-        version = max(set(command.versions) & set(VERSIONS))
-        settings = self.settings
-        welcome = Welcome(
-            command.correlation,
-            version,
-            session.number,
-            "txbroker",
-            settings.max_frame,
-            settings.max_request,
-            self._identity.identity,
-        )
-        if self._identified_by <= self.engine.forced_lsn:
-            session.deliver(encode(welcome))
-        else:  # it would be another one after a crash now
-            self._when_forced(session.deliver, encode(welcome))
+        welcome = encode(self.greeting.welcome(session, command))
+        if self.greeting.may_be_told:
+            session.deliver(welcome)
+        else:
+            self._when_forced(session.deliver, welcome)
 
     def _supersede(self, session: Session) -> None:
         """Its client goes on elsewhere: what is not judged yet of what it sent here must not come after that."""

@@ -27,7 +27,7 @@ class VersionRefused(RequestRefused):
 
 
 class BrokerReplaced(RequestRefused):
-    """Behind the address is another broker, or the same with other data; nothing was sent to it."""
+    """Behind the address is another broker, or the same with other data or an older copy; nothing was sent to it."""
 
 
 class UnknownGroup(RequestRefused):

@@ -8,6 +8,7 @@ from journal.random_id import new_id
 from journal.record import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
+from txbroker.secret import Secret
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -16,17 +17,25 @@ class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
     correlation: int
 
 
+class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The session that a client had before, as its :class:`Welcome` told it; ``start`` is the nonce of the start."""
+
+    session: int
+    start: bytes
+    secret: Secret
+
+
 class Hello(Request, frozen=True, tag=1):
     """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators.
 
     ``after`` is the session that the client had before: it is ended, and nothing that is still to come of it will be
-    taken.
+    taken. Refused (BrokerReplaced), and nobody's session ended, if these data never gave out such a session.
     """
 
     magic: str
     versions: list[int]
     client: str = ""
-    after: int = 0
+    after: FormerSession | None = None
 
 
 class Ping(Request, frozen=True, tag=2):

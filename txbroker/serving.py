@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
@@ -37,7 +38,8 @@ RETENTION_INTERVAL: Final = 10.0
 class Serving:
     """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
 
-    ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand.
+    ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand,
+    and give ``random`` bytes of its own.
     """
 
     log = Logger()
@@ -49,6 +51,7 @@ class Serving:
         reactor: Any,
         on_failure: OnFailure,
         make_lane: Callable[..., Lane] = Lane,
+        random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.engine = engine
         self._reactor = reactor
@@ -58,7 +61,7 @@ class Serving:
         self._flushing = make_lane("flusher", in_reactor)
         self._reading = make_lane("reader", in_reactor, config.service.reader_threads)
         self.broker = Broker(
-            engine, config.broker, run_blocking=self._reading.submit, call_later=reactor.callLater
+            engine, config.broker, self._reading.submit, call_later=reactor.callLater, random=random
         )
         self.broker.on_failure = on_failure
         self.outboxes = Outboxes(reactor, config.service.unsent_bytes)

@@ -1,7 +1,8 @@
 """A session: what the broker knows of one connection, and what it may do in which state.
 
 The table is the truth: the documents' diagram and the test of every pair are made from it. A session number
-is ``start number << 32 | counter``, so none is ever given twice, over restarts too.
+is ``start number << 32 | counter``, so none is ever given twice, over restarts too; a copy of the data gives its own
+starts' numbers out again, with other nonces (:mod:`txbroker.greeting`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Final
 from txbroker.commands import MAGIC, VERSIONS, Hello
 from txbroker.errors import InvalidName, PeerViolation, TxBrokerError, VersionRefused
 from txbroker.refusals import MAX_NAME
+from txbroker.secret import Secret
 
 
 class SessionState(Enum):
@@ -73,20 +75,28 @@ assert len(TRANSITIONS) == len(SessionState) * len(SessionInput)
 class Session:
     """One connection. ``peer`` is its address, ``client`` what it calls itself, ``owner`` both, for people.
 
-    ``deliver`` takes the bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the
-    highest transaction serial seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are
-    its unanswered fetches, in the order in which they came; ``reading`` says that one of them is at the disk.
+    ``secret`` is told to its client alone: who shows it with a later hello had this session. ``deliver`` takes the
+    bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
+    seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the order
+    in which they came; ``reading`` says that one of them is at the disk.
     """
 
     __slots__ = (
         "_congested", "client", "close", "deliver", "fetches", "last_serial", "number", "on_drained", "opened_at",
-        "owner", "parked", "peer", "reading", "state",
+        "owner", "parked", "peer", "reading", "secret", "state",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None], now: int
+        self,
+        number: int,
+        secret: Secret,
+        peer: str,
+        deliver: Callable[[bytes], None],
+        close: Callable[[str], None],
+        now: int,
     ) -> None:
         self.number = number
+        self.secret = secret
         self.peer = peer
         self.client = ""
         self.owner = peer

@@ -18,6 +18,7 @@ from journal.inspect.run_check import messages_of
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
 from journal.outcome_archive import head_of
+from journal.starts import StartRow
 from journal.transaction_state import TransactionRow
 from journal.words import count_text
 
@@ -122,6 +123,9 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
         yield Finding(
             path, 0, f"it says that records are needed from LSN {header.needed_from} on, it needs LSN {first}"
         )
+    starts = [msgspec.convert(row, StartRow).number for row in checkpoint.folds.get("starts", [])]
+    if starts and starts[-1] != header.start:
+        yield Finding(path, 0, f"it was written by start {header.start}, the last it knows is {starts[-1]}")
     if problem := check_head(checkpoint):
         yield Finding(path, 0, problem, affects=Affected(OUTCOMES_TOPIC, 0))
     held = {name.number: (name.topic, name.index) for name, _ in partitions(filesystem)}

@@ -1,4 +1,4 @@
-"""The newest checkpoint against the records that led to it: topics, logs' starts and ends, transactions, clients.
+"""The newest checkpoint against the records that led to it: topics, starts, logs, transactions, clients.
 
 Records are followed from where the state is known, the older checkpoint or the very first record, up to the newest
 checkpoint's LSN. What somebody has changed in either, with checksums that fit, makes the two disagree.
@@ -33,6 +33,7 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
+from journal.starts import StartRow, Starts
 from journal.transaction import Cause, State, TransactionNumber, Xid
 
 
@@ -64,6 +65,8 @@ class FoldCheck:
         self._starts = (
             {store.number: store.start_offset for store in since.stores} if since is not None else {}
         )
+        self._nonces = Starts()
+        self._nonces.restore(since.folds.get("starts", []) if since is not None else [])
         self._reached = self._from
         self._ends: dict[int, int] = {}
         self._live: dict[TransactionNumber, tuple[bool, Xid | None]] = {}
@@ -108,6 +111,8 @@ class FoldCheck:
             path = filenames.checkpoint_file(self._newest.header.lsn)
             for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
                 yield Finding(path, 0, what, affects=affects)
+            for what in self._wrong_starts(self._newest):
+                yield Finding(path, 0, what)
             self._judge_clients(self._reached + 1)
             yield from self._of_clients or ()
 
@@ -146,8 +151,9 @@ class FoldCheck:
                 self._ended[number] = Ending(
                     state, ended.cause, ended.at, ended.by, ended.why, xid, placements
                 )
-            case Started():
+            case Started() as started:
                 self._live = {number: found for number, found in self._live.items() if found[0]}
+                self._nonces.apply(entry.lsn, started, b"")
 
     # -- what the checkpoint says ----------------------------------------------------------------------
 
@@ -164,6 +170,13 @@ class FoldCheck:
                 yield f"the log starts at offset {store.start_offset}, by the journal at {start}", affects
             if end is not None and store.end_offset != end:
                 yield f"the log ended at offset {store.end_offset} then, by the journal at {end}", affects
+
+    def _wrong_starts(self, newest: Checkpoint) -> Iterator[str]:
+        known = {row.number: row.nonce for row in self._nonces.snapshot()}
+        rows = [msgspec.convert(row, StartRow) for row in newest.folds.get("starts", [])]
+        said = {row.number: row.nonce for row in rows}
+        for number in sorted({number for number, _ in known.items() ^ said.items()}):
+            yield f"it has start {number} {_nonce(said, number)}, by the journal {_nonce(known, number)}"
 
     def _wrong_transactions(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
         rows = {row.number: row for row in live_rows(newest)}
@@ -198,6 +211,10 @@ class FoldCheck:
     def _knows_end(self, outcome: Outcome) -> bool:
         """Whether a record must have ended it. A start rolls back what was active without one for each."""
         return not self._from and outcome.cause is not Cause.RESTART
+
+
+def _nonce(starts: dict[int, bytes], number: int) -> str:
+    return f"with nonce {starts[number].hex()}" if number in starts else "not at all"
 
 
 def _tuples(placements: Iterable[Placement]) -> tuple[tuple[int, int, int], ...]:

@@ -1,5 +1,6 @@
 """The commands that read a data directory without a broker."""
 
+import base64
 import errno
 import json
 import os
@@ -122,6 +123,7 @@ def test_the_journal_is_dumped_record_by_record(directory):
         "Mark",
     ]
     assert lines[1]["topic"] == "orders"
+    assert len(base64.b64decode(lines[0]["nonce"])) == 16
     later = run("dump", directory, "--from-lsn", lines[4]["lsn"]).output.splitlines()
     assert [line.split()[1] for line in later] == kinds[4:]
 

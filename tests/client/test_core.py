@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from msgspec import structs
 
 from tests.client.rig import Rig
 from txbroker import commands, errors
@@ -8,6 +9,7 @@ from txbroker.client.core import Core, Phase, error_of
 from txbroker.client.retry import RULES, Backoff, Options
 from txbroker.codec import encode
 from txbroker.commands import Hello, Refused, Welcome
+from txbroker.secret import Secret
 
 
 def test_every_request_has_a_rule_for_a_lost_answer():
@@ -19,10 +21,16 @@ def test_a_session_opens_with_the_brokers_limits(rig):
 
 
 def test_a_new_connection_names_the_session_before(rig, broker):
-    first = rig.session
-    rig.cut()
-    rig.connect()
-    assert [request.after for request in broker.requests if type(request) is Hello] == [0, first]
+    welcome = commands.Welcome(1, 1, 70, "s", 1 << 20, 1 << 20, "", b"n" * 16, Secret(b"s" * 16))
+    broker.before = lambda request, data: (
+        structs.replace(welcome, correlation=request.correlation) if type(request) is Hello else None
+    )
+    for _ in range(2):
+        rig.cut()
+        rig.connect()
+    hellos = [request.after for request in broker.requests if type(request) is Hello]
+    assert hellos[0] is None
+    assert hellos[-1] == commands.FormerSession(70, b"n" * 16, Secret(b"s" * 16))
 
 
 def test_nothing_is_sent_before_the_welcome(broker):

@@ -1,6 +1,7 @@
 """The clients against a real broker that dies by SIGKILL."""
 
 import random
+import shutil
 import subprocess
 import sys
 import threading
@@ -50,6 +51,28 @@ def test_everything_the_readme_shows(broker):
         assert connection.status()
         with pytest.raises(errors.TopicExists):
             connection.create_topic("orders")
+
+
+def test_a_client_whose_brokers_data_were_set_back_to_a_copy_is_told_and_ends_nobodys_session(
+    broker, tmp_path
+):
+    broker.stop()
+    shutil.copytree(broker.data_dir, tmp_path / "copy")
+    broker.start()
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("orders")
+        connection.send("orders", b"lost")
+        broker.kill()
+        broker.data_dir = tmp_path / "copy"
+        broker.start()
+        with txbroker.connect(broker.address) as other:
+            assert other.identity == connection.identity
+            with pytest.raises(errors.TxBrokerError, match="set back to an older copy"):
+                connection.ping()  # it may have been on its way when the first broker died
+            with pytest.raises(errors.BrokerReplaced):
+                connection.send("orders", b"more")
+            other.create_topic("orders")
+            assert other.send("orders", b"first").offset == 0
 
 
 def test_of_clients_that_create_a_topic_unless_it_is_there_one_does_and_all_have_it(broker):

@@ -45,6 +45,8 @@ class Client:
         self.number = number
         self.connection: Connection | None = None
         self.session = 0
+        self.former: commands.FormerSession | None = None
+        """What the last welcome told, to be shown by the next hello."""
         self.producer: Producer | None = None
         self._correlation = 0
         self._pending: dict[int, tuple[str, Then | None, int]] = {}
@@ -56,13 +58,13 @@ class Client:
 
     # -- the connection -------------------------------------------------------------------------------
 
-    def connect(self, after: int = 0) -> None:
+    def connect(self, after: commands.FormerSession | None = None) -> None:
         """Connect, and say hello. Nothing that is still on its way from the session before may come after that."""
         self.connection = self.world.connect()
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
-        self.session, self.serial = 0, 0
-        if not after:
+        self.session, self.serial, self.former = 0, 0, None
+        if after is None:
             self._stream = f"{self.name} from {self.model.now} on"
         self.active = []
         if self.producer is not None:
@@ -75,6 +77,9 @@ class Client:
             self.world.identity = self.world.identity or answer.identity
             require(answer.identity == self.world.identity, self.world.identity, answer.identity)
             self.session = answer.session
+            self.former = commands.FormerSession(answer.session, answer.start, answer.secret)
+        else:
+            require(answer.error != "BrokerReplaced", "a client is known by its former session", answer)
 
     def lost(self, kept: int) -> None:
         """The connection breaks; of what was sent the first ``kept`` bytes still arrive."""
@@ -120,9 +125,9 @@ class Client:
     def _answered(self, answer: Any, data: bytes) -> None:
         self.model.tick()
         if self.world.trace is not None:
-            said = f"    {self.name} is told: {_short(answer)}{f' with {len(data)} bytes' if data else ''}"
-            # The one thing that differs from run to run: it comes from the system's random numbers.
-            self.world.say(said.replace(getattr(answer, "identity", "") or "\0", "..."))
+            self.world.say(
+                f"    {self.name} is told: {_short(answer)}{f' with {len(data)} bytes' if data else ''}"
+            )
         self.world.count(f"{type(answer).__name__} {getattr(answer, 'error', '')}".strip())
         if not answer.correlation:
             return  # a goodbye

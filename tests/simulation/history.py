@@ -18,6 +18,7 @@ from tests.simulation.machine import Site
 from tests.simulation.model import OPEN
 from tests.simulation.settings import Settings, draw, tiny_limits
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
+from tests.simulation.strangers import turn_away
 from tests.simulation.transactions import TransactionalClient
 from tests.simulation.world import World
 
@@ -112,6 +113,7 @@ def _finish(world: World, random: Random) -> None:
     world.say("the end: all come to rest")
     world.starting.clear()
     _take(world, random, pump)
+    turn_away(world)
     _all_leave(world)
     resolver = TransactionalClient(world, 50)
     world.clients.append(resolver)

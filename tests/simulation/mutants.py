@@ -111,6 +111,25 @@ MUTANTS: Final = (
         "                self._move(group, group_id, (offset,))",
         '                self._move(group, b"", (offset,))',
     ),
+    # -- whose session it was
+    Mutant(
+        "end a session for whoever shows its number",
+        "txbroker/greeting.py",
+        "before.secret.is_same(former.secret)",
+        "former.secret",
+    ),
+    Mutant(
+        "take a session of another time line for one of this",
+        "journal/starts.py",
+        "        return self._nonces.get(number) == nonce\n",
+        "        return True\n",
+    ),
+    Mutant(
+        "forget earlier starts at a checkpoint",
+        "journal/starts.py",
+        "        return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])\n",
+        "        return iter(())\n",
+    ),
     # -- forces left out
     Mutant("write a group and not force it", "journal/group.py", "        journal.force()\n", ""),
     Mutant(
@@ -205,8 +224,8 @@ MUTANTS: Final = (
     Mutant(
         "use a start's number again",
         "journal/recovery.py",
-        "self._engine.started(started + 1, first_lsn)",
-        "self._engine.started(1, first_lsn)",
+        "self._engine.started(started + 1, self",
+        "self._engine.started(1, self",
     ),
     Mutant(
         "use LSNs again",

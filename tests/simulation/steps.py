@@ -39,7 +39,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
 def _act(world: World, random: Random) -> None:
     client = random.choice(world.clients)
     if client.connection is None:
-        client.connect(client.session if random.random() < 0.5 else 0)
+        client.connect(client.former if random.random() < 0.5 else None)
         return
     if not client.ready:
         return
@@ -103,7 +103,7 @@ def _lose(world: World, random: Random) -> None:
         sent = len(client.connection.to_broker)
         client.lost(random.choice((0, sent, sent, random.randint(0, sent))))
         if random.random() < 0.4:  # and what it had sent comes later, if at all
-            client.connect(client.session)
+            client.connect(client.former)
             client.connection.deliver(1 << 30)
 
 

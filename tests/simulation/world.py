@@ -50,6 +50,7 @@ class World:
         self.groups = GroupModel(self.model)
         self.disk = MemoryFilesystem()
         self.clock = ManualClock(monotonic=random.randrange(1 << 40))
+        self.random_bytes = Random("the broker's own").randbytes
         self.connections: list[Connection] = []
         self._intents = 0
         self._ports = 0
@@ -158,7 +159,9 @@ class World:
         if self.settings.cold:
             self.plan.faults.append(Fault(Operation.READ_NOW, error=errno.EAGAIN, times=1 << 30))
         self._lanes = []
-        self.serving = Serving(engine, self.settings.config, self.reactor, self._on_failure, self._make_lane)
+        self.serving = Serving(
+            engine, self.settings.config, self.reactor, self._on_failure, self._make_lane, self.random_bytes
+        )
         lanes = {lane.name: lane for lane in self._lanes}
         self.writer, self.flusher, self.reader = lanes["writer"], lanes["flusher"], lanes["reader"]
         self.scrubber = lanes.get("scrubber", self.reader)
@@ -198,8 +201,9 @@ class World:
             self.plan.faults.append(Fault(kind, nth=1 + at % 4, short=random.choice((None, 512, 5000))))
         try:
             return recover(
-                FaultFilesystem(self.disk, self.plan), self.clock, self.settings.config.journal, folds=folds()
-            )
+                FaultFilesystem(self.disk, self.plan), self.clock, self.settings.config.journal, folds=folds(),
+                random=self.random_bytes,
+            )  # fmt: skip
         except PowerCut as cut:
             self.count("power cuts in a start")
             self.say(f"power cut in a start, {cut}")

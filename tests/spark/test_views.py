@@ -1,5 +1,6 @@
 """The views: every transaction, record and segment as it is, from files and from a live broker."""
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -71,6 +72,7 @@ def test_the_journal_is_shown_record_by_record_with_damage_in_its_place(tmp_path
         log.append("t", b"value", partition=1)
     rows = view(path=str(path), view="journal")
     assert [row["lsn"] for row in rows] == sorted(row["lsn"] for row in rows)
+    assert len(base64.b64decode(json.loads(rows[0]["detail"])["nonce"])) == 16
     made = next(row for row in rows if row["record"] == "TopicCreated")
     assert json.loads(made["detail"])["topic"] == "t"
     sent = next(row for row in rows if row["record"] == "Messages")

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import cast
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
-from txbroker import errors
+from txbroker import commands, errors
 from txbroker.client.call import AnswerLost as AnswerLost
 from txbroker.client.call import AnswerType, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
-from txbroker.client.retry import Backoff, Lost, Options, repetition
+from txbroker.client.retry import REFUSED_FOR_GOOD, Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
 from txbroker.client.waiting import Alarm, Alarms, Line
 from txbroker.codec import Decoder, answer_decoder, encode
@@ -76,6 +76,7 @@ class Core:
         self.random = random
         self.phase = Phase.DOWN
         self.session = 0
+        self._former: commands.FormerSession | None = None
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
         self.server = ""
@@ -263,7 +264,7 @@ class Core:
         self.abort = ""
         self.take_output()
         self._decoder = answer_decoder(1 << 30)
-        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.session)
+        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self._former)
         greeting = _Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
         self._send(cast("Call[Answer]", greeting))
@@ -279,6 +280,7 @@ class Core:
             log.warning("there is a connection to the broker again")
             self._told = False
         self.session = welcome.session
+        self._former = commands.FormerSession(welcome.session, welcome.start, welcome.secret)
         self.server = welcome.server
         self.max_frame = welcome.max_frame
         self.max_request = welcome.max_request
@@ -466,7 +468,7 @@ class _Greeting(Call[Welcome]):
 
     def refused(self, error: errors.TxBrokerError) -> None:
         self.fail(error)
-        if isinstance(error, (errors.VersionRefused, errors.InvalidName)):  # they would be refused again
+        if isinstance(error, REFUSED_FOR_GOOD):
             self._core.stop(error)
             self._core.abort = str(error)
         elif not isinstance(error, AnswerLost):

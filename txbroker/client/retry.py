@@ -53,6 +53,9 @@ RULES: dict[type[Request], Lost] = {
     commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
 }
 
+REFUSED_FOR_GOOD: Final = (errors.VersionRefused, errors.InvalidName, errors.BrokerReplaced)
+"""Refusals of a hello that the same client would meet again, however often it connects."""
+
 
 def repetition(request: Request) -> Request:
     """Return what is sent when a request is repeated: the same, but a group that it makes is another one.
