@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from crc32c import crc32c
 
@@ -27,7 +27,7 @@ from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
 from journal.record import LogStartMoved
 from journal.recovery import recover
-from journal.settings import TopicSettings
+from journal.settings import TopicChoices, topic_settings
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 
 _READ_BYTES = 1 << 20
@@ -73,10 +73,13 @@ class Log:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, settings: TopicSettings | None = None) -> None:
-        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``."""
+    def create_topic(self, name: str, partitions: int = 1, **settings: Unpack[TopicChoices]) -> None:
+        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``.
+
+        The settings are those of :class:`journal.settings.TopicChoices`: durations in seconds, sizes in bytes.
+        """
         engine = self.engine
-        creation = engine.catalog.judge_creation(name, partitions, settings or TopicSettings(), engine.now())
+        creation = engine.catalog.judge_creation(name, partitions, topic_settings(settings), engine.now())
         engine.accept(creation)
         self._settle()
 

@@ -20,7 +20,6 @@ from journal.errors import DiskFull, JournalPoisoned
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from journal.record import LogStartMoved, TopicDeleted
-from journal.settings import TopicSettings
 from journal.transaction import Xid
 
 SIZE = 12 * MIB
@@ -198,7 +197,7 @@ SCENES = {scene.__name__: scene for scene in (low_water, start_on_a_full_disk, f
 def main() -> None:
     folder, scene = sys.argv[1:]
     directory = Directory(Path(folder))
-    directory.log.create_topic("t", settings=TopicSettings(segment_bytes=MIB))
+    directory.log.create_topic("t", segment_bytes=MIB)
     print(json.dumps(SCENES[scene](directory)))
 
 

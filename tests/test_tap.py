@@ -37,7 +37,7 @@ def test_endpoints_may_be_several():
 def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
     file = tmp_path / "b.toml"
     file.write_text('data = "there"\nlisten = "tcp:1"\nmax_sessions = 5\nmax_topics = 6\n')
-    made = parsed("--config", file, "--set", "max-sessions=7", "-s", "hello_timeout = 3 s")
+    made = parsed("--config", file, "--set", "max-sessions=7", "-s", "hello_timeout = 3s")
     assert (made.broker.max_sessions, made.broker.max_topics) == (7, 6)
     assert made.broker.hello_timeout == 3_000_000
     assert made.service.data == str(tmp_path / "there")
@@ -52,6 +52,8 @@ def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
         (["--set", "max_sessions"], "it must be NAME=VALUE"),
         (["--set", "max_sessions=many"], "max_sessions"),
         (["--set", "max_sessions=0"], "max_sessions"),
+        (["--set", "message_timeout=30"], "message_timeout: '30' has no unit: write '30s'"),
+        (["--set", "max_frame=5s"], "max_frame: '5s' is not a size"),
         (["--listen", "carrier-pigeon:7"], "--listen carrier-pigeon:7: not an endpoint"),
         (["--listen", "tcp:port"], "--listen tcp:port: not an endpoint"),
         (["--config", "none.toml"], "none.toml cannot be read"),

@@ -9,7 +9,7 @@ from twisted.internet import reactor
 from twisted.internet.endpoints import serverFromString
 from twisted.python import usage
 
-from journal.constants import KIB
+from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker import config
 from txbroker.errors import InvalidSetting
 from txbroker.exit_status import end_process, end_well_on_sigterm
@@ -106,21 +106,10 @@ def _settings() -> str:
     lines = ["Settings for --config and --set, with their defaults:"]
     for name, value in sorted(config.defaults().items()):
         if name not in _ON_THE_COMMAND_LINE:
-            lines.append(f"  {name:<32} {_readable(name, value)}")
-    units = ", ".join(config.UNITS)
-    return "\n".join([*lines, f"Units: {units}; a number without one is in bytes or µs.", ""])
-
-
-def _readable(name: str, value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "on" if value else "off"
-    if name.endswith(("_timeout", "_age", "_interval", "_idle", "_wait")):
-        unit = next(unit for unit in ("d", "h", "min", "s", "ms", "us") if value % config.UNITS[unit] == 0)
-        return f"{value // config.UNITS[unit]}{unit}"
-    if isinstance(value, int) and value and value % KIB == 0:
-        unit = next(unit for unit in ("GiB", "MiB", "KiB") if value % config.UNITS[unit] == 0)
-        return f"{value // config.UNITS[unit]}{unit}"
-    return str(value)
+            lines.append(f"  {name:<32} {config.readable(name, value)}")
+    times, sizes = ", ".join(TIME_UNITS), ", ".join(SIZE_UNITS)
+    lines.append(f"Durations have a unit ({times}), as 90s or 1h30m; sizes one of {sizes}, or are bytes.")
+    return "\n".join([*lines, ""])
 
 
 def makeService(options: Options) -> IService:

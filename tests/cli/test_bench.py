@@ -25,7 +25,7 @@ def run(*arguments, code):
         (["produce", "--set", "pool_bytes=1MiB"], "that --fresh starts"),
         (["produce", "--append"], "--append needs --topic"),
         (["produce", "--keys", "some"], "zipf:1000"),
-        (["produce", "--duration", "5"], "is not a duration"),
+        (["produce", "--duration", "5"], "'5' has no unit: write '5s'"),
         (["latency", "--clients", "0"], "--clients"),
         (["consume", "--clients", "5", "--partitions", "4"], "each reads its own"),
         (["produce", "--linger", "30s"], "--linger must be less than --timeout"),

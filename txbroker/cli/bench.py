@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from journal.quantities import duration, size
 from txbroker.bench import keys
 from txbroker.bench.generator import GeneratorFailed
 from txbroker.bench.histogram import check_package
@@ -23,7 +24,7 @@ from txbroker.bench.report import Report
 from txbroker.bench.rows import PHASE_COLUMNS, largest_phases, phase_rows, rows_of
 from txbroker.bench.run import Bench, new_run
 from txbroker.bench.screen import Screen
-from txbroker.cli.arguments import Parsed, duration, size
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, wrapped

@@ -19,7 +19,9 @@ from journal.compression import NAMES as CODECS
 from journal.compression import compressor
 from journal.constants import MIB
 from journal.errors import DirectoryLocked, InvalidSetting
+from journal.quantities import Quantity, duration, written
 from txbroker import config
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, visible
@@ -31,6 +33,10 @@ from txbroker.drill.report import Report, rows_of
 from txbroker.drill.run import Drill
 from txbroker.drill.schedule import RANDOM, all_points
 from txbroker.drill.screen import Screen
+from txbroker.settings import SECOND
+
+LEAST = 3 * SECOND
+"""µs that a drill takes at least."""
 
 SHOWN = 20
 """Violations on the terminal; the report has all."""
@@ -70,8 +76,14 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     is_flag=True,
     help="Each death of the broker is a power cut: what it has not forced to disk is lost with it.",
 )
-@click.option("--minutes", type=click.FloatRange(0.05), help="How long there is load. Default 1.")
-@click.option("--seconds", type=click.FloatRange(3.0), help="The same in seconds.")
+@click.option(
+    "--duration",
+    "lasting",
+    type=Parsed("duration", duration),
+    default="1m",
+    show_default=True,
+    help=f"How long there is load, {written(Quantity.DURATION, LEAST)} at least.",
+)
 @click.option(
     "--kills", type=click.IntRange(1), default=20, show_default=True, help="How often the broker is killed."
 )
@@ -149,8 +161,7 @@ def _orders(
     fresh: bool,
     data: Path | None,
     in_place: bool,
-    minutes: float | None,
-    seconds: float | None,
+    lasting: int,
     seed: int | None,
     config_file: Path | None,
     settings: tuple[str, ...],
@@ -163,15 +174,17 @@ def _orders(
         raise click.UsageError("say either --fresh or --data DIRECTORY")
     if in_place and data is None:
         raise click.UsageError("--in-place needs --data DIRECTORY")
-    if minutes is not None and seconds is not None:
-        raise click.UsageError("say either --minutes or --seconds")
+    if lasting < LEAST:
+        raise click.UsageError(
+            f"--duration must be at least {written(Quantity.DURATION, LEAST)}: in less nothing is seen"
+        )
     for way in compression:
         compressor(None if way == "none" else way)  # a package that is missing is said now
     checked = _checked(config_file, settings)
     limits = checked.journal.limits
     orders = Orders(
         seed=random.randrange(1_000_000) if seed is None else seed,
-        seconds=seconds if seconds is not None else 60.0 * (minutes or 1.0),
+        seconds=lasting / SECOND,
         out=_new_folder(out),
         data=data,
         in_place=in_place,
@@ -211,8 +224,9 @@ def _new_folder(wanted: Path | None) -> Path:
 
 def _command(orders: Orders) -> str:
     """What repeats the drill: the same schedule and the same load."""
+    lasting = written(Quantity.DURATION, round(orders.seconds * SECOND))
     where = ["--fresh"] if orders.data is None else ["--data", str(orders.data)]
-    words = ["txbroker", "drill", *where, "--seconds", f"{orders.seconds:g}", "--kills", str(orders.kills)]
+    words = ["txbroker", "drill", *where, "--duration", lasting, "--kills", str(orders.kills)]
     words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
     words += ["--power-cuts"] if orders.power_cuts else []

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import txbroker
-from txbroker.cli.arguments import Parsed, duration
+from journal.quantities import duration
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
 from txbroker.errors import ConnectionUnavailable, Misuse
 

@@ -10,8 +10,9 @@ import click
 from rich.console import Group as Stack
 from rich.console import RenderableType
 
+from journal.quantities import duration
 from txbroker import create_decision_table
-from txbroker.cli.arguments import Parsed, duration
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit, facts, json_line

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from journal.quantities import duration
 from journal.transaction import State, TransactionNumber, Xid
-from txbroker.cli.arguments import Parsed, duration, transaction
+from txbroker.cli.arguments import Parsed, transaction
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, json_line, time_text

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from journal import frame
 from journal.record import PartitionOffset
-from journal.settings import TopicSettings, check_setting
+from journal.settings import TopicChoices, topic_settings
 from journal.transaction import State, TransactionNumber, Xid
 from txbroker import commands, errors
 from txbroker.client.call import named_error
@@ -59,16 +59,14 @@ class Operations:
     # -- topics ------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, int | None], exist_ok: bool = False
+        self, name: str, partitions: int, settings: TopicChoices, exist_ok: bool = False
     ) -> TopicInfo:
         """Create a topic; raises TopicExists, InvalidName, InvalidSetting.
 
         With ``exist_ok`` one that is there is described as it is. The broker's refusal is the check, so of several
         clients at the same time one creates it; one that is deleted before it is described is created after all.
         """
-        for setting, value in settings.items():
-            check_setting(setting, value)
-        wanted = TopicSettings(**settings)  # type: ignore[arg-type]
+        wanted = topic_settings(settings)
         core = self._core
         found: list[TopicInfo] = []
         while not found:

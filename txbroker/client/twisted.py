@@ -6,7 +6,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client import bulk
@@ -169,12 +170,9 @@ class Connection(LoopConnection):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
+        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Unpack[TopicChoices]
     ) -> Deferred[TopicInfo]:
-        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists.
-
-        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
-        """
+        """Create a topic, with settings and ``exist_ok`` as the blocking client's; fails with TopicExists."""
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
     def delete_topic(self, name: str) -> Deferred[None]:
