@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ import txbroker
 from journal.quantities import duration
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
-from txbroker.errors import ConnectionUnavailable, Misuse
+from txbroker.cli.output import wrapped
+from txbroker.errors import CompressionUnavailable, ConnectionUnavailable, Misuse
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -38,11 +41,24 @@ class Invocation:
             )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
-        except Misuse as error:
+        except (Misuse, CompressionUnavailable) as error:
             raise Failure(str(error), Exit.USAGE) from error
         with connection:
             yield connection
 
+
+class Notes(logging.Handler):
+    """Tells people on stderr what the client warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the warning, wrapped for people."""
+        try:
+            click.echo(wrapped(self.format(record), sys.stderr), err=True)
+        except Exception:  # noqa: BLE001  (as every handler: a warning that cannot be told fails nothing)
+            self.handleError(record)
+
+
+_NOTES = Notes(logging.WARNING)
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
@@ -94,6 +110,7 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors become exits once, whatever the depth."""
+        logging.getLogger("txbroker").addHandler(_NOTES)  # the same again changes nothing
         with errors_as_exits():
             return super().invoke(ctx)
 

@@ -170,7 +170,12 @@ class Connection(LoopConnection):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Unpack[TopicChoices]
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> asyncio.Future[TopicInfo]:
         """Create a topic, with settings and ``exist_ok`` as the blocking client's; fails with TopicExists."""
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))

@@ -52,11 +52,17 @@ class OperationCalls(ABC):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Unpack[TopicChoices]
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> TopicInfo:
         """Create a topic with these settings (durations in seconds, sizes in bytes); raises TopicExists.
 
-        With ``exist_ok`` one that is there is described as it is; a warning says in what it is not as wanted.
+        It has one partition unless told otherwise. With ``exist_ok`` one that is there is described as it is, and the
+        logger ``txbroker.client`` warns of what is not as wanted.
         """
         return self.run(self._operations.create_topic(name, partitions, settings, exist_ok))
 

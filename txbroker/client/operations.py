@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, cast
 
 from journal import frame
+from journal.quantities import shown
 from journal.record import PartitionOffset
-from journal.settings import TopicChoices, topic_settings
+from journal.settings import QUANTITIES, TopicChoices, topic_settings
 from journal.transaction import State, TransactionNumber, Xid
+from journal.words import count_text
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
@@ -37,6 +40,8 @@ from txbroker.commands import (
     TransactionInfo,
 )
 
+log = logging.getLogger("txbroker.client")
+
 MAX_LISTED = 1000
 """How many transactions are asked for at a time."""
 
@@ -59,18 +64,20 @@ class Operations:
     # -- topics ------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, partitions: int, settings: TopicChoices, exist_ok: bool = False
+        self, name: str, partitions: int | None, settings: TopicChoices, exist_ok: bool = False
     ) -> TopicInfo:
-        """Create a topic; raises TopicExists, InvalidName, InvalidSetting.
+        """Create a topic; raises TopicExists, InvalidName, InvalidSetting. ``partitions`` None: 1, or what there is.
 
-        With ``exist_ok`` one that is there is described as it is. The broker's refusal is the check, so of several
-        clients at the same time one creates it; one that is deleted before it is described is created after all.
+        With ``exist_ok`` one that is there is described as it is, and a warning says in what it is not as wanted. The
+        broker's refusal is the check, so of several clients at the same time one creates it; one that is deleted
+        before it is described is created after all.
         """
         wanted = topic_settings(settings)
+        count = 1 if partitions is None else partitions
         core = self._core
         found: list[TopicInfo] = []
         while not found:
-            call = core.request(commands.CreateTopic(core.correlation(), name, partitions, wanted), Topics)
+            call = core.request(commands.CreateTopic(core.correlation(), name, count, wanted), Topics)
             try:
                 return (await call).topics[0]
             except errors.TopicExists:
@@ -79,7 +86,11 @@ class Operations:
             found = await self.topics([name])
             if not exist_ok:
                 break
-        if found and (exist_ok or (found[0].settings == wanted and len(found[0].partitions) == partitions)):
+        if found and exist_ok:
+            if differences := _differences(found[0], partitions, settings):
+                log.warning("topic %s is there already and stays as it is: %s", name, "; ".join(differences))
+            return found[0]
+        if found and found[0].settings == wanted and len(found[0].partitions) == count:
             return found[0]
         raise errors.OutcomeUnknown(
             f"the answer to creating {name!r} was lost; a topic of that name is there now, with other "
@@ -305,6 +316,19 @@ class Operations:
         """Counters and gauges by name."""
         core = self._core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
+
+
+def _differences(there: TopicInfo, partitions: int | None, settings: TopicChoices) -> list[str]:
+    """In what a topic is not what was asked for, as far as anything was."""
+    found = []
+    if partitions is not None and len(there.partitions) != partitions:
+        found.append(f"it has {count_text(len(there.partitions), 'partition')}, not {partitions:,}")
+    wanted = topic_settings(settings)
+    for name in settings:
+        has, asked = (shown(QUANTITIES[name], getattr(each, name)) for each in (there.settings, wanted))
+        if has != asked:
+            found.append(f"its {name} is {has}, not {asked}")
+    return found
 
 
 def _named(which: Which) -> _Named:

@@ -161,16 +161,18 @@ class Connection(LoopConnection):
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> Deferred[list[Message]]:
-        """What can be read from ``offset`` on, in order, about ``max_bytes`` of it (never less than one message).
-
-        Waits up to ``max_wait`` seconds for a first message; nothing by then is an empty list.
-        """
+        """What can be read from ``offset`` on, waited for up to ``max_wait`` seconds; as the blocking client's."""
         return self._run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
 
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: Unpack[TopicChoices]
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> Deferred[TopicInfo]:
         """Create a topic, with settings and ``exist_ok`` as the blocking client's; fails with TopicExists."""
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
