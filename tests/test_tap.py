@@ -31,6 +31,7 @@ def test_the_directory_is_asked_for():
 def test_endpoints_may_be_several():
     made = parsed("--data", "d", "--listen", "tcp:0", "-l", "unix:/s")
     assert made.service.listen == ("tcp:0", "unix:/s")
+    assert parsed("--data", "d", "-l", "tcp:interface=127.0.0.1:port=65535").service.listen
     assert parsed("--data", "d").service.listen == ("tcp:7654:interface=127.0.0.1",)
 
 
@@ -56,6 +57,9 @@ def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
         (["--set", "max_frame=5s"], "max_frame: '5s' is not a size"),
         (["--listen", "carrier-pigeon:7"], "--listen carrier-pigeon:7: not an endpoint"),
         (["--listen", "tcp:port"], "--listen tcp:port: not an endpoint"),
+        (["--listen", "tcp:80000"], "--listen tcp:80000: 80000 is not a port"),
+        (["--listen", "tcp6:-1"], "-1 is not a port"),
+        (["--listen", r"tcp:interface=\:\:1:port=65536"], "65536 is not a port"),
         (["--config", "none.toml"], "none.toml cannot be read"),
         (["--dta", "d"], "--dta"),
     ],

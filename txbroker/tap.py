@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from twisted.application.service import IService
@@ -94,6 +95,12 @@ def _check_endpoint(description: str) -> None:
             f"--listen {description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, "
             "another unix:/run/txbroker.sock:mode=600"
         ) from error
+    kind, first, *fields = re.split(r"(?<!\\):", description)
+    port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
+    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:  # a number, or Twisted had refused it
+        raise usage.UsageError(
+            f"--listen {description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
+        )
 
 
 def _port(description: str) -> str:

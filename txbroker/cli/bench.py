@@ -310,7 +310,14 @@ class _Fresh:
             yield url
             return
         # Here, not where temporary files go: that may be memory, and no disk would be measured.
-        folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
+        except OSError as error:
+            raise Failure(
+                f"no directory for a fresh broker can be made in {os.getcwd()}: {error.strerror}. Nothing was "
+                "measured. Change to a folder where this user may write",
+                Exit.USAGE,
+            ) from error
         broker = BrokerProcess(folder / "data", folder / "broker.log", self._options, own_session=True)
         try:
             broker.start()

@@ -18,13 +18,14 @@ import msgspec
 from journal.compression import NAMES as CODECS
 from journal.compression import compressor
 from journal.constants import MIB
-from journal.errors import DirectoryLocked, InvalidSetting
+from journal.errors import CompressionUnavailable, DirectoryLocked, InvalidSetting
 from journal.quantities import Quantity, duration, written
 from txbroker import config
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, visible
+from txbroker.cli.streams import OutputLost
 from txbroker.drill.directory import NoDirectory
 from txbroker.drill.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.page import write_page
@@ -179,7 +180,7 @@ def _orders(
             f"--duration must be at least {written(Quantity.DURATION, LEAST)}: in less nothing is seen"
         )
     for way in compression:
-        compressor(None if way == "none" else way)  # a package that is missing is said now
+        _check_package(None if way == "none" else way)
     checked = _checked(config_file, settings)
     limits = checked.journal.limits
     orders = Orders(
@@ -195,6 +196,13 @@ def _orders(
         **rest,
     )
     return msgspec.structs.replace(orders, command=_command(orders))
+
+
+def _check_package(way: str | None) -> None:
+    try:
+        compressor(way)
+    except CompressionUnavailable as error:
+        raise Failure(str(error), Exit.USAGE) from error
 
 
 def _checked(config_file: Path | None, settings: Sequence[str]) -> config.Config:
@@ -217,7 +225,14 @@ def _options(config_file: Path | None, settings: Sequence[str]) -> list[str]:
 
 def _new_folder(wanted: Path | None) -> Path:
     folder = wanted or Path(time.strftime("drill-%Y%m%d-%H%M%S"))
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        used = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise Failure(
+            f"the folder {folder} cannot be read: {error.strerror}. Nothing was changed. Say --out with another",
+            Exit.USAGE,
+        ) from error
+    if used:
         raise Failure(f"{folder} is not empty; nothing was changed. Give --out a new folder", Exit.USAGE)
     return folder
 
@@ -255,12 +270,19 @@ def _carried_out(orders: Orders) -> Report:
         if isinstance(error, DirectoryLocked):
             raise
         raise Failure(str(error), Exit.USAGE) from error
+    except OutputLost:
+        raise
+    except OSError as error:
+        raise Failure(
+            f"the drill ended before it was over, so there is no verdict: {error}. What it has written is in "
+            f"{orders.out}; the broker and all clients are stopped",
+            Exit.UNREACHABLE,
+        ) from error
 
 
 def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
     """The report in all its forms."""
-    report.write(folder)
-    written = write_page(report, folder)
+    written, unwritten = _written(report, folder)
     emit(invocation.as_json, msgspec.to_builtins(report), lambda: facts(rows_of(report)))
     for violation in report.violations[:SHOWN]:
         click.echo(visible(str(violation).replace("\n", " | ")), err=True)
@@ -272,5 +294,17 @@ def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
         if report.sound
         else f"{number} VIOLATION{'S' if number > 1 else ''}. All is kept in {folder}."
     )
-    click.echo(f"{verdict} The timeline is in {written}; repeat it with: {report.command}", err=True)
+    timeline = unwritten or f"The timeline is in {written}"
+    click.echo(f"{verdict} {timeline}; repeat it with: {report.command}", err=True)
     sys.stderr.flush()
+    if unwritten and report.sound:
+        raise click.exceptions.Exit(int(Exit.UNREACHABLE))
+
+
+def _written(report: Report, folder: Path) -> tuple[Path | None, str]:
+    """Where the page of the report is, or why there is none."""
+    try:
+        report.write(folder)
+        return write_page(report, folder), ""
+    except OSError as error:
+        return None, f"The report cannot be written into {folder}: {error.strerror}"
