@@ -51,8 +51,13 @@ TIME_UNITS: Final = {
 SIZE_UNITS: Final = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1024 * MIB, "TiB": 1024 * 1024 * MIB}
 """In bytes."""
 
-_DURATION = re.compile(r"(?:\d+(?:us|ms|s|m|h|d|w))+", re.ASCII)
-_SIZE = re.compile(r"(\d+)(B|KiB|MiB|GiB|TiB)?", re.ASCII)
+LONGEST: Final = 36_600 * TIME_UNITS["d"]
+"""µs in a hundred years: nothing takes longer."""
+LARGEST: Final = 1 << 62
+"""Bytes, or of whatever else; what is larger does not fit where it is kept."""
+
+_DURATION = re.compile(r"(?:\d{1,20}(?:us|ms|s|m|h|d|w))+", re.ASCII)
+_SIZE = re.compile(r"(\d{1,20})(B|KiB|MiB|GiB|TiB)?", re.ASCII)
 _WRITTEN_IN = ("d", "h", "m", "s", "ms", "us")
 
 
@@ -82,7 +87,8 @@ def duration(text: str) -> int:
         raise ValueError(
             f"{text!r} {wrong} a number with a unit, like 90s, 1h30m or 7d ({', '.join(TIME_UNITS)})"
         )
-    return sum(int(number) * TIME_UNITS[unit] for number, unit in re.findall(r"(\d+)([a-z]+)", text))
+    total = sum(int(number) * TIME_UNITS[unit] for number, unit in re.findall(r"(\d+)([a-z]+)", text))
+    return _within(text, total, LONGEST, written(Quantity.DURATION, LONGEST))
 
 
 def size(text: str) -> int:
@@ -93,14 +99,20 @@ def size(text: str) -> int:
             f"{text!r} is not a size: write a number of bytes, or one with a unit, like 65536, 64KiB or 1GiB "
             f"({', '.join(SIZE_UNITS)})"
         )
-    return int(match[1]) * SIZE_UNITS[match[2] or "B"]
+    return _within(text, int(match[1]) * SIZE_UNITS[match[2] or "B"], LARGEST, "4194304TiB")
 
 
 def count(text: str) -> int:
     """``500``; raises ``ValueError``."""
     if not _is_bare(text):
         raise ValueError(f"{text!r} is not a whole number: write one without a unit, like 500")
-    return int(text)
+    return _within(text, int(text), LARGEST, str(LARGEST))
+
+
+def _within(text: str, number: int, most: int, at_most: str) -> int:
+    if number > most:
+        raise ValueError(f"{text!r} is too much: it can be {at_most} at most")
+    return number
 
 
 _READ: Final = {Quantity.DURATION: duration, Quantity.SIZE: size, Quantity.COUNT: count}
@@ -114,7 +126,7 @@ def read(quantity: Quantity, value: object) -> int:
     if isinstance(value, str):
         return _READ[quantity](value)
     if type(value) is int and value >= 0:
-        return duration(str(value)) if quantity is Quantity.DURATION else value
+        return _READ[quantity](str(value))
     raise ValueError(f"{value!r} is not a {quantity}: write one like {_LIKE[quantity]}")
 
 
@@ -136,7 +148,7 @@ def written(quantity: Quantity, value: int) -> str:
 
 
 def _is_bare(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
 # -- in Python -------------------------------------------------------------------------------------

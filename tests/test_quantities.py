@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.errors import InvalidSetting
-from journal.quantities import Quantity, check_range, duration, micros, quantities_of, read, size, written
+from journal.quantities import (
+    LARGEST,
+    LONGEST,
+    Quantity,
+    check_range,
+    duration,
+    micros,
+    quantities_of,
+    read,
+    size,
+    written,
+)
 from journal.transaction_limits import TransactionLimits
 from txbroker.config import ServiceSettings
 
@@ -75,9 +86,31 @@ def test_a_value_that_is_neither_text_nor_a_whole_number_is_refused(quantity, va
         read(quantity, value)
 
 
-@given(st.sampled_from(Quantity), st.integers(0, 1 << 62))
-def test_what_is_written_is_read_back_exactly(quantity, number):
+@given(st.sampled_from(Quantity), st.data())
+def test_what_is_written_is_read_back_exactly(quantity, data):
+    number = data.draw(st.integers(0, LONGEST if quantity is DURATION else LARGEST))
     assert read(quantity, written(quantity, number)) == number
+
+
+@pytest.mark.parametrize(
+    ("quantity", "text", "most"),
+    [
+        (DURATION, "36601d", "36600d"),
+        (DURATION, "9" * 20 + "w", "36600d"),
+        (SIZE, "4194305TiB", "4194304TiB"),
+        (COUNT, str(LARGEST + 1), str(LARGEST)),
+        (COUNT, LARGEST + 1, str(LARGEST)),
+    ],
+)
+def test_what_is_more_than_there_can_be_is_refused_with_the_most(quantity, text, most):
+    with pytest.raises(ValueError, match=f"is too much: it can be {most} at most"):
+        read(quantity, text)
+
+
+@pytest.mark.parametrize("quantity", Quantity)
+def test_a_number_of_thousands_of_digits_is_refused_as_text(quantity):
+    with pytest.raises(ValueError, match=f"is not a {quantity}"):
+        read(quantity, "9" * 5_000)
 
 
 def test_what_is_written_is_what_a_person_would_write():

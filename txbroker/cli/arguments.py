@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
 from journal.quantities import Quantity, duration, read
 from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
@@ -23,8 +24,17 @@ T = TypeVar("T")
 def moment(text: str, now: int) -> int:
     """``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
 
-    Raises ``ValueError``.
+    Raises ``ValueError``, for a time before any message too.
     """
+    found = _moment(text, now)
+    if found < EARLIEST_TIME:
+        raise ValueError(
+            f"{text!r} is before 1973-03-03, and no message is so old: say a later time, or an offset"
+        )
+    return found
+
+
+def _moment(text: str, now: int) -> int:
     if text == "now":
         return now
     if text.startswith("-"):
@@ -69,7 +79,7 @@ def header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name, value.encode()
+    return name, value.encode("utf-8", "surrogateescape")
 
 
 def transaction(text: str) -> TransactionNumber | Xid:

@@ -8,6 +8,7 @@ import click
 from rich.console import Group as Stack
 
 from journal.archived_outcome import OUTCOMES_TOPIC
+from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.filenames import is_internal
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
@@ -25,7 +26,12 @@ def topics() -> None:
 
 @topics.command(short_help="Create the topic NAME.")
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), metavar="N", help="How many (default: 1).")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
+    metavar="N",
+    help="How many (default: 1).",
+)
 @click.option(
     "--set",
     "settings",
