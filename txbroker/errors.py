@@ -30,6 +30,10 @@ class BrokerReplaced(RequestRefused):
     """Behind the address is another broker, or the same with other data; nothing was sent to it."""
 
 
+class CertificateRefused(RequestRefused):
+    """The broker's certificate is not trusted here, or is for another host; nothing was sent."""
+
+
 class ConnectionUnavailable(StorageUnavailable):
     """No connection to the broker; nothing was sent. A later try may succeed."""
 

@@ -14,9 +14,11 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import emit, table
 from txbroker.client.blocking import connect
+from txbroker.client.url import parse
 from txbroker.coordinator import Coordinator, Resolution
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.databases.urls import connector
+from txbroker.errors import Misuse
 
 DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=False))
 _BROKERS = ("tcp:", "unix:", "tls:")
@@ -107,9 +109,13 @@ def _participant(text: str) -> tuple[str, Callable[[], Any]]:
     name, separator, url = text.partition("=")
     if not separator:
         raise click.UsageError(f"--participant takes NAME=URL, not {text!r}")
-    if url.startswith(_BROKERS):
-        return name, lambda: connect(url, timeout=10.0)
-    return name, connector(url)
+    try:
+        if url.startswith(_BROKERS):
+            parse(url)
+            return name, lambda: connect(url, timeout=10.0)
+        return name, connector(url)
+    except Misuse as error:
+        raise click.UsageError(f"--participant {name}: {error}") from error
 
 
 def _moment(wall: int) -> str:

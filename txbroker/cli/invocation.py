@@ -16,7 +16,7 @@ from journal.quantities import duration
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
 from txbroker.cli.output import wrapped
-from txbroker.errors import CompressionUnavailable, ConnectionUnavailable, Misuse
+from txbroker.errors import CertificateRefused, CompressionUnavailable, ConnectionUnavailable, Misuse
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -41,7 +41,7 @@ class Invocation:
             )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
-        except (Misuse, CompressionUnavailable) as error:
+        except (Misuse, CertificateRefused, CompressionUnavailable) as error:
             raise Failure(str(error), Exit.USAGE) from error
         with connection:
             yield connection

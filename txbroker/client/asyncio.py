@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack, cast
 
 from journal.settings import TopicChoices
 from journal.transaction import State, Xid
-from txbroker.client import bulk
+from txbroker.client import bulk, tls
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
@@ -48,6 +47,7 @@ class Connection(LoopConnection):
 
     def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(address, options)
+        tls.check(address)
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -63,13 +63,12 @@ class Connection(LoopConnection):
                 if address.kind == "unix":
                     await loop.create_unix_connection(lambda: _Protocol(self), address.path)
                 else:
-                    tls = (
-                        ssl.create_default_context(cafile=address.ca or None)
-                        if address.kind == "tls"
-                        else None
+                    context = tls.context(address)
+                    await loop.create_connection(
+                        lambda: _Protocol(self), address.host, address.port, ssl=context
                     )
-                    await loop.create_connection(lambda: _Protocol(self), address.host, address.port, ssl=tls)
         except (OSError, TimeoutError) as error:
+            tls.end_if_untrusted(self.core, address, error)
             self._lost(f"cannot connect to {address.place}: {error}")
 
     def _take(self, transport: asyncio.Transport) -> None:

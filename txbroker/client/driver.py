@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from txbroker import errors
-from txbroker.client import fork
+from txbroker.client import fork, tls
 from txbroker.client.core import Core
 from txbroker.client.partitioning import check_asking
 from txbroker.client.promise import Promise
@@ -38,6 +38,7 @@ class Driver:
     """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
 
     def __init__(self, core: Core, address: Address, unattended: Callable[[], bool]) -> None:
+        tls.check(address)
         self.core = core
         self.lock = threading.Lock()
         self.is_forked = False
@@ -251,6 +252,7 @@ class Driver:
             connection = open_socket(self._address, timeout)
         except BaseException as error:
             with self.lock:
+                tls.end_if_untrusted(self.core, self._address, error)
                 self.core.lost(f"cannot connect to {self._address.place}: {error}")
             if not isinstance(error, OSError):
                 raise
@@ -391,8 +393,8 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
         connection = socket.create_connection((address.host, address.port), timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if address.kind == "tls":
-            context = ssl.create_default_context(cafile=address.ca or None)
+        context = tls.context(address)
+        if context is not None:
             connection = context.wrap_socket(connection, server_hostname=address.host)
     connection.setblocking(False)
     return connection

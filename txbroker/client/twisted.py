@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker import errors
-from txbroker.client import bulk
+from txbroker.client import bulk, tls
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
+from txbroker.client.endpoints import endpoint
 from txbroker.client.operations import Which
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
@@ -356,6 +356,7 @@ class _Protocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.owner is not None:
             self.owner._protocol = None
+            tls.end_if_untrusted(self.owner.core, self.owner.address, reason.value)
             self.owner._lost(str(reason.value))
 
     def pauseProducing(self) -> None:
@@ -368,23 +369,6 @@ class _Protocol(Protocol):
 
     def stopProducing(self) -> None:
         pass
-
-
-def endpoint(reactor: Any, address: urls.Address, timeout: float) -> IStreamClientEndpoint:
-    """The Twisted endpoint of an address."""
-    if address.kind == "unix":
-        return UNIXClientEndpoint(reactor, address.path, timeout)
-    tcp = HostnameEndpoint(reactor, address.host, address.port, timeout)
-    if address.kind == "tcp":
-        return tcp
-    from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
-    from twisted.protocols.tls import TLSMemoryBIOFactory  # noqa: F401 - fails clearly without pyOpenSSL
-
-    root = None
-    if address.ca:
-        with open(address.ca, "rb") as file:
-            root = trustRootFromCertificates([Certificate.loadPEM(file.read())])
-    return wrapClientTLS(optionsForClientTLS(address.host, trustRoot=root), tcp)
 
 
 def _deferred(promise: Promise[T]) -> Deferred[T]:
