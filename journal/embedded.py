@@ -17,7 +17,7 @@ from crc32c import crc32c
 from journal import frame
 from journal.clock import SystemClock
 from journal.engine import Engine
-from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
+from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
 from journal.filenames import is_internal
 from journal.filesystem import OSFilesystem
 from journal.frame import Message
@@ -36,8 +36,8 @@ _READ_BYTES = 1 << 20
 def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = None) -> Log:
     """Open the log in a directory, made if it does not exist; recovers first.
 
-    Raises :class:`journal.errors.DirectoryLocked` if another process has it open, and what
-    :func:`journal.recovery.recover` raises for damaged files.
+    Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
+    process has it open, and what :func:`journal.recovery.recover` raises for damaged files.
     """
     return Log(OSFilesystem(path), SystemClock(), settings)
 
@@ -51,8 +51,15 @@ class Log:
     def __init__(
         self, filesystem: IFilesystem, clock: IClock, settings: JournalSettings | None = None
     ) -> None:
-        self.engine: Engine = recover(filesystem, clock, settings)
+        self._engine: Engine | None = recover(filesystem, clock, settings)
         self._serial = 0
+
+    @property
+    def engine(self) -> Engine:
+        """What it stands on; raises :class:`journal.errors.LogClosed`, as everything does, once it is closed."""
+        if self._engine is None:
+            raise LogClosed("the log has been closed; nothing was changed. Open the directory again")
+        return self._engine
 
     def __enter__(self) -> Self:
         return self
@@ -63,13 +70,19 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens."""
+        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens.
+
+        Closing twice does nothing.
+        """
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
         try:
-            if not self.engine.failed:
-                self.engine.mark()
-                self.engine.housekeeping.checkpoint_inline()
+            if not engine.failed:
+                engine.mark()
+                engine.housekeeping.checkpoint_inline()
         finally:
-            self.engine.close()
+            engine.close()
 
     # -- topics ------------------------------------------------------------------------------------
 

@@ -129,7 +129,7 @@ def test_a_deleted_group_is_gone_and_its_consumers_are_fenced(room, partition):
     assert isinstance(room.peer().ask(commands.DeleteGroup, "g"), commands.Done)
     assert positions(room) == []
     refused(commit(room, partition, 2, generation), "GenerationFenced")
-    refused(room.peer().ask(commands.DeleteGroup, "g"), "RequestRefused")
+    refused(room.peer().ask(commands.DeleteGroup, "g"), "UnknownGroup")
 
 
 def test_a_held_group_is_not_deleted_and_says_who_holds_it(room, partition):

@@ -25,7 +25,7 @@ from txbroker.errors import (
     LimitExceeded,
     OffsetOutOfRange,
     OffsetPending,
-    RequestRefused,
+    UnknownGroup,
 )
 from txbroker.groups import Group, GroupsFold
 from txbroker.refusals import check_name
@@ -35,10 +35,6 @@ from txbroker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from journal.engine import Engine
-
-
-class UnknownGroup(RequestRefused):
-    """There is no group of that name."""
 
 
 class Consuming:

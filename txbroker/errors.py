@@ -22,6 +22,10 @@ class PeerViolation(TxBrokerError):
     """The other side sent bytes that are not the protocol. The connection is closed."""
 
 
+class UnknownGroup(RequestRefused):
+    """There is no consumer group of that name."""
+
+
 class VersionRefused(RequestRefused):
     """Client and broker have no protocol version in common; the message lists both."""
 

@@ -33,6 +33,7 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
     nothing_there = (
         errors.UnknownTopic,
         errors.UnknownPartition,
+        errors.UnknownGroup,
         errors.UnknownTransaction,
         errors.OutcomeForgotten,
     )

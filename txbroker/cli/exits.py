@@ -21,6 +21,7 @@ from txbroker.errors import (
     RequestRefused,
     StorageUnavailable,
     TxBrokerError,
+    UnknownGroup,
     UnknownPartition,
     UnknownTopic,
     UnknownTransaction,
@@ -56,6 +57,7 @@ class Exit(enum.IntEnum):
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownTopic, Exit.NO),
     (UnknownPartition, Exit.NO),
+    (UnknownGroup, Exit.NO),
     (UnknownTransaction, Exit.NO),
     (OutcomeForgotten, Exit.NO),
     (RequestRefused, Exit.REFUSED),
