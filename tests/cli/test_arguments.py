@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.transaction import TransactionNumber, Xid
-from txbroker.cli.arguments import XidPrefix, header, moment, setting, transaction, xid_prefix
+from txbroker.cli.arguments import XidPrefix, header, moment, pause, setting, transaction, xid_prefix
 
 xids = st.builds(
     Xid,
@@ -21,6 +21,13 @@ plain_xids = st.builds(
     st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=64),
     st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=64),
 )
+
+
+def test_a_pause_is_a_duration_and_not_none():
+    assert pause("2s") == 2_000_000
+    for nothing in ("0", "0s", "0h0m"):
+        with pytest.raises(ValueError, match="no time to wait"):
+            pause(nothing)
 
 
 def test_a_time_without_a_zone_is_utc_as_all_times_printed_are():

@@ -52,7 +52,7 @@ def test_scripts_may_rely_on_the_numbers():
         "UNKNOWN": 5,
         "CORRUPT": 6,
         "DEFECT": 70,
-        "OUTPUT": 74,
+        "IO_FAILED": 74,
         "INTERRUPTED": 130,
         "PIPE_CLOSED": 141,
     }
@@ -80,6 +80,15 @@ def test_a_defect_keeps_its_traceback_and_is_no_answer(capsys):
         _ = 1 // 0
     assert left.value.code == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_call_of_the_system_that_fails_is_told_without_a_traceback(capsys):
+    with pytest.raises(SystemExit) as left, no_exit_by_accident(), errors_as_exits():
+        Path("/proc/nothing/here").read_bytes()
+    assert left.value.code == 74
+    said = capsys.readouterr().err
+    assert "a call of the system failed: [Errno 2]" in said
+    assert "Traceback" not in said
 
 
 def test_the_table_in_the_docs_has_every_code():

@@ -21,6 +21,14 @@ from journal.transaction import TransactionNumber, Xid
 T = TypeVar("T")
 
 
+def pause(text: str) -> int:
+    """A duration in µs that is more than nothing: what is done again and again waits in between."""
+    found = duration(text)
+    if not found:
+        raise ValueError(f"{text!r} is no time to wait: write a duration, like 2s")
+    return found
+
+
 def moment(text: str, now: int) -> int:
     """``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
 

@@ -46,8 +46,8 @@ class Exit(enum.IntEnum):
     """Bytes on the broker's disk are not what was written there."""
     DEFECT = 70
     """The program itself is wrong, and a traceback says where (``EX_SOFTWARE``)."""
-    OUTPUT = 74
-    """What was to be printed cannot be written (``EX_IOERR``); what was asked for may have been done."""
+    IO_FAILED = 74
+    """The output, or a file, cannot be written or read (``EX_IOERR``); what was asked for may have been done."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
     PIPE_CLOSED = 141
@@ -73,7 +73,7 @@ def exit_for(error: TxBrokerError) -> Exit:
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNKNOWN)
 
 
-LOST_OUTPUT = "What was asked for may have been done all the same: look before repeating it"
+LOOK = "What was asked for may have been done all the same: look before repeating it"
 
 
 class Failure(click.ClickException):
@@ -99,8 +99,11 @@ def no_exit_by_accident() -> Iterator[None]:
     except ReaderLeft:
         sys.exit(Exit.PIPE_CLOSED)
     except OutputLost as error:
-        Failure(f"the output cannot be written: {error}. {LOST_OUTPUT}", Exit.OUTPUT).show()
-        sys.exit(Exit.OUTPUT)
+        Failure(f"the output cannot be written: {error}. {LOOK}", Exit.IO_FAILED).show()
+        sys.exit(Exit.IO_FAILED)
+    except OSError as error:
+        Failure(f"a call of the system failed: {error}. {LOOK}", Exit.IO_FAILED).show()
+        sys.exit(Exit.IO_FAILED)
     except Exception:  # noqa: BLE001  (it is told, and the process ends)
         traceback.print_exc()
         sys.exit(Exit.DEFECT)
