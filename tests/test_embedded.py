@@ -13,6 +13,7 @@ from journal.embedded import Log
 from journal.errors import (
     DirectoryLocked,
     InvalidSetting,
+    LogClosed,
     MessageTooLarge,
     OffsetOutOfRange,
     TopicExists,
@@ -223,3 +224,30 @@ def test_a_topic_is_made_with_settings_in_seconds_and_bytes(tmp_path):
         with pytest.raises(InvalidSetting, match="no setting 'retention'; known are"):
             log.create_topic("typo", retention=7)
         assert set(log.topics) == {"week", "day"}
+
+
+def test_a_log_that_has_been_closed_says_so_whatever_is_asked_of_it(path):
+    """It said that the journal was poisoned, or gave an AssertionError, or went on reading."""
+    log = opened(path)
+    log.create_topic("orders")
+    log.append("orders", b"one")
+    tx = log.transaction()
+    tx.append("orders", b"two")
+    log.close()
+    log.close()
+    for call in (
+        lambda: log.append("orders", b"x"),
+        lambda: list(log.read("orders")),
+        lambda: log.create_topic("more"),
+        lambda: log.topics,
+        lambda: log.trim("orders", 1),
+        log.transaction,
+        log.prepared,
+        lambda: log.commit(xid("x")),
+        tx.commit,
+        tx.rollback,
+    ):
+        with pytest.raises(LogClosed, match="Open the directory again"):
+            call()
+    with opened(path) as again:
+        assert values(again) == [b"one"]
