@@ -14,12 +14,13 @@ from benchmarks.peer import PATIENCE, Peer, UnexpectedAnswer
 from benchmarks.scenes import SETTINGS, Scene
 from journal import filenames
 from journal.constants import MIB
+from journal.quantities import Quantity, written
 from txbroker.answers import Sent
 from txbroker.requests import Send
 
 NO_CHECKPOINT: Final = (
     f"checkpoint_bytes={SETTINGS.checkpoint_bytes}",
-    f"checkpoint_interval={SETTINGS.checkpoint_interval}",
+    f"checkpoint_interval={written(Quantity.DURATION, SETTINGS.checkpoint_interval)}",
 )
 """What is to be replayed must still be there at the next restart."""
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 from journal import filenames
 from journal.constants import MIB
-from journal.errors import CorruptJournal
+from journal.errors import CorruptJournal, UnknownFormat
 from journal.filesystem import write_fully
 from journal.interfaces import IFilesystem
 from journal.message_store import StoreState
@@ -62,10 +62,6 @@ class End(msgspec.Struct, array_like=True, frozen=True, tag=3):
 
 _decode_header = msgspec.msgpack.Decoder(CheckpointHeader).decode
 _decode_section = msgspec.msgpack.Decoder(Rows | Stores | End).decode
-
-
-class UnknownFormat(CorruptJournal):
-    """A checkpoint is of a format version that is not known here: it may well be sound."""
 
 
 class Checkpoint(msgspec.Struct):

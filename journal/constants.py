@@ -66,6 +66,9 @@ CHECKPOINT_INTERVAL = 60_000_000
 IDLE_MARK_AFTER = 100_000
 """After this much idleness a MARK record is forced, the proof that all before it was."""
 
+EARLIEST_TIME = 10**14
+"""µs since 1970: 1973-03-03. A time before it is one in seconds or milliseconds by mistake; no message is so old."""
+
 assert BLOCK & (BLOCK - 1) == 0
 assert GROUP_BYTES % BLOCK == 0
 assert MAX_FRAME <= MAX_REQUEST_DATA

@@ -10,14 +10,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from crc32c import crc32c
 
 from journal import frame
 from journal.clock import SystemClock
 from journal.engine import Engine
-from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
+from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
 from journal.filenames import is_internal
 from journal.filesystem import OSFilesystem
 from journal.frame import Message
@@ -28,7 +28,7 @@ from journal.message_store import MessageStore
 from journal.random_id import new_id
 from journal.record import LogStartMoved
 from journal.recovery import recover
-from journal.settings import TopicSettings
+from journal.settings import TopicChoices, topic_settings
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 
 _READ_BYTES = 1 << 20
@@ -37,8 +37,8 @@ _READ_BYTES = 1 << 20
 def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = None) -> Log:
     """Open the log in a directory, made if it does not exist; recovers first.
 
-    Raises :class:`journal.errors.DirectoryLocked` if another process has it open, and what
-    :func:`journal.recovery.recover` raises for damaged files.
+    Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
+    process has it open, and what :func:`journal.recovery.recover` raises for damaged files.
     """
     return Log(OSFilesystem(path), SystemClock(), settings)
 
@@ -52,8 +52,15 @@ class Log:
     def __init__(
         self, filesystem: IFilesystem, clock: IClock, settings: JournalSettings | None = None
     ) -> None:
-        self.engine: Engine = recover(filesystem, clock, settings)
+        self._engine: Engine | None = recover(filesystem, clock, settings)
         self._serial = 0
+
+    @property
+    def engine(self) -> Engine:
+        """What it stands on; raises :class:`journal.errors.LogClosed`, as everything does, once it is closed."""
+        if self._engine is None:
+            raise LogClosed("the log has been closed; nothing was changed. Open the directory again")
+        return self._engine
 
     def __enter__(self) -> Self:
         return self
@@ -64,21 +71,30 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens."""
+        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens.
+
+        Closing twice does nothing.
+        """
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
         try:
-            if not self.engine.failed:
-                self.engine.mark()
-                self.engine.housekeeping.checkpoint_inline()
+            if not engine.failed:
+                engine.mark()
+                engine.housekeeping.checkpoint_inline()
         finally:
-            self.engine.close()
+            engine.close()
 
     # -- topics ------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, settings: TopicSettings | None = None) -> None:
-        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``."""
+    def create_topic(self, name: str, partitions: int = 1, **settings: Unpack[TopicChoices]) -> None:
+        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``.
+
+        The settings are those of :class:`journal.settings.TopicChoices`: durations in seconds, sizes in bytes.
+        """
         engine = self.engine
         creation = engine.catalog.judge_creation(
-            name, partitions, settings or TopicSettings(), engine.now(), new_id()
+            name, partitions, topic_settings(settings), engine.now(), new_id()
         )
         engine.accept(creation)
         self._settle()

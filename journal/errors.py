@@ -65,6 +65,10 @@ class ForeignDirectory(RequestRefused):
     """The directory holds files of something else, and no data of ours: a start would fill it with its own."""
 
 
+class LogClosed(RequestRefused):
+    """The embedded log has been closed, and does nothing more."""
+
+
 class UnknownTopic(RequestRefused):
     """There is no topic of that name."""
 
@@ -214,6 +218,14 @@ class CorruptData(TxBrokerError):
 
 class CorruptJournal(CorruptData):
     """A journal file or checkpoint is damaged below a point that is known to have been forced."""
+
+
+class UnknownFormat(CorruptJournal):
+    """A checkpoint is of a format version that is not known here: it may well be sound."""
+
+
+class Irreparable(CorruptData):
+    """No way is known to make the directory one that starts without guessing. Nothing was changed."""
 
 
 class CorruptSegment(CorruptData):

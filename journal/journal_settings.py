@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from journal.constants import (
@@ -12,7 +14,7 @@ from journal.constants import (
     MAX_REQUEST_DATA,
     MIB,
 )
-from journal.errors import InvalidSetting
+from journal.quantities import Bytes, Micros, check_range, quantities_of
 from journal.settings import MAX_AGE, TopicSettings
 from journal.transaction_limits import TransactionLimits
 
@@ -20,6 +22,19 @@ ARCHIVE_SEGMENT_BYTES = 64 * MIB
 """Retention takes whole segments."""
 ARCHIVE_FORCE_MESSAGES = 50_000
 """Nobody waits for it to be in segments, and 8 MiB of the pool are few: a force for each thousand would be many."""
+
+RANGES: Final[dict[str, tuple[int, int]]] = {
+    "pool_bytes": (MIB, 1 << 40),
+    "file_bytes": (4 * BLOCK, 1 << 34),
+    "checkpoint_bytes": (BLOCK, 1 << 40),
+    "checkpoint_interval": (1000, 1 << 50),
+    "low_water_bytes": (0, 1 << 50),
+    "open_files": (8, 1 << 20),
+    "max_partitions": (1, 1 << 24),
+    "outcome_archive_bytes": (MIB, 1 << 62),
+    "outcome_archive_age": (0, MAX_AGE),
+}
+"""Least and greatest value of each number, both allowed."""
 
 
 class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,36 +49,26 @@ class JournalSettings(msgspec.Struct, frozen=True, kw_only=True):
     has it, for who starts a directory that is not theirs to set.
     """
 
-    pool_bytes: int = 256 * MIB
-    file_bytes: int = JOURNAL_FILE_BYTES
-    checkpoint_bytes: int = CHECKPOINT_JOURNAL_BYTES
-    checkpoint_interval: int = CHECKPOINT_INTERVAL
-    low_water_bytes: int = 256 * MIB
+    pool_bytes: Bytes = 256 * MIB
+    file_bytes: Bytes = JOURNAL_FILE_BYTES
+    checkpoint_bytes: Bytes = CHECKPOINT_JOURNAL_BYTES
+    checkpoint_interval: Micros = CHECKPOINT_INTERVAL
+    low_water_bytes: Bytes = 256 * MIB
     open_files: int = 512
     max_partitions: int = 100_000
     outcome_archive: bool | None = False
-    outcome_archive_bytes: int | None = 1024 * MIB
-    outcome_archive_age: int | None = None
+    outcome_archive_bytes: Bytes | None = 1024 * MIB
+    outcome_archive_age: Micros | None = None
     limits: TransactionLimits = TransactionLimits()
 
     def check(self) -> JournalSettings:
         """Return self; raises :class:`InvalidSetting` naming the setting, its value and its range."""
-        for name, low, high in (
-            ("pool_bytes", MIB, 1 << 40),
-            ("file_bytes", 4 * BLOCK, 1 << 34),
-            ("checkpoint_bytes", BLOCK, 1 << 40),
-            ("checkpoint_interval", 1000, 1 << 50),
-            ("low_water_bytes", 0, 1 << 50),
-            ("open_files", 8, 1 << 20),
-            ("max_partitions", 1, 1 << 24),
-            ("outcome_archive_bytes", MIB, 1 << 62),
-            ("outcome_archive_age", 0, MAX_AGE),
-        ):
-            value = getattr(self, name)
-            if value is None and name.startswith("outcome_archive"):
-                continue
-            if not low <= value <= high:
-                raise InvalidSetting(f"{name} is {value}, it must be {low} to {high}; nothing was started")
+        for name, bounds in RANGES.items():
+            quantity = quantities_of(JournalSettings)[name]
+            optional = name.startswith("outcome_archive")
+            check_range(
+                name, getattr(self, name), quantity, bounds, optional=optional, state="nothing was started"
+            )
         return self
 
     @property

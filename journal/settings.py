@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from datetime import timedelta
+from typing import Final, TypedDict
 
 import msgspec
 
 from journal.constants import KIB, MIB, SEGMENT_BYTES
 from journal.errors import InvalidSetting
+from journal.quantities import Bytes, Micros, Quantity, check_range, micros, quantities_of
 
 MAX_INTERVAL = 366 * 24 * 3600 * 1_000_000
 MAX_AGE = 100 * MAX_INTERVAL
@@ -38,11 +40,11 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
     """
 
     force_messages: int = 1_000
-    force_interval: int = 10_000_000
-    segment_bytes: int = SEGMENT_BYTES
-    retention_bytes: int | None = None
-    retention_age: int | None = None
-    max_message_bytes: int | None = None
+    force_interval: Micros = 10_000_000
+    segment_bytes: Bytes = SEGMENT_BYTES
+    retention_bytes: Bytes | None = None
+    retention_age: Micros | None = None
+    max_message_bytes: Bytes | None = None
     check_compressed: int = 1
 
     def check(self) -> None:
@@ -51,18 +53,44 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
             check_setting(name, getattr(self, name))
 
 
+QUANTITIES: Final = quantities_of(TopicSettings)
+"""What each number means."""
+
+
+class TopicChoices(TypedDict, total=False):
+    """What can be chosen about a topic as it is created, as keyword arguments; what is left out has its default.
+
+    Durations are seconds or a ``timedelta``, sizes are bytes; :class:`TopicSettings` says what each of them is for.
+    """
+
+    force_messages: int
+    force_interval: float | timedelta
+    segment_bytes: int
+    retention_bytes: int | None
+    retention_age: float | timedelta | None
+    max_message_bytes: int | None
+    check_compressed: int
+
+
+def topic_settings(choices: TopicChoices) -> TopicSettings:
+    """The settings that were chosen, checked; raises :class:`InvalidSetting`, for a name that there is not, too."""
+    return TopicSettings(**{name: _chosen(name, value) for name, value in choices.items()})  # type: ignore[arg-type]
+
+
+def _chosen(name: str, value: object) -> object:
+    if QUANTITIES.get(name) is Quantity.DURATION and not (value is None and name in OPTIONAL):
+        try:
+            value = micros(value)
+        except ValueError as error:
+            raise InvalidSetting(f"setting {name}: {error}; nothing was changed") from None
+    check_setting(name, value)
+    return value
+
+
 def check_setting(name: str, value: object) -> None:
-    """Raise :class:`InvalidSetting` if the setting is unknown or cannot have that value."""
+    """Raise :class:`InvalidSetting` if the setting is unknown or cannot have that value, in µs or bytes."""
     if name not in RANGES:
         raise InvalidSetting(
             f"there is no setting {name!r}; known are {', '.join(RANGES)}; nothing was changed"
         )
-    least, greatest = RANGES[name]
-    if value is None and name in OPTIONAL:
-        return
-    if type(value) is not int or not least <= value <= greatest:
-        none = " or None" if name in OPTIONAL else ""
-        raise InvalidSetting(
-            f"setting {name} is {value!r}, it must be a whole number from {least} to {greatest}{none}; "
-            "nothing was changed"
-        )
+    check_range(name, value, QUANTITIES[name], RANGES[name], optional=name in OPTIONAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from journal.constants import MIB
+from journal.quantities import Bytes
 
 
 class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,10 +19,10 @@ class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     transactions: int = 200_000
     messages: int = 10_000_000
     requests: int = 1_000_000
-    bytes: int = 1024 * MIB
+    bytes: Bytes = 1024 * MIB
     partitions: int = 10_000
     total_messages: int = 100_000_000
     total_requests: int = 4_000_000
     total_offsets: int = 1_000_000
-    total_bytes: int = 16 * 1024 * MIB
+    total_bytes: Bytes = 16 * 1024 * MIB
     outcomes: int = 100_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from journal import filenames
-from journal.checkpoint import Checkpoint, UnknownFormat
+from journal.checkpoint import Checkpoint
 from journal.checkpoint_rows import read_sound
-from journal.errors import CorruptData, StorageUnavailable
+from journal.errors import CorruptData, StorageUnavailable, UnknownFormat
 from journal.filesystem import OSFilesystem
 from journal.inspect.checkpoint_check import checkpoint_lsns
 from journal.message_store import StoreState

@@ -8,6 +8,7 @@ any number of drivers that believe to be in charge one decides. ``docs/spark.md`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,8 +23,8 @@ TOPIC: Final = "spark.decisions"
 GROUPS: Final = "spark."
 """How the groups begin that are registers; the write's name follows."""
 
-RETENTION: Final = 30 * 24 * 3600 * 1_000_000
-"""µs for which a decision is kept: a stream may be down so long in the middle of a commit and still finish it."""
+RETENTION: Final = timedelta(days=30)
+"""How long a decision is kept: a stream may be down so long in the middle of a commit and still finish it."""
 
 NEVER: Final = -1
 _NO_TOPIC: Final = -1

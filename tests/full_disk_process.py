@@ -23,7 +23,6 @@ from journal.errors import DiskFull, JournalPoisoned
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from journal.record import LogStartMoved, TopicDeleted
-from journal.settings import TopicSettings
 from journal.transaction import Xid
 
 SIZE = 12 * MIB
@@ -253,7 +252,7 @@ SCENES = {
 def main() -> None:
     folder, scene = sys.argv[1:]
     directory = Directory(Path(folder))
-    directory.log.create_topic("t", settings=TopicSettings(segment_bytes=MIB))
+    directory.log.create_topic("t", segment_bytes=MIB)
     print(json.dumps(SCENES[scene](directory)))
 
 

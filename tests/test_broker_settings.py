@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from journal.quantities import quantities_of, written
 from txbroker.errors import InvalidSetting
 from txbroker.settings import OPTIONAL, RANGES, BrokerSettings, OrphanAction
 
@@ -19,7 +20,8 @@ def test_the_ends_of_a_range_are_allowed_and_what_is_beyond_is_refused_by_name(n
     for value in (least, greatest):
         assert getattr(BrokerSettings(**{name: value}, **others), name) == value
     for value in (least - 1, greatest + 1, "many", 1.5, True):
-        with pytest.raises(InvalidSetting, match=rf"{name} is .*{least} to {greatest}"):
+        bounds = [written(quantities_of(BrokerSettings)[name], end) for end in (least, greatest)]
+        with pytest.raises(InvalidSetting, match=f"{name} is .* from {bounds[0]} to {bounds[1]}"):
             BrokerSettings(**{name: value}, **others)
 
 
@@ -33,7 +35,7 @@ def test_none_switches_off_only_what_may_be_off(name):
 
 
 def test_a_frame_must_fit_into_a_request():
-    with pytest.raises(InvalidSetting, match="max_frame is 2048, it must be at most max_request"):
+    with pytest.raises(InvalidSetting, match="max_frame is 2KiB, it must be at most max_request"):
         BrokerSettings(max_frame=2048, max_request=1024)
 
 

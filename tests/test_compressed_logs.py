@@ -18,7 +18,6 @@ from journal.filesystem import OSFilesystem
 from journal.frame import COMPRESSION, HEADER, HEADER_BYTES
 from journal.indexes import MAX_GAP
 from journal.journal_settings import JournalSettings
-from journal.settings import TopicSettings
 from journal.transaction import Totals, Xid
 from tests.broker_room import Room as BrokerRoom
 from tests.broker_room import refused
@@ -242,7 +241,7 @@ def directory(request, tmp_path):
     """A data directory with two compressed batches and a plain message; and the codec's name."""
     settings = JournalSettings(file_bytes=1 << 18, pool_bytes=1 << 22, low_water_bytes=0)
     with journal.open(tmp_path / "data", settings) as log:
-        log.create_topic("t", settings=TopicSettings(check_compressed=0))
+        log.create_topic("t", check_compressed=0)
         store = log.engine.catalog.topic("t").partitions[0]
         for number in range(2):
             log.engine.append(store, batch(request.param, values_of(number)), 50)
@@ -299,7 +298,7 @@ def test_without_the_package_a_dump_says_so_and_shows_the_rest_and_verify_says_w
 def test_verify_finds_a_batch_that_was_stored_unopened_and_cannot_be_opened(name, tmp_path):
     settings = JournalSettings(file_bytes=1 << 18, pool_bytes=1 << 22, low_water_bytes=0)
     with journal.open(tmp_path / "data", settings) as log:
-        log.create_topic("t", settings=TopicSettings(check_compressed=0))
+        log.create_topic("t", check_compressed=0)
         store = log.engine.catalog.topic("t").partitions[0]
         log.engine.append(store, broken(name), 2)
         log.engine.append(store, batch(name, values_of(0), 51), 51)

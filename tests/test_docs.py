@@ -18,7 +18,7 @@ from journal.record import AnyRecord, Messages, Started
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
-from txbroker import codec, commands, config, tap
+from txbroker import codec, commands, config
 from txbroker.broker import Broker, folds
 from txbroker.cli import command_line
 from txbroker.secret import Secret
@@ -139,7 +139,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     documented = dict(
         re.findall(r"^\| `(\w+)` \| ([^|]*) \|", text.partition("## Settings")[2], re.MULTILINE)
     )
-    wanted = {name: tap._readable(name, value) for name, value in config.defaults().items()}
+    wanted = {name: config.readable(name, value) for name, value in config.defaults().items()}
     wanted |= {"data": "none", "listen": f"`{config.DEFAULT_LISTEN}`"}
     assert documented == wanted
 

@@ -4,12 +4,16 @@ Seen to fail: with `close` not letting the lock go the second open is refused; w
 its own commit is refused.
 """
 
+from datetime import timedelta
+
 import pytest
 
 import journal
 from journal.embedded import Log
 from journal.errors import (
     DirectoryLocked,
+    InvalidSetting,
+    LogClosed,
     MessageTooLarge,
     OffsetOutOfRange,
     TopicExists,
@@ -19,6 +23,7 @@ from journal.errors import (
     UnknownTransaction,
 )
 from journal.journal_settings import JournalSettings
+from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction_limits import TransactionLimits
 from tests.builders import xid
@@ -206,3 +211,43 @@ def test_outcomes_do_not_pile_up(path):
                 tx.append("orders", b"%d" % number)
         assert len(log.engine.transactions.outcomes.by_number) <= 20
     assert len(values(opened(path))) == 100
+
+
+def test_a_topic_is_made_with_settings_in_seconds_and_bytes(tmp_path):
+    """``retention_age=7 * 86_400`` was 0.6 s."""
+    with journal.open(tmp_path) as log:
+        log.create_topic("week", retention_age=7 * 86_400, segment_bytes=1 << 20)
+        log.create_topic("day", 2, force_interval=timedelta(days=1))
+        made = log.engine.catalog.topics
+        assert made["week"].settings == TopicSettings(retention_age=604_800_000_000, segment_bytes=1 << 20)
+        assert made["day"].settings == TopicSettings(force_interval=86_400_000_000)
+        with pytest.raises(InvalidSetting, match="no setting 'retention'; known are"):
+            log.create_topic("typo", retention=7)
+        assert set(log.topics) == {"week", "day"}
+
+
+def test_a_log_that_has_been_closed_says_so_whatever_is_asked_of_it(path):
+    """It said that the journal was poisoned, or gave an AssertionError, or went on reading."""
+    log = opened(path)
+    log.create_topic("orders")
+    log.append("orders", b"one")
+    tx = log.transaction()
+    tx.append("orders", b"two")
+    log.close()
+    log.close()
+    for call in (
+        lambda: log.append("orders", b"x"),
+        lambda: list(log.read("orders")),
+        lambda: log.create_topic("more"),
+        lambda: log.topics,
+        lambda: log.trim("orders", 1),
+        log.transaction,
+        log.prepared,
+        lambda: log.commit(xid("x")),
+        tx.commit,
+        tx.rollback,
+    ):
+        with pytest.raises(LogClosed, match="Open the directory again"):
+            call()
+    with opened(path) as again:
+        assert values(again) == [b"one"]

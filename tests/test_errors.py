@@ -1,9 +1,13 @@
 """Every error that a program may see says in its docstring what state things are in, and travels by its name."""
 
 import inspect
+import pkgutil
+from importlib import import_module
 
 import pytest
 
+import journal
+import txbroker
 from journal import errors as journal_errors
 from txbroker import errors
 from txbroker.errors import by_name
@@ -42,6 +46,28 @@ def test_the_type_tells_whose_fault_it_is_and_whether_the_outcome_is_known(name)
         "Nothing was",
     )
     assert any(state in doc for doc in told_state(ERRORS[name]) for state in states)
+
+
+UNSEEN = {
+    "UnexpectedSequence": "a client gets SequenceOutOfOrder, with the number in it",
+    "AnswerLost": "its operation asks how it ended before anybody sees it",
+}
+"""Errors that no program sees, and why."""
+
+
+def test_every_error_of_this_project_that_a_program_may_see_is_in_one_module():
+    """``UnknownGroup`` reached clients as a RequestRefused, for it was the broker's own."""
+    elsewhere = {
+        name
+        for package in (journal, txbroker)
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.startswith(("txbroker.databases.", "journal.testing."))
+        for name, kind in vars(import_module(module.name)).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, errors.TxBrokerError)
+        and getattr(errors, name, None) is not kind
+    }
+    assert elsewhere == set(UNSEEN)
 
 
 def test_bytes_that_are_no_protocol_are_told_from_all_others():

@@ -3,24 +3,12 @@
 import msgspec
 import pytest
 
-from journal.constants import BLOCK, MIB
+from journal.constants import MIB
 from journal.errors import InvalidSetting
-from journal.journal_settings import JournalSettings
+from journal.journal_settings import RANGES, JournalSettings
+from journal.quantities import quantities_of, shown, written
 from journal.recovery import recover
-from journal.settings import MAX_AGE
 from journal.testing import ManualClock, MemoryFilesystem
-
-BOUNDS = {
-    "pool_bytes": (MIB, 1 << 40),
-    "file_bytes": (4 * BLOCK, 1 << 34),
-    "checkpoint_bytes": (BLOCK, 1 << 40),
-    "checkpoint_interval": (1000, 1 << 50),
-    "low_water_bytes": (0, 1 << 50),
-    "open_files": (8, 1 << 20),
-    "max_partitions": (1, 1 << 24),
-    "outcome_archive_bytes": (MIB, 1 << 62),
-    "outcome_archive_age": (0, MAX_AGE),
-}
 
 
 def test_the_defaults_are_allowed():
@@ -29,17 +17,21 @@ def test_the_defaults_are_allowed():
 
 
 def test_every_setting_has_bounds():
-    assert set(BOUNDS) == set(JournalSettings.__struct_fields__) - {"limits", "outcome_archive"}
+    assert set(RANGES) == set(JournalSettings.__struct_fields__) - {"limits", "outcome_archive"}
 
 
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("name", RANGES)
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_bound_is_allowed_and_the_step_beyond_it_is_not(name, end):
-    bound = BOUNDS[name][end]
+    bound = RANGES[name][end]
     JournalSettings(**{name: bound}).check()
-    low, high = BOUNDS[name]
+    low, high = RANGES[name]
     beyond = bound + (1 if end else -1)
-    with pytest.raises(InvalidSetting, match=rf"{name} is {beyond}, it must be {low} to {high}; nothing"):
+    quantity = quantities_of(JournalSettings)[name]
+    ends = f"from {written(quantity, low)} to {written(quantity, high)}"
+    with pytest.raises(
+        InvalidSetting, match=rf"{name} is {shown(quantity, beyond)}, .* {ends}.*; nothing was started"
+    ):
         JournalSettings(**{name: beyond}).check()
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import inspect
-from journal.repair import Irreparable, diagnose
+from journal.errors import Irreparable
+from journal.repair import diagnose
 from journal.repair.salt import seed_of
 from journal.repair_notes import repair_notes
 from tests.engine_room import Room, contents, damage

@@ -31,13 +31,14 @@ def test_the_directory_is_asked_for():
 def test_endpoints_may_be_several():
     made = parsed("--data", "d", "--listen", "tcp:0", "-l", "unix:/s")
     assert made.service.listen == ("tcp:0", "unix:/s")
+    assert parsed("--data", "d", "-l", "tcp:interface=127.0.0.1:port=65535").service.listen
     assert parsed("--data", "d").service.listen == ("tcp:7654:interface=127.0.0.1",)
 
 
 def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
     file = tmp_path / "b.toml"
     file.write_text('data = "there"\nlisten = "tcp:1"\nmax_sessions = 5\nmax_topics = 6\n')
-    made = parsed("--config", file, "--set", "max-sessions=7", "-s", "hello_timeout = 3 s")
+    made = parsed("--config", file, "--set", "max-sessions=7", "-s", "hello_timeout = 3s")
     assert (made.broker.max_sessions, made.broker.max_topics) == (7, 6)
     assert made.broker.hello_timeout == 3_000_000
     assert made.service.data == str(tmp_path / "there")
@@ -52,8 +53,13 @@ def test_any_setting_can_be_set_and_wins_over_the_file(tmp_path):
         (["--set", "max_sessions"], "it must be NAME=VALUE"),
         (["--set", "max_sessions=many"], "max_sessions"),
         (["--set", "max_sessions=0"], "max_sessions"),
+        (["--set", "message_timeout=30"], "message_timeout: '30' has no unit: write '30s'"),
+        (["--set", "max_frame=5s"], "max_frame: '5s' is not a size"),
         (["--listen", "carrier-pigeon:7"], "--listen carrier-pigeon:7: not an endpoint"),
         (["--listen", "tcp:port"], "--listen tcp:port: not an endpoint"),
+        (["--listen", "tcp:80000"], "--listen tcp:80000: 80000 is not a port"),
+        (["--listen", "tcp6:-1"], "-1 is not a port"),
+        (["--listen", r"tcp:interface=\:\:1:port=65536"], "65536 is not a port"),
         (["--config", "none.toml"], "none.toml cannot be read"),
         (["--dta", "d"], "--dta"),
     ],

@@ -11,6 +11,7 @@ import errno
 import pytest
 
 from journal import filenames, frame, inspect
+from journal.errors import Irreparable
 from journal.filenames import SegmentKind
 from journal.indexes import MAX_GAP, salt_of
 from journal.inspect import Level, Tally
@@ -28,7 +29,7 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.repair import Irreparable, diagnose
+from journal.repair import diagnose
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, Totals
 from tests.builders import SESSION, Place, frames, number, totals, xid

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from enum import Enum
@@ -16,21 +15,14 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from journal.constants import KIB, MIB
+from journal.constants import MIB
 from journal.errors import InvalidSetting
 from journal.journal_settings import JournalSettings
+from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, read, written
 from journal.transaction_limits import TransactionLimits
 from txbroker.settings import DAY, SECOND, BrokerSettings
 
 DEFAULT_LISTEN: Final = "tcp:7654:interface=127.0.0.1"
-
-UNITS: Final = {
-    "us": 1, "µs": 1, "ms": 1_000, "s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "d": DAY,
-    "B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1024 * MIB,
-}  # fmt: skip
-"""What a number in a string may end with; plain numbers are µs and bytes."""
-
-_QUANTITY = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 RANGES: Final[dict[str, tuple[int, int]]] = {
     "message_timeout": (SECOND, 7 * DAY),
@@ -64,23 +56,22 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     data: str
     listen: tuple[str, ...] = (DEFAULT_LISTEN,)
-    message_timeout: int = 60 * SECOND
-    unsent_timeout: int = 60 * SECOND
-    close_timeout: int = 10 * SECOND
-    stop_timeout: int = 30 * SECOND
-    unsent_bytes: int = 64 * MIB
-    assembly_bytes: int = 64 * MIB
+    message_timeout: Micros = 60 * SECOND
+    unsent_timeout: Micros = 60 * SECOND
+    close_timeout: Micros = 10 * SECOND
+    stop_timeout: Micros = 30 * SECOND
+    unsent_bytes: Bytes = 64 * MIB
+    assembly_bytes: Bytes = 64 * MIB
     reader_threads: int = 2
-    switch_interval: int = 200
-    scrub_rate: int = 8 * MIB
-    scrub_interval: int = DAY
+    switch_interval: Micros = 200
+    scrub_rate: Bytes = 8 * MIB
+    scrub_interval: Micros = DAY
 
     def __post_init__(self) -> None:
         """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""
-        for name, (least, greatest) in RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= greatest:
-                raise InvalidSetting(f"setting {name} is {value!r}, it must be from {least} to {greatest}")
+        for name, bounds in RANGES.items():
+            quantity = quantities_of(ServiceSettings)[name]
+            check_range(name, getattr(self, name), quantity, bounds, state="nothing was started")
         if not self.data:
             raise InvalidSetting("setting data is empty, it must name the directory for the data")
         if not self.listen:
@@ -170,7 +161,10 @@ def check_known(name: str, where: str) -> None:
 
 
 def merged(*sources: Mapping[str, Any]) -> Config:
-    """The settings of all sources, later ones winning. Raises :class:`InvalidSetting`."""
+    """The settings of all sources, later ones winning. Raises :class:`InvalidSetting`.
+
+    Durations are text with a unit, as in a file and on the command line.
+    """
     values: dict[str, Any] = {}
     for source in sources:
         values.update({name: _plain(name, value) for name, value in source.items()})
@@ -182,10 +176,10 @@ def merged(*sources: Mapping[str, Any]) -> Config:
     broker = _part(BrokerSettings, values)
     journal = msgspec.structs.replace(_part(JournalSettings, values), limits=limits).check()
     if journal.pool_bytes < 2 * broker.max_request:
+        pool, request = (written(Quantity.SIZE, each) for each in (journal.pool_bytes, broker.max_request))
         raise InvalidSetting(
-            f"setting pool_bytes is {journal.pool_bytes}, it must be at least twice max_request "
-            f"({broker.max_request}): half of it is for messages on their way to segments, and the largest request "
-            "must fit in there"
+            f"setting pool_bytes is {pool}, it must be at least twice max_request ({request}): half of it is for "
+            "messages on their way to segments, and the largest request must fit in there"
         )
     return Config(_part(ServiceSettings, values), broker, journal)
 
@@ -216,23 +210,28 @@ def _typed(name: str, value: Any, part: type[msgspec.Struct], field: str) -> Any
 
 
 def _plain(name: str, value: Any) -> Any:
-    """The value in the setting's own unit; a number may come as a string with one."""
+    """The value as the setting's type has it; a number is read as what it means (:mod:`journal.quantities`)."""
     place = KNOWN[name]
     if name == "listen" and isinstance(value, str):
         return (value,)
     kind = get_type_hints(place.part)[place.field]
     if bool in (kind, *get_args(kind)) and value in ("on", "off"):
         return value == "on"
-    if not isinstance(value, str) or "int" not in str(kind):
+    quantity = quantities_of(place.part).get(place.field)
+    if quantity is None:
         return value
     if value == "off" and type(None) in get_args(kind):
         return None
-    found = _QUANTITY.fullmatch(value)
-    if not found or (found[2] and found[2] not in UNITS):
-        raise InvalidSetting(
-            f"setting {name} is {value!r}, it must be a number, with a unit if you like: {', '.join(UNITS)}"
-        )
-    exact = float(found[1]) * UNITS[found[2]] if "." in found[1] else int(found[1]) * UNITS[found[2] or "B"]
-    if exact != int(exact):
-        raise InvalidSetting(f"setting {name} is {value!r}, which is not a whole number of µs or bytes")
-    return int(exact)
+    try:
+        return read(quantity, value)
+    except ValueError as error:
+        raise InvalidSetting(f"setting {name}: {error}") from None
+
+
+def readable(name: str, value: Any) -> str:
+    """A setting's value as it is given in a file or on the command line."""
+    if value is None or isinstance(value, bool):
+        return "on" if value else "off"
+    place = KNOWN[name]
+    quantity = quantities_of(place.part).get(place.field)
+    return str(value) if quantity is None else written(quantity, value)

@@ -38,6 +38,10 @@ class PositionMoved(RequestRefused):
     """A group does not stand where it was expected to when it was to be moved; nothing has moved."""
 
 
+class CertificateRefused(RequestRefused):
+    """The broker's certificate is not trusted here, or is for another host; nothing was sent."""
+
+
 class ConnectionUnavailable(StorageUnavailable):
     """No connection to the broker; nothing was sent. A later try may succeed."""
 

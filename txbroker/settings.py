@@ -13,6 +13,7 @@ import msgspec
 
 from journal.constants import KIB, MAX_FRAME, MAX_REQUEST_DATA, MIB
 from journal.errors import InvalidSetting
+from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, written
 
 SECOND: Final = 1_000_000
 DAY: Final = 24 * 3600 * SECOND
@@ -79,33 +80,34 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     read.
     """
 
-    max_frame: int = MAX_FRAME
-    max_request: int = MAX_REQUEST_DATA
+    max_frame: Bytes = MAX_FRAME
+    max_request: Bytes = MAX_REQUEST_DATA
     max_sessions: int = 20_000
-    hello_timeout: int = 10 * SECOND
-    idle_timeout: int | None = None
+    hello_timeout: Micros = 10 * SECOND
+    idle_timeout: Micros | None = None
     max_topics: int = 5_000
     max_producers: int = 10_000
     max_producer_partitions: int = 50_000
-    producer_age: int = DAY
-    producer_idle: int = 900 * SECOND
+    producer_age: Micros = DAY
+    producer_idle: Micros = 900 * SECOND
     max_groups: int = 5_000
     max_group_positions: int = 100_000
-    max_offset_metadata: int = 256
-    max_fetch: int = 16 * MIB
+    max_offset_metadata: Bytes = 256
+    max_fetch: Bytes = 16 * MIB
     max_fetch_positions: int = 10_000
-    max_fetch_wait: int = 60 * SECOND
+    max_fetch_wait: Micros = 60 * SECOND
     max_fetches_per_session: int = 16
-    max_preview: int = MIB
-    transaction_timeout: int = 60 * SECOND
-    orphan_age: int | None = None
+    max_preview: Bytes = MIB
+    transaction_timeout: Micros = 60 * SECOND
+    orphan_age: Micros | None = None
     orphan_action: OrphanAction = OrphanAction.ALERT
-    pending_bytes: int = 32 * MIB
+    pending_bytes: Bytes = 32 * MIB
 
     def __post_init__(self) -> None:
         """Raise :class:`InvalidSetting`, naming field, value and range, for the first value out of range."""
-        for name in RANGES:
-            _check_number(name, getattr(self, name))
+        for name, bounds in RANGES.items():
+            quantity = quantities_of(BrokerSettings)[name]
+            check_range(name, getattr(self, name), quantity, bounds, optional=name in OPTIONAL)
         if not isinstance(self.orphan_action, OrphanAction):
             raise InvalidSetting(
                 f"setting orphan_action is {self.orphan_action!r}, it must be one of "
@@ -113,18 +115,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             )
         if self.max_frame > self.max_request:
             raise InvalidSetting(
-                f"setting max_frame is {self.max_frame}, it must be at most max_request "
-                f"({self.max_request}): a frame travels inside a request; nothing was changed"
+                f"setting max_frame is {written(Quantity.SIZE, self.max_frame)}, it must be at most max_request "
+                f"({written(Quantity.SIZE, self.max_request)}): a frame travels inside a request; nothing was changed"
             )
-
-
-def _check_number(name: str, value: object) -> None:
-    if value is None and name in OPTIONAL:
-        return
-    least, greatest = RANGES[name]
-    if type(value) is not int or not least <= value <= greatest:
-        none = " or None" if name in OPTIONAL else ""
-        raise InvalidSetting(
-            f"setting {name} is {value!r}, it must be a whole number from {least} to {greatest}{none}; "
-            "nothing was changed"
-        )

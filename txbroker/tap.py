@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from twisted.application.service import IService
@@ -9,7 +10,7 @@ from twisted.internet import reactor
 from twisted.internet.endpoints import serverFromString
 from twisted.python import usage
 
-from journal.constants import KIB
+from journal.quantities import SIZE_UNITS, TIME_UNITS
 from txbroker import config
 from txbroker.errors import InvalidSetting
 from txbroker.exit_status import end_process, end_well_on_sigterm
@@ -94,6 +95,12 @@ def _check_endpoint(description: str) -> None:
             f"--listen {description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, "
             "another unix:/run/txbroker.sock:mode=600"
         ) from error
+    kind, first, *fields = re.split(r"(?<!\\):", description)
+    port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
+    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:  # a number, or Twisted had refused it
+        raise usage.UsageError(
+            f"--listen {description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
+        )
 
 
 def _port(description: str) -> str:
@@ -106,21 +113,10 @@ def _settings() -> str:
     lines = ["Settings for --config and --set, with their defaults:"]
     for name, value in sorted(config.defaults().items()):
         if name not in _ON_THE_COMMAND_LINE:
-            lines.append(f"  {name:<32} {_readable(name, value)}")
-    units = ", ".join(config.UNITS)
-    return "\n".join([*lines, f"Units: {units}; a number without one is in bytes or µs.", ""])
-
-
-def _readable(name: str, value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return "on" if value else "off"
-    if name.endswith(("_timeout", "_age", "_interval", "_idle", "_wait")):
-        unit = next(unit for unit in ("d", "h", "min", "s", "ms", "us") if value % config.UNITS[unit] == 0)
-        return f"{value // config.UNITS[unit]}{unit}"
-    if isinstance(value, int) and value and value % KIB == 0:
-        unit = next(unit for unit in ("GiB", "MiB", "KiB") if value % config.UNITS[unit] == 0)
-        return f"{value // config.UNITS[unit]}{unit}"
-    return str(value)
+            lines.append(f"  {name:<32} {config.readable(name, value)}")
+    times, sizes = ", ".join(TIME_UNITS), ", ".join(SIZE_UNITS)
+    lines.append(f"Durations have a unit ({times}), as 90s or 1h30m; sizes one of {sizes}, or are bytes.")
+    return "\n".join([*lines, ""])
 
 
 def makeService(options: Options) -> IService:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from journal import filenames
 from journal.checkpoint import Checkpoint
-from journal.errors import CorruptData
+from journal.errors import Irreparable
 from journal.filenames import SegmentKind
 from journal.inspect import Finding, Level, verify
 from journal.inspect.checkpoint_check import checkpoints, live_rows
@@ -31,10 +31,6 @@ from journal.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.words import count_text
 
 Progress = Callable[[str, int], object]
-
-
-class Irreparable(CorruptData):
-    """No way is known to make the directory one that starts without guessing. Nothing was changed."""
 
 
 @dataclass(slots=True)

@@ -25,8 +25,12 @@ def run(*arguments, code):
         (["produce", "--set", "pool_bytes=1MiB"], "that --fresh starts"),
         (["produce", "--append"], "--append needs --topic"),
         (["produce", "--keys", "some"], "zipf:1000"),
-        (["produce", "--duration", "5"], "is not a duration"),
+        (["produce", "--duration", "5"], "'5' has no unit: write '5s'"),
         (["latency", "--clients", "0"], "--clients"),
+        (["latency", "--clients", "1700000000"], "--clients"),
+        (["produce", "--size", "1GiB"], "at most 16MiB"),
+        (["produce", "--partitions", "99999999999999999999999"], "--partitions"),
+        (["produce", "--json", "a" * 300], "cannot be written; nothing was measured"),
         (["consume", "--clients", "5", "--partitions", "4"], "each reads its own"),
         (["produce", "--linger", "30s"], "--linger must be less than --timeout"),
         (["transactions", "--messages", "2", "--touch", "3"], "--touch cannot be more"),
@@ -45,6 +49,11 @@ def test_where_the_package_is_missing_nothing_is_made_and_the_extra_is_named(mon
     monkeypatch.setattr("txbroker.cli.bench.check_package", missing)
     assert "pip install hdrhistogram" in run("produce", "--fresh", code=2)
     assert histogram.check_package() is None
+
+
+def test_a_fresh_broker_where_no_directory_can_be_made_is_said(monkeypatch):
+    monkeypatch.chdir("/proc")
+    assert "no directory for a fresh broker can be made in /proc" in run("produce", "--fresh", code=2)
 
 
 def test_a_broker_that_is_not_there_is_said_in_time():

@@ -1,11 +1,16 @@
 """`txbroker drill` as it is asked for: mistakes are told before anything is made."""
 
+import errno
+import os
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 import journal
 from txbroker.cli import command_line
 from txbroker.drill.points import POINTS
+from txbroker.drill.run import Drill
 
 
 @pytest.fixture
@@ -39,7 +44,8 @@ def test_the_points_are_listed_without_a_drill(run):
         ([], "either --fresh or --data"),
         (["--fresh", "--data", "data"], "either --fresh or --data"),
         (["--fresh", "--in-place"], "needs --data"),
-        (["--fresh", "--minutes", "1", "--seconds", "30"], "either --minutes or --seconds"),
+        (["--fresh", "--duration", "30"], "'30' has no unit: write '30s'"),
+        (["--fresh", "--duration", "2s"], "--duration must be at least 3s"),
         (["--fresh", "--at", "after-lunch"], "no point after-lunch"),
         (["--fresh", "--kills", "0"], "--kills"),
         (["--fresh", "--two-phase", "1.5"], "--two-phase"),
@@ -59,6 +65,34 @@ def test_a_folder_with_something_in_it_is_not_written_to(run, tmp_path):
     (tmp_path / "out/report.json").write_text("mine")
     assert "is not empty" in run("--fresh", "--out", "out", code=2)
     assert (tmp_path / "out/report.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("out", ["file/below", "/proc/drill", "x" * 300])
+def test_a_folder_that_cannot_be_written_is_no_violation(run, tmp_path, out):
+    """It ended with 1, as if something had been lost."""
+    (tmp_path / "file").write_text("mine")
+    said = run("--fresh", "--out", out, code=2)
+    assert "cannot be " in said
+    assert "Nothing was changed. Say --out with" in said
+
+
+def test_data_that_cannot_be_copied_is_no_violation(run, data, tmp_path):
+    os.mkfifo(data / "pipe")
+    assert f"cannot be copied: {data / 'pipe'}: `" in run("--data", data, "--out", "out", code=2)
+    assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+def test_a_disk_that_fills_up_amid_a_drill_leaves_no_verdict(run, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "ledgers/probe.1")
+
+    monkeypatch.setattr(Drill, "run", full)
+    assert "there is no verdict: [Errno 28] No space left on device" in run("--fresh", code=4)
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert "pip install 'txbroker[zstd]'" in run("--fresh", "--compression", "zstd", code=2)
 
 
 def test_a_directory_that_is_no_data_directory_is_refused(run, tmp_path):

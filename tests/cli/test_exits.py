@@ -1,12 +1,19 @@
 """The exit codes."""
 
 import inspect
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import click
 import pytest
 
 from txbroker import errors
-from txbroker.cli.exits import Exit, Failure, errors_as_exits, exit_for
+from txbroker.cli.exits import Exit, Failure, errors_as_exits, exit_for, no_exit_by_accident
+
+ROOT = Path(__file__).resolve().parents[2]
 
 ALL_ERRORS = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.TxBrokerError)
@@ -27,6 +34,7 @@ def test_every_error_has_an_exit_code_that_tells_whether_the_outcome_is_known(ki
         errors.UnknownTopic,
         errors.UnknownGroup,
         errors.UnknownPartition,
+        errors.UnknownGroup,
         errors.UnknownTransaction,
         errors.OutcomeForgotten,
     )
@@ -44,6 +52,8 @@ def test_scripts_may_rely_on_the_numbers():
         "UNREACHABLE": 4,
         "UNKNOWN": 5,
         "CORRUPT": 6,
+        "DEFECT": 70,
+        "IO_FAILED": 74,
         "INTERRUPTED": 130,
         "PIPE_CLOSED": 141,
     }
@@ -65,6 +75,62 @@ def test_an_interrupt_is_told_by_the_exit_code_alone():
     assert left.value.exit_code == 130
 
 
-def test_a_defect_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError), errors_as_exits():
+def test_a_defect_keeps_its_traceback_and_is_no_answer(capsys):
+    """Python's own exit code for it is 1, which means "no", or a violation."""
+    with pytest.raises(SystemExit) as left, no_exit_by_accident(), errors_as_exits():
         _ = 1 // 0
+    assert left.value.code == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_call_of_the_system_that_fails_is_told_without_a_traceback(capsys):
+    with pytest.raises(SystemExit) as left, no_exit_by_accident(), errors_as_exits():
+        Path("/proc/nothing/here").read_bytes()
+    assert left.value.code == 74
+    said = capsys.readouterr().err
+    assert "a call of the system failed: [Errno 2]" in said
+    assert "Traceback" not in said
+
+
+def test_the_table_in_the_docs_has_every_code():
+    table = (ROOT / "docs" / "cli.md").read_text().partition("## Exit codes")[2].partition("## How things")[0]
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == [
+        int(code) for code in Exit
+    ]
+
+
+def started(redirection, *arguments):
+    """The exit code of a command in a shell, and what it said on the stream that is left."""
+    command = shlex.join([sys.executable, "-c", "from txbroker.cli import main; main()", *arguments])
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} {redirection}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+NOBODY = ("status", "--broker", "unix:/nothing/here", "--timeout", "10ms")
+
+
+class TestWhatCannotBePrinted:
+    @pytest.mark.parametrize(
+        "words", [["--help"], ["topics", "--help"], ["--version"], ["drill", "--at", "help"]]
+    )
+    def test_output_to_a_full_device_is_told_with_a_code_of_its_own(self, words):
+        code, said = started(">/dev/full", *words)
+        assert (code, said.partition(":")[0]) == (74, "Error")
+        assert "the output cannot be written: No space left on device." in said
+        assert "Traceback" not in said
+
+    def test_where_not_even_that_can_be_told_the_code_is_the_same(self):
+        assert started(">/dev/full 2>/dev/full", "--help") == (74, "")
+
+    @pytest.mark.parametrize("redirection", ["2>/dev/full", ">/dev/full 2>/dev/full", "2>&-", ">&- 2>&-"])
+    def test_an_error_that_nobody_can_read_keeps_its_code(self, redirection):
+        assert started(redirection, *NOBODY) == (4, "")
+
+    def test_a_reader_that_goes_away_is_no_no(self):
+        assert started("| true", "drill", "--help") == (141, "")
+
+    def test_a_closed_stream_is_one_that_nobody_reads(self):
+        assert started(">&-", "drill", "--at", "help") == (0, "")

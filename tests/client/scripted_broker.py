@@ -101,6 +101,11 @@ class ScriptedBroker:
         self.known[(*lane, request.sequence)] = base
         return commands.Sent(request.correlation, base)
 
+    def on_createtopic(self, session, request, data):
+        parts = [commands.PartitionInfo(index, 90 + index, 0, 0) for index in range(request.partitions)]
+        made = commands.TopicInfo(request.name, parts, request.settings, request.id)
+        return commands.Topics(request.correlation, [made])
+
     def on_deletetopic(self, session, request, data):
         return commands.Done(request.correlation)
 

@@ -4,10 +4,12 @@ import asyncio
 import inspect
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from journal.settings import TopicSettings
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
@@ -52,8 +54,28 @@ def test_a_call_takes_the_same_on_every_face(face):
         assert taken[0] == taken[1], name
 
 
+WEEK = 604_800_000_000
+
+
+def test_settings_of_a_topic_are_in_seconds_and_bytes(server):
+    """``retention_age=7 * 86_400`` was 0.6 s."""
+    with blocking.connect(server.url, timeout=5.0) as connection:
+        assert connection.create_topic("a", retention_age=7 * 86_400).settings.retention_age == WEEK
+        assert connection.create_topic("b", retention_age=timedelta(days=7)).settings.retention_age == WEEK
+        made = connection.create_topic("c", segment_bytes=1 << 20, retention_age=None, force_interval=0.5)
+        assert made.settings == TopicSettings(segment_bytes=1 << 20, force_interval=500_000)
+        with pytest.raises(errors.InvalidSetting, match=r"no setting 'retention'; known are .*retention_age"):
+            connection.create_topic("d", retention=7)
+        with pytest.raises(errors.InvalidSetting, match="retention_age: '7d' is not a duration: in Python"):
+            connection.create_topic("d", retention_age="7d")
+
+
 async def through_everything(face, url):
     async with await face.connect(url, timeout=5.0) as connection:
+        made = await connection.create_topic("week", retention_age=7 * 86_400)
+        assert made.settings.retention_age == WEEK
+        with pytest.raises(errors.InvalidSetting, match="no setting 'retention'; known are"):
+            await connection.create_topic("typo", retention=7)
         receipts = await asyncio.gather(*[connection.send("t", b"%d" % number) for number in range(500)])
         assert [receipt.offset for receipt in receipts] == list(range(500))
         async with connection.transaction() as tx:
@@ -124,6 +146,13 @@ from txbroker.client import twisted as face
 
 async def main(reactor):
     connection = await face.connect(sys.argv[1], reactor=reactor, timeout=5.0)
+    made = await connection.create_topic("week", retention_age=7 * 86_400)
+    assert made.settings.retention_age == 604_800_000_000
+    try:
+        await connection.create_topic("typo", retention=7)
+    except errors.InvalidSetting as error:
+        assert "no setting 'retention'; known are" in str(error)
+        print("refused")
     receipts = await gatherResults([connection.send("t", b"%d" % n) for n in range(500)])
     assert [receipt.offset for receipt in receipts] == list(range(500))
     async with connection.transaction() as tx:
@@ -155,7 +184,7 @@ def test_twisted_goes_through_everything(broker, server, tmp_path):
         [sys.executable, str(script), server.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert ran.stdout.split() == ["refused", "done"], ran.stderr
+    assert ran.stdout.split() == ["refused", "refused", "done"], ran.stderr
     assert broker.offsets == {1: 502}
 
 

@@ -25,17 +25,17 @@ class Interrupt(Exception):
 
 
 @functools.cache
-def with_lines(path):
-    """The lines of ``with`` statements."""
-    found = (node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, ast.With))
-    return {node.lineno for node in found}
+def lines_of(path, kind):
+    """The lines at which statements of a kind begin."""
+    return {node.lineno for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, kind)}
 
 
 class AtLine:
     """Raises at the so-manieth line of the client that this thread comes to; ``raised`` says where it did.
 
-    A tracer sees the line of a ``with`` again on its way out, before the lock is released. CPython looks for signals
-    behind calls and at jumps back only, so none of their exceptions can come there.
+    A tracer sees the line of a ``with`` again on its way out, before the lock is released, and that of a ``try``, which
+    does nothing and may belong to neither block. CPython looks for signals behind calls and at jumps back only, so none
+    of their exceptions can come there.
     """
 
     def __init__(self, line: int) -> None:
@@ -43,16 +43,17 @@ class AtLine:
         self.raised = ""
         self._inside = set()
 
-    def _leaves(self, frame) -> bool:
-        if frame.f_lineno not in with_lines(frame.f_code.co_filename):
-            return False
+    def _is_passed_over(self, frame) -> bool:
+        path = frame.f_code.co_filename
+        if frame.f_lineno not in lines_of(path, ast.With):
+            return frame.f_lineno in lines_of(path, ast.Try)
         self._inside.symmetric_difference_update({(frame, frame.f_lineno)})
         return (frame, frame.f_lineno) not in self._inside
 
     def _trace(self, frame, what, argument):
         if not frame.f_code.co_filename.startswith(CLIENT):
             return None
-        if what == "line" and self.left and not self._leaves(frame):
+        if what == "line" and self.left and not self._is_passed_over(frame):
             self.left -= 1
             if not self.left:
                 self.raised = f"{frame.f_code.co_filename[len(CLIENT) :]}:{frame.f_lineno}"

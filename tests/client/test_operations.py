@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from journal.constants import SEGMENT_BYTES
 from journal.settings import TopicSettings
 from journal.transaction import State, Xid
 from tests.client.rig import Rig
@@ -238,3 +239,26 @@ class TestForgettingOverALostAnswer:
         rig.connect()
         assert forgotten.result() is None
         assert [(each.session, each.serial, each.xid) for each in asked] == [(9, 3, xid)] * 2
+
+
+class TestTopicsThatMayBeThere:
+    def test_one_that_is_as_wanted_is_described_without_a_word(self, rig, broker, caplog):
+        [there] = rig.run(rig.operations.topics(["t"]))
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": SEGMENT_BYTES}, True)) == there
+        assert rig.run(rig.operations.create_topic("t", None, {}, True)) == there
+        assert not caplog.records
+
+    def test_in_what_a_topic_that_is_there_is_not_as_wanted_is_warned_of(self, rig, broker, caplog):
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        rig.run(rig.operations.create_topic("t2", 3, {"segment_bytes": 1 << 20, "retention_age": 3600}, True))
+        [record] = caplog.records
+        assert (record.name, record.levelname) == ("txbroker.client", "WARNING")
+        assert record.getMessage() == (
+            "topic t2 is there already and stays as it is: it has 2 partitions, not 3; "
+            "its segment_bytes is 256MiB, not 1MiB; its retention_age is None, not 1h"
+        )

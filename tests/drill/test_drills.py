@@ -11,7 +11,6 @@ from click.testing import CliRunner
 import journal
 import txbroker
 from journal.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, walk
-from journal.settings import TopicSettings
 from tests.broker_process import BrokerProcess
 from txbroker.cli import command_line
 from txbroker.drill.points import POINTS
@@ -39,7 +38,7 @@ def drill(tmp_path, monkeypatch):
 
 
 def test_nothing_is_lost_at_any_point(drill, tmp_path):
-    report, result = drill("--fresh", "--seconds", 20, "--kills", 21, "--seed", 1, *at(*POINTS))
+    report, result = drill("--fresh", "--duration", "20s", "--kills", 21, "--seed", 1, *at(*POINTS))
     assert report.violations == []
     assert report.kills >= 21
     planned = {blow.planned: blow.how for blow in report.blows if blow.kind == "kill"}
@@ -61,7 +60,7 @@ def test_nothing_is_lost_at_any_point(drill, tmp_path):
 
 def test_compressed_batches_are_lost_no_more_than_others(drill, tmp_path):
     ways = [word for way in ("zstd", "lz4", "none") for word in ("--compression", way)]
-    report, _ = drill("--fresh", "--seconds", 6, "--kills", 6, "--seed", 5, "--keep", *ways)
+    report, _ = drill("--fresh", "--duration", "6s", "--kills", 6, "--seed", 5, "--keep", *ways)
     assert report.violations == []
     assert report.counts.acknowledged > 100
     frames = [
@@ -97,7 +96,7 @@ def test_old_content_is_copied_kept_and_looked_for_and_the_original_is_not_touch
     settings = tmp_path / "settings.toml"
     settings.write_text('checkpoint_interval = "700ms"\n')
     options = ["--data", data, "--config", settings, "--set", "file_bytes=20MiB", "--keep", "--json"]
-    report, result = drill(*options, "--seconds", 5, "--kills", 3, "--seed", 2)
+    report, result = drill(*options, "--duration", "5s", "--kills", 3, "--seed", 2)
     assert report.violations == []
     assert report.counts.old_messages == 50
     assert {file: file.read_bytes() for file in data.rglob("*") if file.is_file()} == before
@@ -115,7 +114,7 @@ def test_in_place_the_old_content_stays_where_it_is_and_a_second_drill_has_topic
         with txbroker.connect(broker.address) as connection:
             connection.create_topic("drill1-orders", partitions=1)
         broker.stop()
-    report, _ = drill("--data", data, "--in-place", "--seconds", 3, "--kills", 1, "--seed", 3)
+    report, _ = drill("--data", data, "--in-place", "--duration", "3s", "--kills", 1, "--seed", 3)
     assert report.violations == []
     assert report.name == "drill2"
     assert not (tmp_path / "out/data").exists()
@@ -126,7 +125,7 @@ def test_in_place_the_old_content_stays_where_it_is_and_a_second_drill_has_topic
 
 def test_nothing_is_lost_when_every_death_is_a_power_cut(drill, tmp_path):
     report, result = drill(
-        "--fresh", "--power-cuts", "--seconds", 20, "--kills", 21, "--seed", 8, *at(*POINTS)
+        "--fresh", "--power-cuts", "--duration", "20s", "--kills", 21, "--seed", 8, *at(*POINTS)
     )
     assert report.violations == []
     assert report.power_cuts
@@ -142,7 +141,17 @@ def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cut
     drill, monkeypatch, tmp_path, fault
 ):
     monkeypatch.setenv("TXBROKER_FAULT", fault)
-    options = ["--fresh", "--entry", "tests.drill.faulty_broker", "--seconds", 4, "--kills", 3, "--seed", 5]
+    options = [
+        "--fresh",
+        "--entry",
+        "tests.drill.faulty_broker",
+        "--duration",
+        "4s",
+        "--kills",
+        3,
+        "--seed",
+        5,
+    ]
     drill(*options, "--at", "random")
     shutil.rmtree(tmp_path / "out")
     report, _ = drill(*options, "--at", "random", "--power-cuts", code=1)
@@ -163,7 +172,7 @@ def test_a_broker_that_breaks_a_promise_is_found_out_and_named(
     drill, monkeypatch, tmp_path, fault, kinds, points
 ):
     monkeypatch.setenv("TXBROKER_FAULT", fault)
-    options = ["--entry", "tests.drill.faulty_broker", "--seconds", 5, "--kills", 4, "--seed", 5]
+    options = ["--entry", "tests.drill.faulty_broker", "--duration", "5s", "--kills", 4, "--seed", 5]
     report, result = drill("--fresh", *options, *at(*points), code=1)
     found = {violation.wrong.value for violation in report.violations}
     assert found & kinds, [str(violation) for violation in report.violations[:5]]
@@ -190,11 +199,11 @@ def test_a_broker_that_cannot_start_again_is_a_violation_with_the_end_of_its_log
 ):
     data = tmp_path / "mine"
     with journal.open(data) as log:
-        log.create_topic("mine", settings=TopicSettings())
+        log.create_topic("mine")
         log.append("mine", b"a message")
     for file in (data / "checkpoints").iterdir():
         file.write_bytes(b"no checkpoint")
-    report, result = drill("--data", data, "--seconds", 3, "--kills", 1, code=1)
+    report, result = drill("--data", data, "--duration", "3s", "--kills", 1, code=1)
     (violation,) = report.violations
     assert violation.wrong.value == "broker"
     assert "cannot be opened" in violation.text

@@ -12,7 +12,6 @@ from journal import frame
 from journal.filesystem import OSFilesystem
 from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.journal_settings import JournalSettings
-from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits, check_slice, joined
@@ -36,7 +35,7 @@ class Making:
         self.path = path
         self.log = journal.open(path, settings)
         self.engine = self.log.engine
-        self.log.create_topic("a", 2, TopicSettings(**topic))
+        self.log.create_topic("a", 2, **topic)
         self.numbers = [store.number for store in self.engine.catalog.topic("a").partitions]
         self.time = START
         self._serial = 0

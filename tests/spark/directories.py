@@ -10,7 +10,6 @@ from journal import frame
 from journal.compression import compressor
 from journal.embedded import Log
 from journal.filenames import SegmentKind, parse_partition_directory, parse_segment_file
-from journal.settings import TopicSettings
 
 PER_WRAPPER = 100
 START = 1_700_000_000_000_000
@@ -37,7 +36,7 @@ def fill(
 ) -> None:
     """A topic with so many messages, numbered over all partitions, which take them in turns, a wrapper at a time."""
     with journal.open(path) as log:
-        log.create_topic(topic, partitions, TopicSettings(segment_bytes=segment_bytes))
+        log.create_topic(topic, partitions, segment_bytes=segment_bytes)
         append(log, range(messages), topic, wrapped, value, per_frame, codec)
 
 

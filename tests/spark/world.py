@@ -11,7 +11,6 @@ from journal.frame_check import check_run
 from journal.journal_settings import JournalSettings
 from journal.message_store import MessageStore
 from journal.record import TopicDeleted
-from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from tests.spark.audited import SETTINGS, Making
 
@@ -31,7 +30,7 @@ class World(Making):
         self.topic("again")
 
     def topic(self, name: str, partitions: int = 1, **settings: int) -> None:
-        self.log.create_topic(name, partitions, TopicSettings(**{"segment_bytes": SEGMENT} | settings))
+        self.log.create_topic(name, partitions, **{"segment_bytes": SEGMENT} | settings)
 
     def store(self, topic: str, index: int = 0) -> MessageStore:
         return self.engine.catalog.topic(topic).partitions[index]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
 from txbroker import __version__
+from txbroker.cli.exits import no_exit_by_accident
 from txbroker.cli.invocation import Group
+from txbroker.cli.streams import watch_streams
 
 COMMANDS = (
     "topics",
@@ -29,6 +32,11 @@ COMMANDS = (
 
 class Commands(Group):
     """Loads a command when it is asked for: the drill and the repair alone take as long as all the others."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        """Run the command line; whatever happens, the exit code is one of the table in ``docs/cli.md``."""
+        with no_exit_by_accident():
+            return super().main(*args, **settings)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """All names."""
@@ -55,4 +63,5 @@ def command_line() -> None:
 
 def main() -> None:
     """The entry point ``txbroker``."""
+    watch_streams()
     command_line(prog_name="txbroker")

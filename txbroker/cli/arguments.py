@@ -1,53 +1,48 @@
-"""How arguments are written: durations, sizes, times, settings, headers, xids. All of it is pure."""
+"""How arguments are written: times, settings, headers, xids. All of it is pure.
+
+Durations and sizes are read by :mod:`journal.quantities`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
-from journal.settings import OPTIONAL, RANGES, check_setting
+from journal.quantities import Quantity, duration, read
+from journal.settings import OPTIONAL, QUANTITIES, RANGES, check_setting
 from journal.transaction import TransactionNumber, Xid
 
 T = TypeVar("T")
 
-_UNITS = {
-    "us": 1,
-    "ms": 1_000,
-    "s": 1_000_000,
-    "m": 60_000_000,
-    "h": 3_600_000_000,
-    "d": 86_400_000_000,
-    "w": 604_800_000_000,
-}
-_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_DURATION = re.compile(r"(?:\d+(?:us|ms|s|m|h|d|w))+", re.ASCII)
 
-
-def duration(text: str) -> int:
-    """``7d``, ``90s``, ``1h30m`` in µs; raises ``ValueError``. A bare number is refused: of what?"""
-    if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a duration like 90s, 1h30m or 7d (us, ms, s, m, h, d, w)")
-    return sum(int(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)([a-z]+)", text))
-
-
-def size(text: str) -> int:
-    """``65536``, ``64KiB``, ``1GiB`` in bytes; raises ``ValueError``."""
-    match = re.fullmatch(r"(\d+) ?([A-Za-z]*)", text, re.ASCII)
-    if not match or match[2] not in _SIZES:
-        raise ValueError(f"{text!r} is not a size like 65536, 64KiB or 1GiB (B, KiB, MiB, GiB, TiB)")
-    return int(match[1]) * _SIZES[match[2]]
+def pause(text: str) -> int:
+    """A duration in µs that is more than nothing: what is done again and again waits in between."""
+    found = duration(text)
+    if not found:
+        raise ValueError(f"{text!r} is no time to wait: write a duration, like 2s")
+    return found
 
 
 def moment(text: str, now: int) -> int:
     """``2026-01-01T10:00`` (UTC unless it says otherwise) or ``-10m`` (before ``now``) in µs since 1970.
 
-    Raises ``ValueError``.
+    Raises ``ValueError``, for a time before any message too.
     """
+    found = _moment(text, now)
+    if found < EARLIEST_TIME:
+        raise ValueError(
+            f"{text!r} is before 1973-03-03, and no message is so old: say a later time, or an offset"
+        )
+    return found
+
+
+def _moment(text: str, now: int) -> int:
     if text == "now":
         return now
     if text.startswith("-"):
@@ -64,29 +59,27 @@ def moment(text: str, now: int) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def setting(text: str) -> tuple[str, int | None]:
-    """``retention_age=7d``, ``segment_bytes=64MiB``, ``retention_bytes=none``; raises ``ValueError``."""
+def setting(text: str) -> tuple[str, int | timedelta | None]:
+    """``retention_age=7d``, ``segment_bytes=64MiB``, ``retention_bytes=none``; raises ``ValueError``.
+
+    The value is what ``create_topic`` takes.
+    """
     name, equals, value = text.partition("=")
     if not equals:
         raise ValueError(f"{text!r} is not NAME=VALUE")
     if name not in RANGES:
         raise ValueError(f"there is no setting {name!r}; known are {', '.join(RANGES)}")
-    parsed = None if value == "none" and name in OPTIONAL else _number(name, value)
+    if value == "none" and name in OPTIONAL:
+        return name, None
     try:
-        check_setting(name, parsed)
+        number = read(QUANTITIES[name], value)
+    except ValueError as error:
+        raise ValueError(f"setting {name}: {error}") from None
+    try:
+        check_setting(name, number)
     except InvalidSetting as error:
         raise ValueError(str(error)) from None
-    return name, parsed
-
-
-def _number(name: str, value: str) -> int:
-    if name.endswith(("_age", "_interval")):
-        return duration(value)
-    if name.endswith("_bytes"):
-        return size(value)
-    if not value.isdecimal():
-        raise ValueError(f"setting {name} is {value!r}, it must be a whole number")
-    return int(value)
+    return name, timedelta(microseconds=number) if QUANTITIES[name] is Quantity.DURATION else number
 
 
 def header(text: str) -> tuple[str, bytes]:
@@ -94,7 +87,7 @@ def header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name, value.encode()
+    return name, value.encode("utf-8", "surrogateescape")
 
 
 def transaction(text: str) -> TransactionNumber | Xid:

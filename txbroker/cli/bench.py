@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from journal.constants import MAX_FRAME, MAX_PARTITIONS_PER_TOPIC
+from journal.quantities import Quantity, duration, size, written
 from txbroker.bench import keys
 from txbroker.bench.generator import GeneratorFailed
 from txbroker.bench.histogram import check_package
@@ -23,7 +25,7 @@ from txbroker.bench.report import Report
 from txbroker.bench.rows import PHASE_COLUMNS, largest_phases, phase_rows, rows_of
 from txbroker.bench.run import Bench, new_run
 from txbroker.bench.screen import Screen
-from txbroker.cli.arguments import Parsed, duration, size
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, wrapped
@@ -74,7 +76,19 @@ def _options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated]
     return decorate
 
 
+def _message_size(text: str) -> int:
+    """The size of a message; raises ``ValueError``."""
+    found = size(text)
+    if not SMALLEST <= found <= MAX_FRAME:
+        raise ValueError(
+            f"{text!r} is no size of a message here: it is at least {SMALLEST}, for each says which one it is, and at "
+            f"most {written(Quantity.SIZE, MAX_FRAME)}"
+        )
+    return found
+
+
 _DURATION = Parsed("duration", duration)
+_MESSAGE_SIZE = Parsed("size", _message_size)
 _SIZE = Parsed("size", size)
 
 WHERE = (
@@ -82,7 +96,11 @@ WHERE = (
         "--topic", help="Use this topic and leave it there. Default: one of its own, removed again."
     ),
     click.option(
-        "--partitions", type=click.IntRange(1), default=4, show_default=True, help="Of a topic that is made."
+        "--partitions",
+        type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
+        default=4,
+        show_default=True,
+        help="Of a topic that is made.",
     ),
     click.option("--fresh", is_flag=True, help="Measure a broker on a new, empty directory below this one."),
     click.option(
@@ -103,10 +121,12 @@ HOW_LONG = (
     click.option(
         "--warm-up", type=_DURATION, default="2s", show_default=True, help="Not counted, before that."
     ),
-    click.option("--clients", type=click.IntRange(1), help="Connections. Default: 1; for transactions 16."),
+    click.option(
+        "--clients", type=click.IntRange(1, 100_000), help="Connections. Default: 1; for transactions 16."
+    ),
     click.option(
         "--processes",
-        type=click.IntRange(1),
+        type=click.IntRange(1, 1_000),
         default=1,
         show_default=True,
         help="Of the generator; each has clients.",
@@ -118,7 +138,11 @@ WRITING = (
         "--append", is_flag=True, help="Write into --topic though it holds messages. They stay in it."
     ),
     click.option(
-        "--size", type=_SIZE, default="100", show_default=True, help=f"Of a message; at least {SMALLEST}."
+        "--size",
+        type=_MESSAGE_SIZE,
+        default="100",
+        show_default=True,
+        help=f"Of a message; at least {SMALLEST}.",
     ),
     click.option(
         "--rate",
@@ -185,7 +209,7 @@ def transactions(invocation: Invocation, /, **asked: Any) -> None:
 @bench.command("consume")
 @_options(*WHERE, *HOW_LONG)
 @click.option(
-    "--size", type=_SIZE, default="100", show_default=True, help=f"Of a message; at least {SMALLEST}."
+    "--size", type=_MESSAGE_SIZE, default="100", show_default=True, help=f"Of a message; at least {SMALLEST}."
 )
 @click.option(
     "--fill",
@@ -250,8 +274,6 @@ def _check(kind: Kind, given: dict[str, Any]) -> None:
         raise click.UsageError("--topic is empty; leave it out for a topic that is made and removed again")
     if "rate" in given and "depth" in given:
         raise click.UsageError("--depth is of a closed loop, --rate makes an open one: say one of them")
-    if given["size"] < SMALLEST:
-        raise click.UsageError(f"--size must be at least {SMALLEST}: each message says which one it is")
     if given["fresh"] and "topic" in given:
         raise click.UsageError("a fresh broker has no --topic")
     if not given["fresh"] and (given["settings"] or "config_file" in given):
@@ -311,7 +333,14 @@ class _Fresh:
         import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
 
         # Here, not where temporary files go: that may be memory, and no disk would be measured.
-        folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="."))
+        except OSError as error:
+            raise Failure(
+                f"no directory for a fresh broker can be made in {os.getcwd()}: {error.strerror}. Nothing was "
+                "measured. Change to a folder where this user may write",
+                Exit.USAGE,
+            ) from error
         broker = BrokerProcess(folder / "data", folder / "broker.log", self._options, own_session=True)
         try:
             broker.start()
@@ -350,6 +379,10 @@ def _write(path: Path, document: bytes) -> None:
 def _check_file(name: str) -> None:
     """Refuse a file that cannot be written before anything is measured, not after."""
     path = Path(name)
-    place = path if path.exists() else path.parent
-    if path.is_dir() or not place.exists() or not os.access(place, os.W_OK):
+    try:
+        place = path if path.exists() else path.parent
+        fine = not path.is_dir() and place.exists() and os.access(place, os.W_OK)
+    except OSError:
+        fine = False
+    if not fine:
         raise click.UsageError(f"--json: {name!r} cannot be written; nothing was measured")

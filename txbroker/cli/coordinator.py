@@ -14,6 +14,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import emit, table
 from txbroker.client.blocking import connect
+from txbroker.client.url import parse
 from txbroker.coordinator import Coordinator, Resolution
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.databases.urls import connector
@@ -109,12 +110,13 @@ def _participant(text: str) -> tuple[str, Callable[[], Any]]:
     name, separator, url = text.partition("=")
     if not separator:
         raise click.UsageError("--participant takes NAME=URL, and what was given has no '='")
-    if url.startswith(_BROKERS):
-        return name, lambda: connect(url, timeout=10.0)
     try:
+        if url.startswith(_BROKERS):
+            parse(url)
+            return name, lambda: connect(url, timeout=10.0)
         return name, connector(url)
     except Misuse as error:
-        raise Failure(f"participant {name!r}: {error}", Exit.USAGE) from error
+        raise click.UsageError(f"--participant {name!r}: {error}") from error
 
 
 def _moment(wall: int) -> str:

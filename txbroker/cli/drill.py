@@ -18,11 +18,14 @@ import msgspec
 from journal.compression import NAMES as CODECS
 from journal.compression import compressor
 from journal.constants import MIB
-from journal.errors import DirectoryLocked, InvalidSetting
+from journal.errors import CompressionUnavailable, DirectoryLocked, InvalidSetting
+from journal.quantities import Quantity, duration, written
 from txbroker import config
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, visible
+from txbroker.cli.streams import OutputLost
 from txbroker.drill.directory import NoDirectory
 from txbroker.drill.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
 from txbroker.drill.page import write_page
@@ -31,6 +34,10 @@ from txbroker.drill.report import Report, rows_of
 from txbroker.drill.run import Drill
 from txbroker.drill.schedule import RANDOM, all_points
 from txbroker.drill.screen import Screen
+from txbroker.settings import SECOND
+
+LEAST = 3 * SECOND
+"""µs that a drill takes at least."""
 
 SHOWN = 20
 """Violations on the terminal; the report has all."""
@@ -70,8 +77,14 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     is_flag=True,
     help="Each death of the broker is a power cut: what it has not forced to disk is lost with it.",
 )
-@click.option("--minutes", type=click.FloatRange(0.05), help="How long there is load. Default 1.")
-@click.option("--seconds", type=click.FloatRange(3.0), help="The same in seconds.")
+@click.option(
+    "--duration",
+    "lasting",
+    type=Parsed("duration", duration),
+    default="1m",
+    show_default=True,
+    help=f"How long there is load, {written(Quantity.DURATION, LEAST)} at least.",
+)
 @click.option(
     "--kills", type=click.IntRange(1), default=20, show_default=True, help="How often the broker is killed."
 )
@@ -151,8 +164,7 @@ def _orders(
     fresh: bool,
     data: Path | None,
     in_place: bool,
-    minutes: float | None,
-    seconds: float | None,
+    lasting: int,
     seed: int | None,
     config_file: Path | None,
     settings: tuple[str, ...],
@@ -165,15 +177,17 @@ def _orders(
         raise click.UsageError("say either --fresh or --data DIRECTORY")
     if in_place and data is None:
         raise click.UsageError("--in-place needs --data DIRECTORY")
-    if minutes is not None and seconds is not None:
-        raise click.UsageError("say either --minutes or --seconds")
+    if lasting < LEAST:
+        raise click.UsageError(
+            f"--duration must be at least {written(Quantity.DURATION, LEAST)}: in less nothing is seen"
+        )
     for way in compression:
-        compressor(None if way == "none" else way)  # a package that is missing is said now
+        _check_package(None if way == "none" else way)
     checked = _checked(config_file, settings)
     limits = checked.journal.limits
     orders = Orders(
         seed=random.randrange(1_000_000) if seed is None else seed,
-        seconds=seconds if seconds is not None else 60.0 * (minutes or 1.0),
+        seconds=lasting / SECOND,
         out=_new_folder(out),
         data=data,
         in_place=in_place,
@@ -184,6 +198,13 @@ def _orders(
         **rest,
     )
     return msgspec.structs.replace(orders, command=_command(orders))
+
+
+def _check_package(way: str | None) -> None:
+    try:
+        compressor(way)
+    except CompressionUnavailable as error:
+        raise Failure(str(error), Exit.USAGE) from error
 
 
 def _checked(config_file: Path | None, settings: Sequence[str]) -> config.Config:
@@ -206,15 +227,23 @@ def _options(config_file: Path | None, settings: Sequence[str]) -> list[str]:
 
 def _new_folder(wanted: Path | None) -> Path:
     folder = wanted or Path(time.strftime("drill-%Y%m%d-%H%M%S"))
-    if folder.exists() and any(folder.iterdir()):
+    try:
+        used = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise Failure(
+            f"the folder {folder} cannot be read: {error.strerror}. Nothing was changed. Say --out with another",
+            Exit.USAGE,
+        ) from error
+    if used:
         raise Failure(f"{folder} is not empty; nothing was changed. Give --out a new folder", Exit.USAGE)
     return folder
 
 
 def _command(orders: Orders) -> str:
     """What repeats the drill: the same schedule and the same load."""
+    lasting = written(Quantity.DURATION, round(orders.seconds * SECOND))
     where = ["--fresh"] if orders.data is None else ["--data", str(orders.data)]
-    words = ["txbroker", "drill", *where, "--seconds", f"{orders.seconds:g}", "--kills", str(orders.kills)]
+    words = ["txbroker", "drill", *where, "--duration", lasting, "--kills", str(orders.kills)]
     words += ["--seed", str(orders.seed), "--clients", str(orders.clients)]
     words += ["--two-phase", f"{orders.two_phase:g}", "--rate", f"{orders.rate:g}"]
     words += ["--power-cuts"] if orders.power_cuts else []
@@ -243,12 +272,19 @@ def _carried_out(orders: Orders) -> Report:
         if isinstance(error, DirectoryLocked):
             raise
         raise Failure(str(error), Exit.USAGE) from error
+    except OutputLost:
+        raise
+    except OSError as error:
+        raise Failure(
+            f"the drill ended before it was over, so there is no verdict: {error}. What it has written is in "
+            f"{orders.out}; the broker and all clients are stopped",
+            Exit.UNREACHABLE,
+        ) from error
 
 
 def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
     """The report in all its forms."""
-    report.write(folder)
-    written = write_page(report, folder)
+    written, unwritten = _written(report, folder)
     emit(invocation.as_json, msgspec.to_builtins(report), lambda: facts(rows_of(report)))
     for violation in report.violations[:SHOWN]:
         click.echo(visible(str(violation).replace("\n", " | ")), err=True)
@@ -260,5 +296,17 @@ def _tell(invocation: Invocation, report: Report, folder: Path) -> None:
         if report.sound
         else f"{number} VIOLATION{'S' if number > 1 else ''}. All is kept in {folder}."
     )
-    click.echo(f"{verdict} The timeline is in {written}; repeat it with: {report.command}", err=True)
+    timeline = unwritten or f"The timeline is in {written}"
+    click.echo(f"{verdict} {timeline}; repeat it with: {report.command}", err=True)
     sys.stderr.flush()
+    if unwritten and report.sound:
+        raise click.exceptions.Exit(int(Exit.UNREACHABLE))
+
+
+def _written(report: Report, folder: Path) -> tuple[Path | None, str]:
+    """Where the page of the report is, or why there is none."""
+    try:
+        report.write(folder)
+        return write_page(report, folder), ""
+    except OSError as error:
+        return None, f"The report cannot be written into {folder}: {error.strerror}"

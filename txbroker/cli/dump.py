@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -28,7 +29,7 @@ from txbroker.cli.output import json_line
     default=0,
     help="Begin at this message of a segment or index.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option("--limit", type=click.IntRange(1, sys.maxsize), help="End after so many lines.")
 @click.option(
     "--partition", metavar="TOPIC-INDEX", help="Of a data directory, the frames of this partition's segments."
 )

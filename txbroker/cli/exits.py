@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import enum
-import os
 import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import click
 
 from txbroker.cli.output import wrapped
+from txbroker.cli.streams import OutputLost, ReaderLeft, drop_what_is_lost
 from txbroker.errors import (
     CorruptData,
     OutcomeForgotten,
@@ -43,6 +44,10 @@ class Exit(enum.IntEnum):
     """It may or may not have happened; the message says how to find out."""
     CORRUPT = 6
     """Bytes on the broker's disk are not what was written there."""
+    DEFECT = 70
+    """The program itself is wrong, and a traceback says where (``EX_SOFTWARE``)."""
+    IO_FAILED = 74
+    """The output, or a file, cannot be written or read (``EX_IOERR``); what was asked for may have been done."""
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
     PIPE_CLOSED = 141
@@ -53,6 +58,7 @@ _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (
     (UnknownTopic, Exit.NO),
     (UnknownGroup, Exit.NO),
     (UnknownPartition, Exit.NO),
+    (UnknownGroup, Exit.NO),
     (UnknownTransaction, Exit.NO),
     (OutcomeForgotten, Exit.NO),
     (RequestRefused, Exit.REFUSED),
@@ -68,6 +74,9 @@ def exit_for(error: TxBrokerError) -> Exit:
     return next((code for kind, code in _EXITS if isinstance(error, kind)), Exit.UNKNOWN)
 
 
+LOOK = "What was asked for may have been done all the same: look before repeating it"
+
+
 class Failure(click.ClickException):
     """An error as one paragraph on stderr, and its exit code."""
 
@@ -79,7 +88,28 @@ class Failure(click.ClickException):
         """Write the paragraph, wrapped for people; one line if nobody sits at a terminal."""
         stream = file or sys.stderr
         text = "Error: " + " ".join(self.message.split())
-        click.echo(wrapped(text, stream), file=stream)
+        with suppress(OutputLost):  # then the code alone says it
+            click.echo(wrapped(text, stream), file=stream)
+
+
+@contextmanager
+def no_exit_by_accident() -> Iterator[None]:
+    """Give what no command has foreseen a code of its own: Python's is 1, and that means "no"."""
+    try:
+        yield
+    except ReaderLeft:
+        sys.exit(Exit.PIPE_CLOSED)
+    except OutputLost as error:
+        Failure(f"the output cannot be written: {error}. {LOOK}", Exit.IO_FAILED).show()
+        sys.exit(Exit.IO_FAILED)
+    except OSError as error:
+        Failure(f"a call of the system failed: {error}. {LOOK}", Exit.IO_FAILED).show()
+        sys.exit(Exit.IO_FAILED)
+    except Exception:  # noqa: BLE001  (it is told, and the process ends)
+        traceback.print_exc()
+        sys.exit(Exit.DEFECT)
+    finally:
+        drop_what_is_lost()
 
 
 @contextmanager
@@ -92,8 +122,5 @@ def errors_as_exits() -> Iterator[None]:
         yield
     except TxBrokerError as error:
         raise Failure(f"{type(error).__name__}: {error}", exit_for(error)) from error
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or Python complains of it once more at its end
-        raise click.exceptions.Exit(int(Exit.PIPE_CLOSED)) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(int(Exit.INTERRUPTED)) from None

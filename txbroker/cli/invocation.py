@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +12,11 @@ from typing import Any
 import click
 
 import txbroker
-from txbroker.cli.arguments import Parsed, duration
+from journal.quantities import duration
+from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure, errors_as_exits
-from txbroker.errors import ConnectionUnavailable, Misuse
+from txbroker.cli.output import wrapped
+from txbroker.errors import CertificateRefused, CompressionUnavailable, ConnectionUnavailable, Misuse
 
 DEFAULT_BROKER = "tcp:127.0.0.1:7654"
 DEFAULT_TIMEOUT = 30_000_000
@@ -37,11 +41,24 @@ class Invocation:
             )
         except ConnectionUnavailable as error:
             raise ConnectionUnavailable(f"{error}. Is there a broker at {self.broker}?") from error
-        except Misuse as error:
+        except (Misuse, CertificateRefused, CompressionUnavailable) as error:
             raise Failure(str(error), Exit.USAGE) from error
         with connection:
             yield connection
 
+
+class Notes(logging.Handler):
+    """Tells people on stderr what the client warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the warning, wrapped for people."""
+        try:
+            click.echo(wrapped(self.format(record), sys.stderr), err=True)
+        except Exception:  # noqa: BLE001  (as every handler: a warning that cannot be told fails nothing)
+            self.handleError(record)
+
+
+_NOTES = Notes(logging.WARNING)
 
 pass_invocation = click.make_pass_decorator(Invocation, ensure=True)
 
@@ -93,6 +110,7 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; errors become exits once, whatever the depth."""
+        logging.getLogger("txbroker").addHandler(_NOTES)  # the same again changes nothing
         with errors_as_exits():
             return super().invoke(ctx)
 

@@ -12,7 +12,7 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 
 from txbroker import create_decision_table
-from txbroker.cli.arguments import Parsed, duration
+from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit, facts, json_line
@@ -43,7 +43,7 @@ WAIT = (
 @click.option("--watch", is_flag=True, help="Go on, a pass every --interval, until Ctrl-C.")
 @click.option("--once", is_flag=True, help="One pass. The default.")
 @click.option(
-    "--interval", type=Parsed("duration", duration), default="10s", help="Between passes. Default 10s."
+    "--interval", type=Parsed("duration", pause), default="10s", help="Between passes. Default 10s."
 )
 @click.option("--create", is_flag=True, help="Make the decision table if there is none, and resolve nothing.")
 @click.option(

@@ -68,7 +68,7 @@ def send(
     if values and files:
         raise click.UsageError("say either VALUEs or --file, not both")
     tally = Tally(topic, invocation.as_json)
-    encoded_key = None if key is None else key.encode()
+    encoded_key = None if key is None else key.encode("utf-8", "surrogateescape")
     with invocation.connect(compression) as broker:
         sending = Sending(broker, topic, encoded_key, dict(headers), partition)
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import click
 from rich.console import Group as Stack
 
 from journal.archived_outcome import OUTCOMES_TOPIC
+from journal.constants import MAX_PARTITIONS_PER_TOPIC
 from journal.filenames import is_internal
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
@@ -26,7 +26,12 @@ def topics() -> None:
 
 @topics.command(short_help="Create the topic NAME.")
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), metavar="N", help="How many (default: 1).")
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
+    metavar="N",
+    help="How many (default: 1).",
+)
 @click.option(
     "--set",
     "settings",
@@ -49,27 +54,15 @@ def create(
     with invocation.connect() as broker:
         created = True
         try:
-            topic = broker.create_topic(name, partitions=partitions or 1, **wanted)
+            topic = broker.create_topic(name, partitions=partitions, **wanted)
         except TopicExists:
             if not if_not_exists:
                 raise
             created = False
-            topic = broker.create_topic(name, partitions=partitions or 1, exist_ok=True, **wanted)
+            topic = broker.create_topic(name, partitions=partitions, exist_ok=True, **wanted)
     what = "Created topic {}" if created else "Topic {} is there already,"
     have = count_text(len(topic.partitions), "partition")
     emit(invocation.as_json, topic_json(topic), lambda: f"{what.format(topic.name)} with {have}.")
-    for difference in differences(topic, partitions, wanted):
-        click.echo(f"Note: {difference}. A topic that exists is not changed.", err=True)
-
-
-def differences(topic: TopicInfo, partitions: int | None, settings: dict[str, int | None]) -> Iterator[str]:
-    """In what a topic is not what was asked for, as far as anything was."""
-    if partitions is not None and len(topic.partitions) != partitions:
-        yield f"it has {count_text(len(topic.partitions), 'partition')}, not {partitions:,}"
-    for name, wanted in settings.items():
-        if getattr(topic.settings, name) != wanted:
-            has, asked = setting_text(name, getattr(topic.settings, name)), setting_text(name, wanted)
-            yield f"its {name} is {has}, not {asked}"
 
 
 @topics.command("list", short_help="List all topics.")

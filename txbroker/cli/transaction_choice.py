@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from journal.quantities import duration
 from journal.transaction import State
-from txbroker.cli.arguments import Parsed, XidPrefix, duration, xid_prefix
+from txbroker.cli.arguments import Parsed, XidPrefix, xid_prefix
 from txbroker.cli.transaction_words import waiting
 from txbroker.commands import TransactionInfo
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from journal.transaction import State, TransactionNumber, Xid
-from txbroker.cli.arguments import Parsed, duration, transaction
+from txbroker.cli.arguments import Parsed, pause, transaction
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, json_line, time_text
@@ -79,7 +79,7 @@ def transactions() -> None:
 @click.option("--page", type=click.IntRange(1), default=1, help="Which page of them.")
 @click.option(
     "--watch",
-    type=Parsed("duration", duration),
+    type=Parsed("duration", pause),
     is_flag=False,
     flag_value="2s",
     metavar="[EVERY]",

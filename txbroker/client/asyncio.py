@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-import ssl
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, Unpack, cast
 
+from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker import errors
-from txbroker.client import bulk
+from txbroker.client import bulk, tls
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.operations import Which
@@ -51,6 +51,7 @@ class Connection(LoopConnection):
 
     def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(address, options)
+        tls.check(address)
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -66,13 +67,12 @@ class Connection(LoopConnection):
                 if address.kind == "unix":
                     await loop.create_unix_connection(lambda: _Protocol(self), address.path)
                 else:
-                    tls = (
-                        ssl.create_default_context(cafile=address.ca or None)
-                        if address.kind == "tls"
-                        else None
+                    context = tls.context(address)
+                    await loop.create_connection(
+                        lambda: _Protocol(self), address.host, address.port, ssl=context
                     )
-                    await loop.create_connection(lambda: _Protocol(self), address.host, address.port, ssl=tls)
         except (OSError, TimeoutError) as error:
+            tls.end_if_untrusted(self.core, address, error)
             self._lost(f"cannot connect to {address.place}: {error}")
 
     def _take(self, transport: asyncio.Transport) -> None:
@@ -190,12 +190,14 @@ class Connection(LoopConnection):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> asyncio.Future[TopicInfo]:
-        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists.
-
-        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
-        """
+        """Create a topic, with settings and ``exist_ok`` as the blocking client's; fails with TopicExists."""
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
     def delete_topic(self, name: str, topic_id: bytes | None = None) -> asyncio.Future[None]:

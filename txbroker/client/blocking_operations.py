@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
+from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker.client.companion import Companion
 from txbroker.client.core import Core
@@ -51,11 +52,17 @@ class OperationCalls(ABC):
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> TopicInfo:
-        """Create a topic; the settings are those of :class:`TopicSettings`. Raises TopicExists.
+        """Create a topic with these settings (durations in seconds, sizes in bytes); raises TopicExists.
 
-        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
+        It has one partition unless told otherwise. With ``exist_ok`` one that is there is described as it is, and the
+        logger ``txbroker.client`` warns of what is not as wanted.
         """
         return self.run(self._operations.create_topic(name, partitions, settings, exist_ok))
 

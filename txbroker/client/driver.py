@@ -20,7 +20,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from txbroker import errors
-from txbroker.client import fork
+from txbroker.client import fork, tls
 from txbroker.client.core import Core, Phase
 from txbroker.client.delivery import Delivery
 from txbroker.client.partitioning import check_asking
@@ -59,6 +59,7 @@ class Driver:
 
     def __init__(self, core: Core, address: Address, producer: Producer) -> None:
         check_system(address)
+        tls.check(address)
         self.core = core
         self._producer = producer
         self.lock = threading.Lock()
@@ -337,6 +338,7 @@ class Driver:
             if connection is not None and self._socket is not connection:
                 connection.close()
             with self.lock:
+                tls.end_if_untrusted(self.core, self._address, error)
                 if self._socket is None:
                     self.core.lost(f"cannot connect to {self._address.place}: {error}")
             if not isinstance(error, OSError):
@@ -489,9 +491,9 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
         connection = socket.create_connection((address.host, address.port), timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if address.kind == "tls":
+        context = tls.context(address)
+        if context is not None:
             try:
-                context = ssl.create_default_context(cafile=address.ca or None)
                 connection.getpeername()  # of one that was cut already, Python 3.11's wrap_socket loses the descriptor
                 connection = context.wrap_socket(connection, server_hostname=address.host)
             except BaseException:

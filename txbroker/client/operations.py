@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, cast
 
+from journal.quantities import shown
 from journal.record import PartitionOffset
-from journal.settings import TopicSettings, check_setting
+from journal.settings import QUANTITIES, TopicChoices, topic_settings
 from journal.transaction import State, TransactionNumber, Xid
+from journal.words import count_text
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import AnswerLost, Call, Core
@@ -37,6 +40,8 @@ from txbroker.commands import (
     TransactionInfo,
 )
 
+log = logging.getLogger("txbroker.client")
+
 MAX_LISTED = 1000
 """How many transactions are asked for at a time."""
 
@@ -59,23 +64,23 @@ class Operations:
     # -- topics ------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, partitions: int, settings: Mapping[str, int | None], exist_ok: bool = False
+        self, name: str, partitions: int | None, settings: TopicChoices, exist_ok: bool = False
     ) -> TopicInfo:
-        """Create a topic; raises TopicExists, InvalidName, InvalidSetting.
+        """Create a topic; raises TopicExists, InvalidName, InvalidSetting. ``partitions`` None: 1, or what there is.
 
-        With ``exist_ok`` one that is there is described as it is. The broker's refusal is the check, so of several
-        clients at the same time one creates it; one that is deleted before it is described is created after all.
+        With ``exist_ok`` one that is there is described as it is, and a warning says in what it is not as wanted. The
+        broker's refusal is the check, so of several clients at the same time one creates it; one that is deleted
+        before it is described is created after all.
 
         When the answer is lost, the topic that is there then is the one that was asked for if it has its id. If there
         is none it is asked for under a new id: the first one may have been made and deleted.
         """
-        for setting, value in settings.items():
-            check_setting(setting, value)
-        wanted = TopicSettings(**settings)  # type: ignore[arg-type]
+        wanted = topic_settings(settings)
+        count = 1 if partitions is None else partitions
         core = self._core
         deadline = core.clock() + core.options.timeout
         while True:
-            request = commands.CreateTopic(core.correlation(), name, partitions, wanted)
+            request = commands.CreateTopic(core.correlation(), name, count, wanted)
             try:
                 return (
                     await core.request(request, Topics, timeout=max(0.0, deadline - core.clock()))
@@ -86,7 +91,13 @@ class Operations:
                 found = await self.topics([name])
             except AnswerLost as error:
                 found = await self._after_loss(error, name)
-            if found and (exist_ok or found[0].id == request.id):
+            if found and found[0].id == request.id:
+                return found[0]
+            if found and exist_ok:
+                if differences := _differences(found[0], partitions, settings):
+                    log.warning(
+                        "topic %s is there already and stays as it is: %s", name, "; ".join(differences)
+                    )
                 return found[0]
 
     async def _after_loss(self, lost: AnswerLost, name: str) -> list[TopicInfo]:
@@ -361,6 +372,19 @@ class Operations:
         """Counters and gauges by name."""
         core = self._core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
+
+
+def _differences(there: TopicInfo, partitions: int | None, settings: TopicChoices) -> list[str]:
+    """In what a topic is not what was asked for, as far as anything was."""
+    found = []
+    if partitions is not None and len(there.partitions) != partitions:
+        found.append(f"it has {count_text(len(there.partitions), 'partition')}, not {partitions:,}")
+    wanted = topic_settings(settings)
+    for name in settings:
+        has, asked = (shown(QUANTITIES[name], getattr(each, name)) for each in (there.settings, wanted))
+        if has != asked:
+            found.append(f"its {name} is {has}, not {asked}")
+    return found
 
 
 def _named(which: Which) -> _Named:

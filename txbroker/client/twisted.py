@@ -7,19 +7,20 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
-from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 
+from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker import errors
-from txbroker.client import bulk
+from txbroker.client import bulk, tls
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
+from txbroker.client.endpoints import endpoint
 from txbroker.client.operations import Which
 from txbroker.client.promise import Cancelled, Promise, Task, start
 from txbroker.client.receiving import Receiver
@@ -198,21 +199,20 @@ class Connection(LoopConnection):
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> Deferred[list[Message]]:
-        """What can be read from ``offset`` on, in order, about ``max_bytes`` of it (never less than one message).
-
-        Waits up to ``max_wait`` seconds for a first message; nothing by then is an empty list.
-        """
+        """What can be read from ``offset`` on, waited for up to ``max_wait`` seconds; as the blocking client's."""
         return self._run(self._operations.read(topic, partition, offset, max_bytes, max_wait))
 
     # -- topics and groups -------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, partitions: int = 1, *, exist_ok: bool = False, **settings: int | None
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        exist_ok: bool = False,
+        **settings: Unpack[TopicChoices],
     ) -> Deferred[TopicInfo]:
-        """Create a topic; the settings are those of ``TopicSettings``. Fails with TopicExists.
-
-        With ``exist_ok`` a topic of that name that is there already is described instead, as it is.
-        """
+        """Create a topic, with settings and ``exist_ok`` as the blocking client's; fails with TopicExists."""
         return self._run(self._operations.create_topic(name, partitions, settings, exist_ok))
 
     def delete_topic(self, name: str, topic_id: bytes | None = None) -> Deferred[None]:
@@ -421,6 +421,7 @@ class _Protocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.owner is not None:
             self.owner._protocol = None
+            tls.end_if_untrusted(self.owner.core, self.owner.address, reason.value)
             self.owner._lost(str(reason.value))
 
     def pauseProducing(self) -> None:
@@ -433,23 +434,6 @@ class _Protocol(Protocol):
 
     def stopProducing(self) -> None:
         pass
-
-
-def endpoint(reactor: Any, address: urls.Address, timeout: float) -> IStreamClientEndpoint:
-    """The Twisted endpoint of an address."""
-    if address.kind == "unix":
-        return UNIXClientEndpoint(reactor, address.path, timeout)
-    tcp = HostnameEndpoint(reactor, address.host, address.port, timeout)
-    if address.kind == "tcp":
-        return tcp
-    from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
-    from twisted.protocols.tls import TLSMemoryBIOFactory  # noqa: F401 - fails clearly without pyOpenSSL
-
-    root = None
-    if address.ca:
-        with open(address.ca, "rb") as file:
-            root = trustRootFromCertificates([Certificate.loadPEM(file.read())])
-    return wrapClientTLS(optionsForClientTLS(address.host, trustRoot=root), tcp)
 
 
 def _fire(deferred: Deferred[T], task: Task[T]) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from txbroker.errors import Misuse
 
 DEFAULT = "tcp:127.0.0.1:7654"
+
+_URLS = ("tcp", "tls", "txbroker")
+_HOST = re.compile(r"[^\s/@\[\]]+")
+_PLACE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?", re.ASCII)
+"""A host, with a port or without."""
 
 
 class Address(NamedTuple):
@@ -31,7 +37,11 @@ class Address(NamedTuple):
 
 def parse(url: str) -> Address:
     """Read an address; raises :class:`Misuse` saying what is wrong with it. IPv6 hosts go in brackets."""
+    if not isinstance(url, str):
+        raise _bad(url, f"it is a {type(url).__name__}, and an address is one text")
     kind, _, rest = url.partition(":")
+    if meant := _meant(url, kind, rest):
+        raise _bad(url, f"write {meant!r}")
     if kind == "unix":
         if not rest:
             raise _bad(url, "it has no path")
@@ -54,6 +64,8 @@ def _host(url: str, rest: str) -> tuple[str, str]:
         host, _, rest = rest.partition(":")
     if not host:
         raise _bad(url, "it has no host")
+    if not _HOST.fullmatch(host):
+        raise _bad(url, f"{host!r} is not a host")
     return host, rest
 
 
@@ -65,7 +77,21 @@ def no_unix(address: Address) -> Misuse:
     )
 
 
-def _bad(url: str, reason: str) -> Misuse:
+def _meant(url: str, kind: str, rest: str) -> str:
+    """The address that somebody has written as a URL, or without its kind; "" for what looks like neither."""
+    path = rest.lstrip("/")
+    if rest.startswith("//") and kind == "unix":
+        return f"unix:/{path}"
+    if rest.startswith("//"):
+        return f"{'tls' if kind == 'tls' else 'tcp'}:{_with_port(path.rstrip('/'))}" if kind in _URLS else ""
+    return f"tcp:{_with_port(url)}" if _PLACE.fullmatch(url) and kind not in ("tcp", "tls", "unix") else ""
+
+
+def _with_port(place: str) -> str:
+    return place if re.search(r":\d+$", place) else f"{place}:{DEFAULT.rpartition(':')[2]}"
+
+
+def _bad(url: object, reason: str) -> Misuse:
     return Misuse(
         f"{url!r} is not a broker's address: {reason}; "
         "known are tcp:HOST:PORT, unix:PATH and tls:HOST:PORT[:ca=FILE]; nothing was opened"

@@ -20,7 +20,6 @@ from journal.errors import DiskFull, MemoryExhausted
 from journal.filesystem import OSFilesystem
 from journal.interfaces import IClock, IFilesystem
 from journal.journal_settings import JournalSettings
-from journal.settings import TopicSettings
 from txbroker import errors
 from txbroker.coordinator.gids import new_identity
 
@@ -151,7 +150,7 @@ class DecisionLog:
                 raise errors.UnknownTopic(
                     "the directory holds no decisions: it is a broker's, or another log's; nothing was done"
                 )
-            log.create_topic(TOPIC, settings=TopicSettings(segment_bytes=64 * KIB))
+            log.create_topic(TOPIC, segment_bytes=64 * KIB)
         for message in log.read(TOPIC, log.start_offset(TOPIC)):
             self._since += 1
             for entry in _DECODER.decode(message.value or b"[]"):

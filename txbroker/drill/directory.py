@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,18 @@ SPARE_BYTES = 1 << 30
 
 class NoDirectory(Exception):
     """The drill cannot have its directory; nothing was changed. The message says why and what to do."""
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder that a drill writes into, unless it is there; raises :class:`NoDirectory`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(dir=path))
+    except OSError as error:
+        raise NoDirectory(
+            f"the folder {path} cannot be made, or not be written into: {error.strerror}. Nothing was changed. Say "
+            "--out with a folder in a place where this user may write"
+        ) from error
 
 
 def check_data_directory(path: Path) -> None:
@@ -64,4 +77,15 @@ def copy_data(source: Path, target: Path) -> None:
                 f"the copy of {source} takes {needed:,} bytes and the drill about {SPARE_BYTES:,} more; {free:,} are "
                 f"free in {target.parent}. Nothing was changed. Say --out with a folder on a larger disk"
             )
-        shutil.copytree(source, target, symlinks=True)
+        try:
+            shutil.copytree(source, target, symlinks=True)
+        except OSError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            reason = _first_reason(error)
+            raise NoDirectory(f"{source} cannot be copied: {reason}. Nothing was changed in it") from error
+
+
+def _first_reason(error: OSError) -> str:
+    """What went wrong; of several files, as shutil tells it, with the first."""
+    failures = error.args[0] if isinstance(error, shutil.Error) else ()
+    return f"{failures[0][0]}: {failures[0][2]}" if failures else str(error)

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from journal.settings import TopicChoices
+
 BRISK: Final = (
     "checkpoint_interval=2s",
     "checkpoint_bytes=16MiB",
@@ -15,7 +17,7 @@ BRISK: Final = (
 )
 """Settings of a drill that is given none: so that in seconds happens what otherwise takes minutes."""
 
-BRISK_TOPICS: Final = {"force_messages": 500, "force_interval": 1_000_000, "segment_bytes": 1 << 20}
+BRISK_TOPICS: Final[TopicChoices] = {"force_messages": 500, "force_interval": 1.0, "segment_bytes": 1 << 20}
 """The same of its topics, whoever's settings the broker has: their segments roll and are flushed all the time."""
 
 LARGEST: Final = 60_000

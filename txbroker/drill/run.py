@@ -16,7 +16,7 @@ from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.coordinator import Coordinator
 from txbroker.drill.crew import LOG as CLIENTS_LOG
 from txbroker.drill.crew import Crew, client_names
-from txbroker.drill.directory import check_data_directory, copy_data, held
+from txbroker.drill.directory import check_data_directory, copy_data, held, make_folder
 from txbroker.drill.expectation import Expectation
 from txbroker.drill.held import check_files, messages_of, partitions_of
 from txbroker.drill.judge import Judge
@@ -142,7 +142,7 @@ class Drill:
 
     def _provide_directory(self) -> None:
         orders = self._orders
-        orders.out.mkdir(parents=True, exist_ok=True)
+        make_folder(orders.out)
         if orders.data is None:
             return
         self._doing(f"looking at {orders.data}" if orders.in_place else f"copying {orders.data}")

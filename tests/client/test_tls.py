@@ -1,0 +1,158 @@
+"""A client over TLS: what it trusts, and that it says at once when it does not."""
+
+import asyncio
+import datetime
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.client.rig import Rig
+from tests.client.scripted_broker import ScriptedBroker
+from txbroker.client import asyncio as asyncio_face
+from txbroker.client import blocking, tls
+from txbroker.client.url import Address
+from txbroker.errors import CertificateRefused, Misuse
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A file with a key and a certificate for localhost, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    today = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(1))
+        .not_valid_after(today + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    encoding = serialization.Encoding.PEM
+    file.write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + made.public_bytes(encoding)
+    )
+    return file
+
+
+@pytest.fixture(scope="module")
+def port(certificate):
+    """A scripted broker over TLS."""
+    broker = ScriptedBroker()
+    ready, over, found = threading.Event(), asyncio.Event(), []
+
+    async def served(reader, writer):
+        feed = broker.connection()
+        while data := await reader.read(1 << 16):
+            writer.write(feed(data))
+        writer.close()
+
+    async def serve():
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        server = await asyncio.start_server(served, "127.0.0.1", 0, ssl=context)
+        found.extend([server.sockets[0].getsockname()[1], asyncio.get_running_loop()])
+        ready.set()
+        async with server:
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait()
+    yield found[0]
+    found[1].call_soon_threadsafe(over.set)
+    thread.join()
+
+
+def through_blocking(url):
+    with blocking.connect(url) as connection:
+        connection.send("t", b"x")
+
+
+def through_asyncio(url):
+    async def work():
+        async with await asyncio_face.connect(url) as connection:
+            await connection.send("t", b"x")
+
+    asyncio.run(work())
+
+
+TWISTED = """
+import sys
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
+from txbroker import errors
+from txbroker.client import twisted as face
+
+async def main(reactor):
+    try:
+        async with await face.connect(sys.argv[1], reactor=reactor) as connection:
+            await connection.send("t", b"x")
+    except errors.TxBrokerError as error:
+        print(type(error).__name__, error)
+
+react(lambda reactor: ensureDeferred(main(reactor)))
+"""
+
+
+def through_twisted(url):
+    ran = subprocess.run(
+        [sys.executable, "-c", TWISTED, url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert "Traceback" not in ran.stderr, ran.stderr
+    kind, _, said = ran.stdout.strip().partition(" ")
+    if kind:
+        raise {"CertificateRefused": CertificateRefused, "Misuse": Misuse}[kind](said)
+
+
+FACES = pytest.mark.parametrize("through", [through_blocking, through_asyncio, through_twisted])
+
+
+@FACES
+def test_a_broker_whose_certificate_is_trusted_is_worked_with(through, port, certificate):
+    through(f"tls:localhost:{port}:ca={certificate}")
+
+
+@FACES
+@pytest.mark.parametrize(("host", "trusts"), [("localhost", False), ("127.0.0.1", True)])
+def test_a_refused_certificate_is_said_at_once(through, port, certificate, host, trusts):
+    """It was tried again until the time was up, and was a ConnectionUnavailable."""
+    url = f"tls:{host}:{port}" + (f":ca={certificate}" if trusts else "")
+    with pytest.raises(
+        CertificateRefused, match=f"at tls:{host}:{port} was refused: .*nothing was sent. Say the host"
+    ):
+        through(url)
+
+
+@FACES
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"])
+def test_a_file_of_certificates_that_cannot_be_read_is_said_at_once(through, content, tmp_path):
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(Misuse, match=r"certificates in .*ca\.pem cannot be read .*nothing was opened"):
+        through(f"tls:localhost:1:ca={file}")
+
+
+def test_one_that_has_had_a_session_goes_on_for_the_certificate_may_be_renewed():
+    refused = ssl.SSLCertVerificationError("expired")
+    refused.verify_message = "certificate has expired"
+    rig = Rig(ScriptedBroker())
+    assert rig.core.session
+    tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), refused)
+    assert rig.core.fatal is None
+    rig.core.session = 0
+    tls.end_if_untrusted(rig.core, Address("tls", "localhost", 1), refused)
+    assert isinstance(rig.core.fatal, CertificateRefused)
