@@ -191,7 +191,8 @@ class ConsumerCore:
         return self._decoded - self._chunks[0].before if self._chunks else 0
 
     def _go_on(self) -> None:
-        if not self._running and not self._closed and self._held < self.options.prefetch:
+        is_reading = self._running and (self._reading is None or not self._reading.done)
+        if not is_reading and not self._closed and self._held < self.options.prefetch:
             self._running = True
             self._reading = start(self._read())
 

@@ -166,6 +166,7 @@ class Core:
                 self._output.append(message)
             self._sending = None
         self.output_bytes = sum(map(len, self._output))
+        self.shared_fetch.mend()
 
     def has(self, call: Call[Answer]) -> bool:
         """Whether a call is on its way, or will be."""

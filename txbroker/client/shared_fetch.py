@@ -65,6 +65,12 @@ class SharedFetch:
         if asked is not None and any(carried is asked for _, carried in self._carried):
             self._cancel()
 
+    def mend(self) -> None:
+        """Taking in an answer may have been interrupted: what nobody will answer is asked for anew."""
+        if self._call is None or not self._core.has(self._call):
+            self._call, self._carried, self._cancelled, self._giving = None, [], False, False
+            self._send()
+
     def _cancel(self) -> None:
         if self._call is not None and not self._cancelled:
             self._cancelled = True
@@ -97,11 +103,14 @@ class SharedFetch:
         request = Fetch(core.correlation(), positions, most, int(wait * 1e6))
         self._carried = carried
         self._cancelled = False
-        self._call = call = core.request(request, Fetched, timeout=wait + core.options.timeout)
+        call = core.request(request, Fetched, timeout=wait + core.options.timeout)
+        self._call = call
         call.then(lambda: self._answered(call))
 
     def _answered(self, call: Call[Fetched]) -> None:
         """Give everybody what came for them, then ask for those who want more."""
+        if call is not self._call:
+            return
         carried, self._carried = self._carried, []
         self._call = None
         self._giving = True
