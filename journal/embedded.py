@@ -15,6 +15,7 @@ from typing import Self
 from crc32c import crc32c
 
 from journal import frame
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, index_of, text, whole, wrong_type
 from journal.clock import SystemClock
 from journal.engine import Engine
 from journal.errors import DiskFull, MemoryExhausted, UnknownPartition
@@ -28,7 +29,7 @@ from journal.message_store import MessageStore
 from journal.record import LogStartMoved
 from journal.recovery import recover
 from journal.settings import TopicSettings
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid, checked_xid
 
 _READ_BYTES = 1 << 20
 
@@ -39,6 +40,10 @@ def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = No
     Raises :class:`journal.errors.DirectoryLocked` if another process has it open, and what
     :func:`journal.recovery.recover` raises for damaged files.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise wrong_type("path", path, "the path of a directory, as str or Path", "nothing was opened")
+    if settings is not None and not isinstance(settings, JournalSettings):
+        raise wrong_type("settings", settings, "JournalSettings or None", "nothing was opened")
     return Log(OSFilesystem(path), SystemClock(), settings)
 
 
@@ -75,6 +80,10 @@ class Log:
 
     def create_topic(self, name: str, partitions: int = 1, settings: TopicSettings | None = None) -> None:
         """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``."""
+        name, partitions = (
+            text("name", name, NOTHING_CHANGED),
+            whole("partitions", partitions, NOTHING_CHANGED),
+        )
         engine = self.engine
         creation = engine.catalog.judge_creation(name, partitions, settings or TopicSettings(), engine.now())
         engine.accept(creation)
@@ -87,7 +96,8 @@ class Log:
         return {name: len(topic.partitions) for name, topic in topics.items() if not is_internal(name)}
 
     def _store(self, topic: str, partition: int) -> MessageStore:
-        partitions = self.engine.catalog.topic(topic).partitions
+        partitions = self.engine.catalog.topic(text("topic", topic, NOTHING_CHANGED)).partitions
+        partition = index_of(partition, NOTHING_CHANGED)
         if not 0 <= partition < len(partitions):
             raise UnknownPartition(
                 f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}; nothing was changed"
@@ -127,7 +137,7 @@ class Log:
 
         Raises ``OffsetOutOfRange`` outside the log and ``CorruptSegment`` for damaged bytes.
         """
-        store = self._store(topic, partition)
+        store, offset = self._store(topic, partition), whole("offset", offset, NOTHING_READ)
         while data := store.read(offset, _READ_BYTES):
             for messages, _ in frame.decode_pieces(data, offset):
                 yield from messages
@@ -142,7 +152,7 @@ class Log:
 
         Segments that lie wholly below are unlinked after the next checkpoint.
         """
-        store = self._store(topic, partition)
+        store, offset = self._store(topic, partition), whole("offset", offset, NOTHING_CHANGED)
         start = min(offset, store.end_offset)
         if start > store.start_offset:
             self.engine.accept(LogStartMoved(store.number, start, self.engine.now()))
@@ -163,13 +173,13 @@ class Log:
     def commit(self, xid: Xid) -> None:
         """Commit a prepared transaction; raises ``UnknownTransaction``, or ``TransactionRolledBack``."""
         transactions = self.engine.transactions
-        transactions.commit(transactions.find(xid), Cause.CLIENT)
+        transactions.commit(transactions.find(checked_xid(xid)), Cause.CLIENT)
         self._settle()
 
     def rollback(self, xid: Xid) -> None:
         """Roll a prepared transaction back; raises ``UnknownTransaction``, or ``TransactionCommitted``."""
         transactions = self.engine.transactions
-        transactions.rollback(transactions.find(xid), Cause.CLIENT)
+        transactions.rollback(transactions.find(checked_xid(xid)), Cause.CLIENT)
         self._settle()
 
     def _settle(self) -> None:
@@ -204,7 +214,7 @@ class EmbeddedTransaction:
 
     def prepare(self, xid: Xid) -> None:
         """Make it survive everything; end it with :meth:`Log.commit` or :meth:`Log.rollback`."""
-        self._log.engine.transactions.prepare(self._number, xid, self._totals)
+        self._log.engine.transactions.prepare(self._number, checked_xid(xid), self._totals)
         self._log._settle()
 
     def commit(self) -> None:

@@ -14,7 +14,7 @@ from journal.transaction import State, Xid
 from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
-from txbroker.client.operations import Which
+from txbroker.client.naming import Which
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
@@ -114,7 +114,7 @@ class Connection(LoopConnection):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition."""
         return self._run(self._send(topic, value, key, headers, partition, timestamp))
@@ -152,10 +152,6 @@ class Connection(LoopConnection):
     def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
         """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
-
-    def commit_offsets(self) -> asyncio.Future[None]:
-        """Commit the positions after what this connection's newest consumer has handed out."""
-        return self._run(self._commit_offsets())
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -309,11 +305,10 @@ class Transaction(LoopTransaction, TransactionFacts):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> asyncio.Future[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+        return self._connection._run(self._core.send(topic, value, key, headers, partition, timestamp))
 
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from journal.transaction import State, Xid
 from txbroker.client.companion import Companion
 from txbroker.client.core import Core
-from txbroker.client.operations import Operations, Which
+from txbroker.client.naming import Which
+from txbroker.client.operations import Operations
 from txbroker.client.promise import Promise
 from txbroker.client.results import Frames, GroupPosition, Message, TransactionDetails
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -57,11 +57,10 @@ class Transaction(TransactionFacts):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
+        found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
         return found
 
     def send_many(
@@ -71,7 +70,7 @@ class Transaction(TransactionFacts):
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         partitions: Sequence[int | None] | None = None,
-        timestamps: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | datetime | None] | None = None,
         *,
         by_key: bool = True,
     ) -> None:

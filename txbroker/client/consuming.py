@@ -9,6 +9,17 @@ from datetime import datetime
 from typing import NamedTuple
 
 from journal import frame
+from journal.arguments import (
+    NOTHING_READ,
+    listed,
+    micros,
+    seconds,
+    text,
+    texts,
+    truth,
+    whole,
+    wrong_value,
+)
 from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.call import named_error
@@ -43,8 +54,8 @@ class ConsumerOptions(NamedTuple):
     """What a consumer reads and how. ``max_wait`` in seconds, ``max_bytes`` and ``prefetch`` in bytes.
 
     ``start`` is "committed" (of the group; where it has none, and without a group: "earliest"), "earliest",
-    "latest", an offset, or a ``datetime`` (the first message appended then or later). ``out_of_range`` says
-    where to go on when retention took the position: "earliest", "latest" or "raise".
+    "latest", an offset, or a ``datetime`` with a time zone (the first message appended then or later).
+    ``out_of_range`` says where to go on when retention took the position: "earliest", "latest" or "raise".
     """
 
     topics: tuple[str, ...]
@@ -215,7 +226,7 @@ class ConsumerCore:
 
     async def _start_at_time(self, time: datetime) -> None:
         core = self._core
-        wall = round(time.timestamp() * 1e6)
+        wall = micros("start", time, NOTHING_READ)
         request = OffsetsForTime(core.correlation(), list(self.positions), wall)
         for number, offset in (await core.request(request, Offsets)).offsets:
             self.positions[number].next = offset
@@ -327,18 +338,39 @@ def widen(chunk: Chunk) -> list[Message]:
 
 
 def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:
-    """Check a consumer's options; raises Misuse."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    options = ConsumerOptions(names, group, **choices)  # type: ignore[arg-type]
-    if not names:
-        raise errors.Misuse("no topic to consume was named")
-    known = ("committed", "earliest", "latest")
-    if isinstance(options.start, str) and options.start not in known:
-        raise errors.Misuse(
-            f"start is {options.start!r}; an offset, a datetime or one of {', '.join(known)} are known"
+    """Check a consumer's options; raises WrongType, WrongValue."""
+    named = (
+        [text("topics", topics, NOTHING_READ)]
+        if isinstance(topics, str)
+        else texts("topics", topics, NOTHING_READ)
+    )
+    options = ConsumerOptions(tuple(named), group, **choices)  # type: ignore[arg-type]
+    if not named:
+        raise wrong_value("topics", None, "the name of a topic, or a list of some", NOTHING_READ)
+    if group is not None:
+        text("group", group, NOTHING_READ)
+    for name in ("follow", "claim"):
+        truth(name, getattr(options, name), NOTHING_READ)
+    for name in ("prefetch", "max_bytes"):
+        whole(name, getattr(options, name), NOTHING_READ, least=1)
+    seconds("max_wait", options.max_wait, NOTHING_READ)
+    if text("out_of_range", options.out_of_range, NOTHING_READ) not in ("earliest", "latest", "raise"):
+        raise wrong_value(
+            "out_of_range", options.out_of_range, "'earliest', 'latest' or 'raise'", NOTHING_READ
         )
-    if options.out_of_range not in ("earliest", "latest", "raise"):
-        raise errors.Misuse(f"out_of_range is {options.out_of_range!r}; earliest, latest and raise are known")
-    if options.partitions is None:
-        return options
-    return options._replace(partitions=tuple(map(named_index, options.partitions)))
+    if options.partitions is not None:
+        indexes = tuple(map(named_index, listed("partitions", options.partitions, "int", NOTHING_READ)))
+        options = options._replace(partitions=indexes)
+    return options._replace(start=_checked_start(options.start))
+
+
+def _checked_start(start: Start) -> Start:
+    known = "'committed', 'earliest', 'latest', an offset or a datetime with a time zone"
+    if isinstance(start, datetime):
+        micros("start", start, NOTHING_READ)
+        return start
+    if isinstance(start, str):
+        if start not in ("committed", "earliest", "latest"):
+            raise wrong_value("start", start, known, NOTHING_READ)
+        return start
+    return whole("start", start, NOTHING_READ, least=0, wanted=known)

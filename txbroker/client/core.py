@@ -19,7 +19,7 @@ from typing import cast
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
 from txbroker.client.call import AnswerLost as AnswerLost
-from txbroker.client.call import AnswerType, name_of
+from txbroker.client.call import AnswerType, check, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
@@ -105,7 +105,8 @@ class Core:
         timeout: float | None = None,
         rule: Lost | None = None,
     ) -> Call[AnswerType]:
-        """Send a request now, or when there is a connection; ``timeout`` None is the client's."""
+        """Send a request, now or once there is a connection; raises as :func:`check`. No ``timeout``: the client's."""
+        check(request)
         seconds = self.options.timeout if timeout is None else timeout
         call = Call(request, expected, data, self.clock() + seconds)
         if rule is not None:
@@ -126,9 +127,9 @@ class Core:
             self._waiting[call.request.correlation] = call
 
     def _send(self, call: Call[Answer]) -> None:
+        self.post(call.request, call.data)  # first: what cannot be encoded changes nothing
         call.attempts += 1
         self._pending[call.request.correlation] = call
-        self.post(call.request, call.data)
 
     def post(self, request: Request, data: bytes | memoryview = b"") -> None:
         """Send a request on the session there is, expecting no answer."""

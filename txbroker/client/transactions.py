@@ -6,12 +6,14 @@ import enum
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import cast
 
 from crc32c import crc32c
 
+from journal.arguments import micros
 from journal.record import PartitionOffset, Placement
-from journal.transaction import State, Totals, TransactionNumber, Xid
+from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
 from txbroker import commands, errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
@@ -42,7 +44,7 @@ class Transaction:
     """Messages and offsets that become visible together, or never. It begins with the first of them."""
 
     def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None = None) -> None:
-        self.xid = xid
+        self.xid = None if xid is None else checked_xid(xid)
         self.number: TransactionNumber | None = None
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
@@ -68,12 +70,13 @@ class Transaction:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
-        """Add a message; returns once it is taken over, before the broker has it."""
+        """Add a message; returns once it is taken over, before the broker has it. ``timestamp`` None is now."""
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         route = await self.ready(topic)
         lane = route.choose(key, partition)
-        self.append(lane, value, timestamp, key, headers)
+        self.append(lane, value, moment, key, headers)
         return Receipt(topic, lane.index, None, Durability.STAGED)
 
     async def ready(self, topic: str) -> Route:
@@ -202,7 +205,7 @@ class Transaction:
         """Add what this transaction has sent, as its last message: whoever commits it reports it with that."""
         counts, self._counts = self._counts, {}
         value = reports.of_transaction(counts, str(self.xid))
-        await self.send(reports.topic, value, None, None, None, self.core.wall())
+        await self.send(reports.topic, value, None, None, None)
         totals = self._flush()
         self._counts = {}
         return totals

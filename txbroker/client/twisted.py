@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -19,7 +19,7 @@ from txbroker import errors
 from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
-from txbroker.client.operations import Which
+from txbroker.client.naming import Which
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
@@ -36,7 +36,10 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
     if reactor is None:
         from twisted.internet import reactor
     options = Options(**choices)
-    connection = Connection(urls.parse(url), options, reactor)
+    try:
+        connection = Connection(urls.parse(url), options, reactor)
+    except errors.TxBrokerError as error:
+        return fail(error)
 
     async def opened() -> Connection:
         try:
@@ -114,7 +117,7 @@ class Connection(LoopConnection):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Deferred[Receipt]:
         """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition."""
         return self._run(self._send(topic, value, key, headers, partition, timestamp))
@@ -152,10 +155,6 @@ class Connection(LoopConnection):
     def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
         """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
-
-    def commit_offsets(self) -> Deferred[None]:
-        """Commit the positions after what this connection's newest consumer has handed out."""
-        return self._run(self._commit_offsets())
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -309,11 +308,10 @@ class Transaction(LoopTransaction, TransactionFacts):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Deferred[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        return self._connection._run(self._core.send(topic, value, key, headers, partition, moment))
+        return self._connection._run(self._core.send(topic, value, key, headers, partition, timestamp))
 
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> Deferred[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""

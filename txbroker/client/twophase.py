@@ -5,7 +5,8 @@ A connection has at most one transaction between ``tpc_begin`` and its end; send
 
 from __future__ import annotations
 
-from journal.transaction import State, Xid
+from journal.arguments import NOTHING_CHANGED, octets, text, whole
+from journal.transaction import State, Xid, checked_xid
 from txbroker import errors
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations
@@ -34,12 +35,16 @@ class Exceptions:
 
 
 def xid_of(format_id: int, global_id: str | bytes, branch: str | bytes) -> Xid:
-    """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA."""
-    if isinstance(global_id, str):
-        global_id = global_id.encode()
-    if isinstance(branch, str):
-        branch = branch.encode()
-    return Xid(format_id, global_id, branch).check()
+    """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA, WrongType, WrongValue."""
+    number = whole("format_id", format_id, NOTHING_CHANGED)
+    parts = (_part("global_transaction_id", global_id), _part("branch_qualifier", branch))
+    return Xid(number, *parts).check()
+
+
+def _part(name: str, part: str | bytes) -> bytes:
+    if isinstance(part, str):
+        return text(name, part, NOTHING_CHANGED).encode()
+    return octets(name, part, NOTHING_CHANGED, wanted="str or bytes")
 
 
 class TwoPhase:
@@ -56,9 +61,7 @@ class TwoPhase:
             raise errors.Misuse(
                 f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
             )
-        if not isinstance(xid, Xid):
-            raise errors.Misuse(f"tpc_begin takes what xid() gives, not {xid!r:.80}; nothing has changed")
-        self.current = Transaction(*self._parts, xid.check())
+        self.current = Transaction(*self._parts, checked_xid(xid))
 
     async def prepare(self) -> None:
         """The first phase."""

@@ -7,8 +7,10 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from journal.arguments import micros, seconds
 from journal.record import PartitionOffset
 from journal.transaction import Xid
 from txbroker import errors
@@ -17,7 +19,8 @@ from txbroker.client import url as urls
 from txbroker.client.companion import Companion
 from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
 from txbroker.client.core import Core
-from txbroker.client.operations import Operations, Which
+from txbroker.client.naming import Which
+from txbroker.client.operations import Operations
 from txbroker.client.partitioning import check_asking
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
@@ -41,7 +44,7 @@ class LoopConnection(Exceptions, ABC):
 
     def __init__(self, address: urls.Address, options: Options) -> None:
         self.address = address
-        named = options._replace(client=options.client or fork.process_name())
+        named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
@@ -152,12 +155,12 @@ class LoopConnection(Exceptions, ABC):
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
     ) -> Receipt:
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
         current = self._two_phase.current
         if current is not None:
-            return await current.send(topic, value, key, headers, partition, moment)
+            return await current.send(topic, value, key, headers, partition, timestamp)
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         producer = self._producer
         route = producer.known_route(topic) or await producer.route(topic)
         if producer.full:
@@ -178,6 +181,10 @@ class LoopConnection(Exceptions, ABC):
         if not await waiting and self._producer.full:
             raise self._producer.no_room()
 
+    def commit_offsets(self) -> Any:
+        """Commit the positions after what this connection's newest consumer has handed out."""
+        return self._run(self._commit_offsets())
+
     async def _commit_offsets(self) -> None:
         consumer, current = self._newest, self._two_phase.current
         if consumer is None:
@@ -189,15 +196,19 @@ class LoopConnection(Exceptions, ABC):
 
     async def _end(self, timeout: float | None) -> None:
         """Flush, for so long at most, then stop."""
-        seconds = self.core.options.timeout if timeout is None else timeout
+        limit = (
+            self.core.options.timeout
+            if timeout is None
+            else seconds("timeout", timeout, "nothing was closed")
+        )
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
             resolver.stop(0.0)  # the loop's thread must not wait for it
         try:
             if self.core.fatal is None:
                 self._producer.failed.clear()  # what has failed has been told: on a loop each send has its future
-                await self._within(self._producer.flush(), seconds)
-                await self._report_last(seconds)
+                await self._within(self._producer.flush(), limit)
+                await self._report_last(limit)
         finally:
             self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
             self._drop()

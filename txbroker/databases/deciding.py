@@ -13,6 +13,7 @@ import secrets
 import threading
 from typing import NoReturn, Protocol
 
+from journal.arguments import text, wrong_value
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client import fork
@@ -51,9 +52,9 @@ _numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
-    """Raise Misuse for a choice that is not known."""
-    if wait not in WAITS:
-        raise errors.Misuse(f"wait is {wait!r}; {' and '.join(map(repr, WAITS))} are known; nothing was done")
+    """Raise WrongType or WrongValue for a choice that is not known."""
+    if text("wait", wait, "nothing was done") not in WAITS:
+        raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
 
 
 def delivery_pending(error: BaseException, timeout: float) -> errors.TxBrokerError:
