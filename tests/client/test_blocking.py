@@ -321,10 +321,11 @@ class TestConsuming:
         for number in range(10):
             connection.send("t", b"%d" % number, key=b"k", headers={"h": b"v"}, timestamp=10**15 + number)
         seen = []
-        for message in connection.consume("t", "g"):
+        consumer = connection.consume("t", "g")
+        for message in consumer:
             seen.append(message)
             if message.offset == 3:
-                connection.commit_offsets()
+                consumer.commit()
                 break
         assert seen[3] == txbroker.Message("t", 0, 3, 10**15 + 3, b"k", b"3", {"h": b"v"})
         assert broker.offsets == {1: 4}

@@ -41,10 +41,11 @@ def test_everything_the_readme_shows(broker):
         assert connection.tpc_recover() == [xid]
         connection.tpc_commit()
         assert [message.value for message in connection.read("payments", 0, 0)] == [b"c", b"d"]
-        for count, message in enumerate(connection.consume("orders", group="billing"), 1):
+        consumer = connection.consume("orders", group="billing")
+        for count, message in enumerate(consumer, 1):
             assert message.topic == "orders"
             if count == 1002:
-                connection.commit_offsets()
+                consumer.commit()
                 break
         assert sum(position.offset or 0 for position in connection.group_offsets("billing")) == 1002
         assert connection.status()

@@ -96,6 +96,11 @@ CASES = [
     Case("commit", lambda c, w: c.end_prepared(c.xid(1, "g", "b"), w), TRUTH),
     Case("xid", lambda c, w: c.tpc_commit(w), (5, "x", (1, b"g", b"b"))),
     Case("xid", lambda c, w: c.tpc_rollback(w), (5, "x", (1, b"g", b"b"))),
+    Case("consumer", lambda c, w: c.transaction().commit_offsets(w), (5, "g", None, object())),
+    Case("what to commit", lambda c, w: c.consume("t", "g").commit(w), (5, "t", b"t", [("t", 0)], object())),
+    Case("place", lambda c, w: c.consume("t", "g").commit({w: 1}), (5, "t", ("t",), ("t", 0, 1))),
+    Case("offset", lambda c, w: c.consume("t", "g").commit({("t", 0): w}), (*WHOLE, -1, None)),
+    Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),
     Case("timeout", lambda c, w: c.close(w), ("5", True, math.nan, -1.0)),
 ]
 """Calls that give something to await, where a face does that at all."""

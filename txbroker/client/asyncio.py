@@ -15,6 +15,7 @@ from txbroker.client import bulk
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.naming import Which
+from txbroker.client.positions import Positions, add_positions
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
@@ -269,9 +270,9 @@ class Consumer(LoopConsumer):
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
         return self._connection._run(self._poll(timeout, self._connection.core))
 
-    def commit_offsets(self) -> asyncio.Future[None]:
-        """Commit the positions after the messages handed out so far; ends once forced."""
-        return self._connection._run(self._core.commit_offsets())
+    def commit(self, what: Positions = None) -> asyncio.Future[None]:
+        """Commit positions of the group; ends once forced. ``what`` as of the blocking client's."""
+        return self._connection._run(self._core.commit(what, self._connection._two_phase.current))
 
     def close(self) -> None:
         """Stop reading; commits nothing."""
@@ -316,7 +317,7 @@ class Transaction(LoopTransaction, TransactionFacts):
 
     def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
         """Add the positions after what ``consumer`` has handed out so far."""
-        return self._connection._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+        return self._connection._run(add_positions(self._core, consumer))
 
     def commit(self) -> asyncio.Future[None]:
         """Commit in one phase; ends once forced and visible. Fails as the blocking client's does."""

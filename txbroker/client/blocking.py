@@ -37,7 +37,7 @@ from txbroker.client.retry import Options
 from txbroker.client.sending import SendFuture
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+from txbroker.client.twophase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
 
 T = TypeVar("T")
 
@@ -230,14 +230,19 @@ class Connection(Exceptions, OperationCalls):
         partition: int | None,
         timestamp: int | datetime | None,
     ) -> Receipt:
-        if self._two_phase_thread != threading.get_ident():
-            raise errors.Misuse(
-                "another thread has begun a two-phase transaction on this connection, and this message would "
-                "be part of it: use another connection, or transaction(); nothing was sent"
-            )
-        current = self._two_phase.current
+        current = self._joined()
         assert current is not None
         return self.run(current.send(topic, value, key, headers, partition, timestamp))
+
+    def _joined(self) -> TransactionCore | None:
+        """The transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has."""
+        current = self._two_phase.current
+        if current is not None and self._two_phase_thread != threading.get_ident():
+            raise errors.Misuse(
+                "another thread has begun a two-phase transaction on this connection, and this would be part of it: "
+                "use another connection, or transaction(); nothing was sent"
+            )
+        return current
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all messages sent asynchronously are answered; raise the first failure among them.
@@ -325,25 +330,15 @@ class Connection(Exceptions, OperationCalls):
             out_of_range=out_of_range,
         )
         consumer = Consumer(
-            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client)
+            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client), self._joined
         )
         self._consumers = [other for other in self._consumers if not other.closed]
         self._consumers.append(consumer)
         return consumer
 
     def commit_offsets(self) -> None:
-        """Commit the positions after the messages that this connection's newest consumer has handed out.
-
-        Between ``tpc_begin`` and its end they become part of that transaction.
-        """
-        if not self._consumers:
-            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
-        consumer = self._consumers[-1]
-        current = self._two_phase.current
-        if current is None:
-            consumer.commit_offsets()
-        else:
-            self.run(current.add_offsets(consumer.group, consumer.offsets()))
+        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        raise errors.Misuse(NO_CONSUMER)
 
     # -- the end -----------------------------------------------------------------------------------
 

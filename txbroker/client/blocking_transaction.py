@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client import bulk
+from txbroker.client.positions import Consumed, add_positions
 from txbroker.client.promise import Promise
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
@@ -20,17 +20,6 @@ from txbroker.client.transactions import Transaction as TransactionCore
 log = logging.getLogger("txbroker.client")
 
 T = TypeVar("T")
-
-
-class Consumed(Protocol):
-    """A consumer of any face."""
-
-    @property
-    def group(self) -> str:
-        """The group's name."""
-
-    def offsets(self) -> list[PartitionOffset]:
-        """Its positions."""
 
 
 class Transaction(TransactionFacts):
@@ -92,7 +81,7 @@ class Transaction(TransactionFacts):
 
     def commit_offsets(self, consumer: Consumed) -> None:
         """Add the positions after what ``consumer`` has handed out so far."""
-        self._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+        self._run(add_positions(self._core, consumer))
 
     def prepare(self) -> None:
         """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""

@@ -25,6 +25,7 @@ from txbroker import errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Core
 from txbroker.client.partitioning import named_index
+from txbroker.client.positions import Joined, Position, Positions, positions_of, without_group
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import Message
 from txbroker.commands import (
@@ -68,22 +69,6 @@ class ConsumerOptions(NamedTuple):
     max_bytes: int = 1 << 20
     claim: bool = True
     out_of_range: str = "earliest"
-
-
-class Position:
-    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing)."""
-
-    __slots__ = ("end", "generation", "handed", "index", "next", "number", "pending", "topic")
-
-    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.number = number
-        self.end = end
-        self.next = 0
-        self.handed = -1
-        self.generation = 0
-        self.pending = ""
 
 
 class Chunk(NamedTuple):
@@ -152,12 +137,17 @@ class ConsumerCore:
             if position.handed >= 0
         ]
 
-    async def commit_offsets(self) -> None:
-        """Commit :meth:`handed_out` for the group; returns once forced. Raises GenerationFenced."""
-        offsets = self.handed_out()
+    async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
+        """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
+
+        With ``joined`` they become part of that transaction instead, and move when it commits.
+        """
         if self.options.group is None:
-            raise errors.Misuse("a consumer without a group has no offsets to commit; nothing was sent")
-        if offsets:
+            raise without_group()
+        offsets = self.handed_out() if what is None else positions_of(self.positions.values(), what)
+        if joined is not None:
+            await joined.add_offsets(self.options.group, offsets)
+        elif offsets:
             core = self._core
             await core.request(CommitOffsets(core.correlation(), self.options.group, offsets), Done)
 

@@ -11,8 +11,9 @@ from typing import Any
 from journal import frame
 from journal.record import PartitionOffset
 from txbroker import errors
-from txbroker.client.consuming import Chunk, ConsumerCore, Position, consumer_options, widen
+from txbroker.client.consuming import Chunk, ConsumerCore, consumer_options, widen
 from txbroker.client.core import Core
+from txbroker.client.positions import Position
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message
 

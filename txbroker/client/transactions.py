@@ -142,8 +142,10 @@ class Transaction:
         self.core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Commit a group's positions with the transaction."""
+        """Commit a group's positions with the transaction; none are nothing to do."""
         self._check_stage()
+        if not offsets:
+            return
         if self.number is None:
             await self._begin()
         self._check_stage()

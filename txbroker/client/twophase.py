@@ -14,6 +14,12 @@ from txbroker.client.producing import Producer
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Stage, Transaction
 
+NO_CONSUMER = (
+    "commit_offsets() of a connection does not say whose positions are meant; nothing was sent. Use consumer.commit() "
+    "for all that it has handed out, consumer.commit(message) for all up to that message in its partition, "
+    "consumer.commit({(topic, partition): offset}), or tx.commit_offsets(consumer) in a transaction"
+)
+
 
 class Exceptions:
     """PEP 249's exceptions as attributes of a connection, each the branch of our tree that it means.

@@ -30,7 +30,7 @@ from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction
-from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+from txbroker.client.twophase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
 
 LATE = 0.1
 """Seconds. An alarm so much too late says that the loop has been held up."""
@@ -50,7 +50,6 @@ class LoopConnection(Exceptions, ABC):
         self._serials = Serials(self.core)
         self._operations = Operations(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
-        self._newest: ConsumerCore | None = None
         self._receivers = Receivers(self.core)
         self._alarm_at = math.inf
         self._gives_way = False
@@ -182,17 +181,11 @@ class LoopConnection(Exceptions, ABC):
             raise self._producer.no_room()
 
     def commit_offsets(self) -> Any:
-        """Commit the positions after what this connection's newest consumer has handed out."""
+        """Fail with Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
         return self._run(self._commit_offsets())
 
     async def _commit_offsets(self) -> None:
-        consumer, current = self._newest, self._two_phase.current
-        if consumer is None:
-            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
-        if current is None:
-            await consumer.commit_offsets()
-        else:
-            await current.add_offsets(consumer.options.group or "", consumer.handed_out())
+        raise errors.Misuse(NO_CONSUMER)
 
     async def _end(self, timeout: float | None) -> None:
         """Flush, for so long at most, then stop."""
@@ -236,8 +229,7 @@ class LoopConnection(Exceptions, ABC):
     def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
         self._check_process()
         options = consumer_options(topics, group, **choices)
-        self._newest = ConsumerCore(self.core, options, self.core.options.client)
-        return self._newest
+        return ConsumerCore(self.core, options, self.core.options.client)
 
     def _transaction(self, xid: Xid | None) -> Transaction:
         return Transaction(self.core, self._producer, self._serials, xid)
