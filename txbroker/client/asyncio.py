@@ -19,7 +19,7 @@ from txbroker.client.positions import Positions, add_positions
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Stage, TransactionFacts
+from txbroker.client.transaction_block import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
@@ -328,11 +328,13 @@ class Transaction(LoopTransaction, TransactionFacts):
         return self._connection._run(self._core.rollback())
 
     async def __aenter__(self) -> Self:
+        self._enter_block(asyncio.current_task())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave_block()
         if error is None:
             await self.commit()
         elif self.stage is Stage.OPEN:

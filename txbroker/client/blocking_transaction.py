@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -14,7 +15,7 @@ from txbroker.client.positions import Consumed, add_positions
 from txbroker.client.promise import Promise
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
-from txbroker.client.transactions import Stage, TransactionFacts
+from txbroker.client.transaction_block import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 
 log = logging.getLogger("txbroker.client")
@@ -100,11 +101,13 @@ class Transaction(TransactionFacts):
         self._run(self._core.rollback())
 
     def __enter__(self) -> Self:
+        self._enter_block(threading.get_ident())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave_block()
         if error is None:
             try:
                 self.commit()

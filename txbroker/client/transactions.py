@@ -167,6 +167,11 @@ class Transaction:
         """Whether it holds nothing: neither messages nor positions."""
         return not (self._batches or self._requests or self.received.offsets())
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it has been prepared and held nothing: no broker has heard of it."""
+        return self.stage is Stage.PREPARED and not self._requests
+
     def flush_first(self) -> None:
         """Send what there is, if nothing has been sent yet."""
         if not self._requests:
@@ -186,17 +191,23 @@ class Transaction:
     # -- deciding ----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Have the broker promise to keep it. It needs an xid and something to promise."""
+        """Have the broker promise to keep it, if it holds anything: with nothing sent the broker is not asked.
+
+        That is XA's read-only vote (``XA_RDONLY``): nothing is left anywhere, commit and roll-back only end it here.
+        """
+        if self.xid is None:
+            raise errors.Misuse(
+                "this transaction was begun without an xid: it cannot be prepared; nothing was sent"
+            )
         if self.stage is Stage.DECIDING:
             await self._find_out()
             return
         totals = await self._flush_all()
         if self._producer.reports is not None and self._counts:
             totals = await self._report(self._producer.reports)
-        if self.number is None or self.xid is None:
-            raise errors.Misuse(
-                "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
-            )
+        if self.number is None or not self._requests:
+            self.stage = Stage.PREPARED
+            return
         core = self.core
         request = commands.Prepare(
             core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
@@ -217,6 +228,9 @@ class Transaction:
         if self.stage is Stage.DECIDING:
             await self._find_out()
         core = self.core
+        if self.is_read_only:
+            self._end(Stage.COMMITTED)
+            return
         if self.stage is Stage.PREPARED:
             session, serial = cast(TransactionNumber, self.number)
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
@@ -225,7 +239,7 @@ class Transaction:
         if self.stage is Stage.COMMITTED:
             return
         totals = await self._flush_all()
-        if self.number is None:
+        if self.number is None or not self._requests:
             self._end(Stage.COMMITTED)
             return
         session, serial = self.number
@@ -354,27 +368,6 @@ class Transaction:
             if isinstance(error, _FENCED):
                 self.received.discard()
         self._dead = error
-
-
-class TransactionFacts:
-    """What every face tells of a transaction, whoever drives it."""
-
-    _core: Transaction
-
-    @property
-    def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
-        return self._core.number
-
-    @property
-    def stage(self) -> Stage:
-        """How far it is."""
-        return self._core.stage
-
-    @property
-    def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
-        return self._core.runs
 
 
 class _Watch(Call[Done]):

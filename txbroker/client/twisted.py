@@ -24,7 +24,7 @@ from txbroker.client.positions import Positions, add_positions
 from txbroker.client.promise import Promise, start
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transactions import Stage, TransactionFacts
+from txbroker.client.transaction_block import Stage, TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
@@ -36,15 +36,14 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
     """Connect; ``choices`` are the fields of :class:`Options`. Fails as ``txbroker.connect`` does."""
     if reactor is None:
         from twisted.internet import reactor
-    options = Options(**choices)
     try:
-        connection = Connection(urls.parse(url), options, reactor)
+        connection = Connection(urls.parse(url), Options(**choices), reactor)
     except errors.TxBrokerError as error:
         return fail(error)
 
     async def opened() -> Connection:
         try:
-            await connection._producer.begin(time.monotonic() + options.timeout)
+            await connection._producer.begin(time.monotonic() + connection.core.options.timeout)
         except errors.TxBrokerError:
             await connection._end(0.0)
             raise
@@ -331,11 +330,13 @@ class Transaction(LoopTransaction, TransactionFacts):
         return self._connection._run(self._core.rollback())
 
     async def __aenter__(self) -> Self:
+        self._enter_block(None)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave_block()
         if error is None:
             await self.commit()
         elif self.stage is Stage.OPEN:

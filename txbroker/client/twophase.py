@@ -63,7 +63,7 @@ class TwoPhase:
 
     def begin(self, xid: Xid) -> None:
         """Sends belong to ``xid`` from now on."""
-        if self.current is not None:
+        if self.current is not None and not self.current.is_read_only:
             raise errors.Misuse(
                 f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
             )
