@@ -15,6 +15,7 @@ from typing import Self, Unpack
 from crc32c import crc32c
 
 from journal import frame
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, index_of, text, whole, wrong_type
 from journal.clock import SystemClock
 from journal.engine import Engine
 from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
@@ -29,7 +30,7 @@ from journal.random_id import new_id
 from journal.record import LogStartMoved
 from journal.recovery import recover
 from journal.settings import TopicChoices, topic_settings
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid, checked_xid
 
 _READ_BYTES = 1 << 20
 
@@ -40,6 +41,10 @@ def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = No
     Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
     process has it open, and what :func:`journal.recovery.recover` raises for damaged files.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise wrong_type("path", path, "the path of a directory, as str or Path", "nothing was opened")
+    if settings is not None and not isinstance(settings, JournalSettings):
+        raise wrong_type("settings", settings, "JournalSettings or None", "nothing was opened")
     return Log(OSFilesystem(path), SystemClock(), settings)
 
 
@@ -92,6 +97,10 @@ class Log:
 
         The settings are those of :class:`journal.settings.TopicChoices`: durations in seconds, sizes in bytes.
         """
+        name, partitions = (
+            text("name", name, NOTHING_CHANGED),
+            whole("partitions", partitions, NOTHING_CHANGED),
+        )
         engine = self.engine
         creation = engine.catalog.judge_creation(
             name, partitions, topic_settings(settings), engine.now(), new_id()
@@ -106,7 +115,8 @@ class Log:
         return {name: len(topic.partitions) for name, topic in topics.items() if not is_internal(name)}
 
     def _store(self, topic: str, partition: int) -> MessageStore:
-        partitions = self.engine.catalog.topic(topic).partitions
+        partitions = self.engine.catalog.topic(text("topic", topic, NOTHING_CHANGED)).partitions
+        partition = index_of(partition, NOTHING_CHANGED)
         if not 0 <= partition < len(partitions):
             raise UnknownPartition(
                 f"topic {topic!r} has partitions 0 to {len(partitions) - 1}, not {partition}; nothing was changed"
@@ -146,7 +156,7 @@ class Log:
 
         Raises ``OffsetOutOfRange`` outside the log and ``CorruptSegment`` for damaged bytes.
         """
-        store = self._store(topic, partition)
+        store, offset = self._store(topic, partition), whole("offset", offset, NOTHING_READ)
         while data := store.read(offset, _READ_BYTES):
             for messages, _ in frame.decode_pieces(data, offset):
                 yield from messages
@@ -161,7 +171,7 @@ class Log:
 
         Segments that lie wholly below are unlinked after the next checkpoint.
         """
-        store = self._store(topic, partition)
+        store, offset = self._store(topic, partition), whole("offset", offset, NOTHING_CHANGED)
         start = min(offset, store.end_offset)
         if start > store.start_offset:
             self.engine.accept(LogStartMoved(store.number, start, self.engine.now()))
@@ -182,13 +192,13 @@ class Log:
     def commit(self, xid: Xid) -> None:
         """Commit a prepared transaction; raises ``UnknownTransaction``, or ``TransactionRolledBack``."""
         transactions = self.engine.transactions
-        transactions.commit(transactions.find(xid), Cause.CLIENT)
+        transactions.commit(transactions.find(checked_xid(xid)), Cause.CLIENT)
         self._settle()
 
     def rollback(self, xid: Xid) -> None:
         """Roll a prepared transaction back; raises ``UnknownTransaction``, or ``TransactionCommitted``."""
         transactions = self.engine.transactions
-        transactions.rollback(transactions.find(xid), Cause.CLIENT)
+        transactions.rollback(transactions.find(checked_xid(xid)), Cause.CLIENT)
         self._settle()
 
     def _settle(self) -> None:
@@ -223,7 +233,7 @@ class EmbeddedTransaction:
 
     def prepare(self, xid: Xid) -> None:
         """Make it survive everything; end it with :meth:`Log.commit` or :meth:`Log.rollback`."""
-        self._log.engine.transactions.prepare(self._number, xid, self._totals)
+        self._log.engine.transactions.prepare(self._number, checked_xid(xid), self._totals)
         self._log._settle()
 
     def commit(self) -> None:

@@ -29,6 +29,18 @@ class RequestRefused(TxBrokerError):
     """The request cannot be carried out as it was made. Nothing has changed."""
 
 
+class Misuse(RequestRefused):
+    """A call makes no sense: its order, or what it was given. Nothing was sent, and nothing has changed."""
+
+
+class WrongType(Misuse, TypeError):
+    """A call was given something of a type that it does not take; the message names the parameter and both types."""
+
+
+class WrongValue(Misuse, ValueError):
+    """A call was given a value that it does not take; the message names the parameter, and what it takes."""
+
+
 class InvalidFrame(RequestRefused):
     """Bytes that claim to be message frames are not: wrong length, checksum, count or flag."""
 

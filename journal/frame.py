@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from struct import Struct
-from typing import Any
+from struct import error as StructError
 
 import msgspec
 from crc32c import crc32c
 
+from journal.arguments import NOTHING_SENT, OCTETS_OR_NONE, check_names, headers_of, octets, whole
 from journal.compression import open_payload
 from journal.constants import MAX_ATTRIBUTE, MIB
 from journal.errors import InvalidFrame, MessageTooLarge, RequestRefused
@@ -80,13 +81,16 @@ def encode(
 ) -> bytes:
     """Return the frame of one message, id zero. ``value`` None makes a tombstone.
 
-    Raises :class:`MessageTooLarge` if key and headers are over ``MAX_ATTRIBUTE``. Whether the whole frame is
-    acceptable is for its reader to say: limits differ between brokers.
+    Raises as :func:`encode_inner`. Whether the whole frame is acceptable is for its reader to say: limits differ
+    between brokers.
     """
-    flag, payload = (VERSION | TOMBSTONE, b"") if value is None else (VERSION, value)
-    attribute = _attribute_bytes(key, headers)
-    tail = _TAIL.pack(timestamp, 1, flag, len(attribute)) + attribute + payload
-    return _HEAD.pack(len(tail) + CRC_START, crc32c(tail), 0) + tail
+    return encode_alone(encode_inner(0, value, timestamp, key, headers))
+
+
+def encode_alone(inner: bytes) -> bytes:
+    """Return the frame of one message as :func:`encode` does, from what :func:`encode_inner` gave for position 0."""
+    tail = memoryview(inner)[CRC_START:]
+    return b"".join((_HEAD.pack(len(inner), crc32c(tail), 0), tail))
 
 
 def encode_inner(
@@ -96,11 +100,21 @@ def encode_inner(
     key: bytes | None = None,
     headers: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """Return the frame of one message for the inside of a wrapper: crc zero, id its position."""
-    flag, payload = (VERSION | TOMBSTONE, b"") if value is None else (VERSION, value)
-    attribute = _attribute_bytes(key, headers)
+    """Return the frame of one message for the inside of a wrapper: crc zero, id its position.
+
+    It is a copy: what the caller does later with a bytearray or a dict changes nothing. Raises :class:`WrongType` and
+    :class:`WrongValue`, and :class:`MessageTooLarge` if key and headers are over ``MAX_ATTRIBUTE``.
+    """
+    flag, payload = (VERSION, value) if type(value) is bytes else _payload(value)
+    attribute = b"" if key is None and headers is None else _attribute_bytes(key, headers)
     length = HEADER_BYTES + len(attribute) + len(payload)
-    return HEADER.pack(length, 0, position, timestamp, 1, flag, len(attribute)) + attribute + payload
+    try:
+        return HEADER.pack(length, 0, position, timestamp, 1, flag, len(attribute)) + attribute + payload
+    except StructError:
+        whole("timestamp", timestamp)
+        raise MessageTooLarge(
+            f"the message takes {length} bytes, more than a frame can say; {NOTHING_SENT}"
+        ) from None
 
 
 def encode_wrapper(inner: bytes, count: int, timestamp: int, number: int = 0) -> bytes:
@@ -120,30 +134,35 @@ def encode_lost(offset: int, count: int, length: int) -> bytes:
 
 _HEAD = Struct(">IIQ")
 _TAIL = Struct(">qIII")
-_BYTES = (bytes, bytearray, memoryview)
+
+
+_NO_HEADERS: Mapping[str, bytes] = {}
+
+
+def _payload(value: object) -> tuple[int, bytes]:
+    """Flag and payload of a value that is not plain bytes."""
+    if value is None:
+        return VERSION | TOMBSTONE, b""
+    return VERSION, octets("value", value, wanted=OCTETS_OR_NONE)
 
 
 def _attribute_bytes(key: bytes | None, headers: Mapping[str, bytes] | None) -> bytes:
-    if key is None and not headers:
+    """The encoder takes text as gladly, and the broker would refuse it, with all messages that came along."""
+    pairs = _NO_HEADERS if headers is None else headers_of(headers)
+    if key is None and not pairs:
         return b""
-    _check_types(key, headers or {})
-    attribute = _encode_attribute(Attribute(key, dict(headers or {})))
+    if key is not None and type(key) is not bytes:
+        key = octets("key", key, wanted=OCTETS_OR_NONE)
+    try:
+        attribute = _encode_attribute(Attribute(key, pairs))  # type: ignore[arg-type]
+    except UnicodeEncodeError:
+        check_names(pairs)
+        raise
     if len(attribute) > MAX_ATTRIBUTE:
         raise MessageTooLarge(
-            f"key and headers take {len(attribute)} bytes, the limit is {MAX_ATTRIBUTE}; nothing was sent"
+            f"key and headers take {len(attribute)} bytes, the limit is {MAX_ATTRIBUTE}; {NOTHING_SENT}"
         )
     return attribute
-
-
-def _check_types(key: object, headers: Mapping[Any, Any]) -> None:
-    """The encoder takes text as gladly, and the broker would refuse it, with all messages that came along."""
-    if key is not None and not isinstance(key, _BYTES):
-        raise TypeError(f"the key is {type(key).__name__}, not bytes")
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, _BYTES):
-            raise TypeError(
-                f"header {name!r} is {type(value).__name__}; a header's name is a str, its value bytes"
-            )
 
 
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from journal.arguments import NOTHING_CHANGED, whole, wrong_type
 from journal.constants import MAX_BRANCH_ID, MAX_GLOBAL_ID
 from journal.errors import InvalidName
 
@@ -54,7 +55,11 @@ class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return (self.format_id, self.global_id, self.branch)[index]
 
     def check(self) -> Xid:
-        """Return self if the parts are within XA's bounds; raises :class:`InvalidName`."""
+        """Return self if the parts are within XA's bounds; raises :class:`InvalidName`, :class:`WrongType`."""
+        whole("the format id of an xid", self.format_id, NOTHING_CHANGED)
+        for name, part in (("global id", self.global_id), ("branch", self.branch)):
+            if type(part) is not bytes:
+                raise wrong_type(f"the {name} of an xid", part, "bytes", NOTHING_CHANGED)
         if not 0 <= self.format_id < 1 << 31:
             raise InvalidName(
                 f"xid format id {self.format_id} is not within 0..2147483647; nothing has changed"
@@ -68,6 +73,13 @@ class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     def __str__(self) -> str:
         return f"{self.format_id}:{readable(self.global_id)}:{readable(self.branch)}"
+
+
+def checked_xid(xid: object) -> Xid:
+    """The xid that a caller gave, checked; raises :class:`InvalidName`, :class:`WrongType`."""
+    if not isinstance(xid, Xid):
+        raise wrong_type("xid", xid, "an Xid, which is what xid() gives", NOTHING_CHANGED)
+    return xid.check()
 
 
 def readable(part: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from journal.frame import HEADER_BYTES
@@ -25,7 +26,7 @@ class Columns(NamedTuple):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Mapping[str, bytes] | None] | None = None
     partitions: Sequence[int | None] | None = None
-    timestamps: Sequence[int | None] | None = None
+    timestamps: Sequence[int | datetime | None] | None = None
     bytes: int = 0
     """How large they are together, without what the broker adds; about."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import txbroker
 from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.arguments import LEAST_TIME
 from journal.frame import HEADER_BYTES, walk
 from journal.indexes import MAX_GAP
 from spark.heads import UnsoundBlock
@@ -39,7 +40,7 @@ class Broker:
 
     def offset_for_time(self, log: Log, time: int, *, late: bool) -> int:
         """See :class:`spark.logs.Logs`."""
-        found = self._connection.offsets_for_time(log.topic, time).get(log.index, log.end)
+        found = self._connection.offsets_for_time(log.topic, max(time, LEAST_TIME)).get(log.index, log.end)
         found = max(log.start, min(found, log.end))
         if not late or found in (log.start, log.end):
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,9 +23,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from journal.arguments import LEAST_TIME
 from spark.branch_writer import Columns
 from txbroker import errors
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (BinaryType, StringType)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _TIMES: Final = (TimestampType, TimestampNTZType)
@@ -104,7 +107,7 @@ def _columns(batch: pa.RecordBatch, topic: str) -> Columns:
     headers = _headers(batch.column("headers")) if "headers" in there else None
     partitions = batch.column("partition").to_pylist() if "partition" in there else None
     size = sum(batch.column(name).nbytes for name in ("value", "key", "headers") if name in there)
-    times = _microseconds(batch.column("timestamp")) if "timestamp" in there else None
+    times = _times(batch.column("timestamp")) if "timestamp" in there else None
     return Columns(topic, _binary(batch.column("value")), keys, headers, partitions, times, size)
 
 
@@ -117,9 +120,13 @@ def _binary(column: pa.Array) -> list[bytes | None]:
     return values
 
 
-def _microseconds(column: pa.Array) -> list[int | None]:
-    values: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    return values
+def _times(column: pa.Array) -> list[int | datetime | None]:
+    """µs since 1970 UTC; a time before 1973 as a datetime, for as a number a client takes it for a mistake."""
+    micros: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    return [
+        each if each is None or each >= LEAST_TIME else _EPOCH + timedelta(microseconds=each)
+        for each in micros
+    ]
 
 
 def _headers(column: pa.Array) -> list[Mapping[str, bytes] | None]:

@@ -21,6 +21,8 @@ from journal.errors import (
     UnknownPartition,
     UnknownTopic,
     UnknownTransaction,
+    WrongType,
+    WrongValue,
 )
 from journal.journal_settings import JournalSettings
 from journal.settings import TopicSettings
@@ -251,3 +253,56 @@ def test_a_log_that_has_been_closed_says_so_whatever_is_asked_of_it(path):
             call()
     with opened(path) as again:
         assert values(again) == [b"one"]
+
+
+class TestArguments:
+    """What a program passes in: named, before anything has changed."""
+
+    CALLS = (
+        ("path", lambda log, wrong: journal.open(wrong), (5, None, b"log")),
+        ("settings", lambda log, wrong: journal.open("log", wrong), ({}, "small")),
+        ("name", lambda log, wrong: log.create_topic(wrong), (b"x", 5, None, "\udcff")),
+        ("partitions", lambda log, wrong: log.create_topic("new", wrong), ("2", 2.0, True, None)),
+        ("topic", lambda log, wrong: log.append(wrong, b"x"), (b"orders", 5, None, ["orders"])),
+        ("value", lambda log, wrong: log.append("orders", wrong), ("text", 5, ["x"])),
+        ("key", lambda log, wrong: log.append("orders", b"x", key=wrong), ("text", 5)),
+        ("headers", lambda log, wrong: log.append("orders", b"x", headers=wrong), ([("a", b"b")], "a")),
+        (
+            "partition",
+            lambda log, wrong: log.append("orders", b"x", partition=wrong),
+            ("0", 0.0, False, None),
+        ),
+        ("topic", lambda log, wrong: next(log.read(wrong)), (b"orders", 5)),
+        ("offset", lambda log, wrong: next(log.read("orders", wrong)), ("0", 0.0, False, None)),
+        ("offset", lambda log, wrong: log.trim("orders", wrong), ("0", 0.0, True, None)),
+        ("value", lambda log, wrong: log.transaction().append("orders", wrong), ("text", 5)),
+        (
+            "partition",
+            lambda log, wrong: log.transaction().append("orders", b"x", partition=wrong),
+            ("0", True),
+        ),
+        ("xid", lambda log, wrong: log.transaction().prepare(wrong), ("x", 5, (1, b"g", b"b"), None)),
+        ("xid", lambda log, wrong: log.commit(wrong), ("x", None)),
+        ("xid", lambda log, wrong: log.rollback(wrong), ("x", None)),
+    )
+
+    @pytest.mark.parametrize("number", range(len(CALLS)))
+    def test_what_a_call_does_not_take_is_named(self, path, number):
+        named, call, wrongs = self.CALLS[number]
+        with opened(path) as log:
+            log.create_topic("orders")
+            for wrong in wrongs:
+                with pytest.raises(
+                    (WrongType, WrongValue), match=rf"^{named} is .*; it must be .*; nothing "
+                ):
+                    call(log, wrong)
+            assert (log.topics, values(log)) == ({"orders": 1}, [])
+
+    def test_a_bytearray_is_taken_as_it_is_at_the_call(self, path):
+        with opened(path) as log, log.transaction() as tx:
+            log.create_topic("orders")
+            value = bytearray(b"value")
+            tx.append("orders", value)
+            value[:] = b"other"
+        with opened(path) as log:
+            assert values(log) == [b"value"]

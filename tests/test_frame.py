@@ -363,9 +363,10 @@ def test_one_frame_is_sound_or_not():
 @pytest.mark.parametrize(
     ("key", "headers", "says"),
     [
-        ("42", None, "the key is str"),
-        (None, {"kind": "new"}, "'kind' is str"),
-        (b"42", {b"kind": b"new"}, "b'kind'"),
+        ("42", None, "^key is of type str; it must be bytes"),
+        (None, {"kind": "new"}, "^the value of header 'kind' is of type str; it must be bytes"),
+        (b"42", {b"kind": b"new"}, "^the name of a header is b'kind', of type bytes; it must be a str"),
+        (None, [("kind", b"new")], "^headers is of type list; .* a list of pairs is not taken"),
     ],
 )
 def test_text_is_no_key_and_no_header(key, headers, says):

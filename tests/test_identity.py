@@ -67,7 +67,7 @@ def test_a_client_goes_on_with_the_broker_it_knows(scripted):
 def test_a_client_says_nothing_to_another_broker_behind_the_same_address(scripted):
     rig = Rig(scripted)
     transaction = rig.transaction()
-    rig.run(transaction.send("t", b"a", None, None, None, 1))
+    rig.run(transaction.send("t", b"a", None, None, None))
     rig.cut()
     waiting = rig.start(rig.operations.topics(None))
     scripted.identity = "b" * 32

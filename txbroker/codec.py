@@ -24,6 +24,7 @@ _unpack_length = _LENGTH.unpack_from
 _pack_lengths = _LENGTHS.pack
 _pack_length = _LENGTH.pack
 _encode_head = msgspec.msgpack.Encoder().encode
+_decode_request: Callable[[bytes], Request] = msgspec.msgpack.Decoder(AnyRequest).decode
 _NO_DATA = _pack_length(0)
 
 OVERHEAD = 8
@@ -39,6 +40,14 @@ def encode(head: Request | Answer, data: bytes | memoryview = b"") -> bytes:
             (_pack_lengths(len(packed) + size + OVERHEAD, len(packed)), packed, _pack_length(size), data)
         )
     return _pack_lengths(len(packed) + OVERHEAD, len(packed)) + packed + _NO_DATA
+
+
+def check_request(head: Request) -> None:
+    """Raise ``TypeError``, ``ValueError`` or ``OverflowError`` for a head that the broker could not read.
+
+    The encoder packs bytes where text belongs as gladly as text; the broker closes the connection for it.
+    """
+    _decode_request(_encode_head(head))
 
 
 def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:

@@ -11,6 +11,7 @@ from journal import errors as _journal_errors
 from journal.errors import *  # noqa: F403
 from journal.errors import (
     HeuristicOutcome,
+    Misuse,
     OutcomeUnknown,
     RequestRefused,
     StorageUnavailable,
@@ -56,10 +57,6 @@ class BufferFull(RequestRefused):
 
 class RequestTimedOut(OutcomeUnknown):
     """No answer in time. Whether the change happened is not known; the message says how to find out."""
-
-
-class Misuse(RequestRefused):
-    """The client's methods were called in an order that makes no sense; nothing was sent."""
 
 
 class DeliveryPending(TxBrokerError):

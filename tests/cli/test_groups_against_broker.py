@@ -44,7 +44,7 @@ class TestGroups:
             next(iter(consumer))
             xid = own.xid(8, f"held-{group}", "")
             own.tpc_begin(xid)
-            own.commit_offsets()
+            consumer.commit()
             own.tpc_prepare()
         (held,) = run_json("groups", "describe", group)["held"]
         assert (held["topic"], held["partition"]) == (group, 0)
@@ -59,10 +59,11 @@ class TestGroups:
         group = f"new-{topic}"
         with txbroker.connect(url, client="test") as own:
             own.send(topic, b"first", partition=0)
-            next(iter(own.consume(topic, group=group, partitions=[0])))
+            consumer = own.consume(topic, group=group, partitions=[0])
+            next(consumer)
             xid = own.xid(8, group, "")
             own.tpc_begin(xid)
-            own.commit_offsets()
+            consumer.commit()
             own.tpc_prepare()
         text = run("groups", "describe", group).stdout
         assert f"xid {xid}" in " ".join(text.split())
@@ -72,8 +73,9 @@ class TestGroups:
 
     def test_a_group_whose_consumer_is_gone_can_be_reset_though_its_claim_is_kept(self, run_json, url, group):
         with txbroker.connect(url, client="test") as own:
-            for _ in own.consume(group, group=group, partitions=[0], follow=False):
-                own.commit_offsets()
+            consumer = own.consume(group, group=group, partitions=[0], follow=False)
+            for message in consumer:
+                consumer.commit(message)
         assert run_json("groups", "describe", group)["lag"] == 0
         assert run_json("groups", "reset", group, "--to-earliest", "--execute")["executed"]
         assert run_json("groups", "describe", group)["lag"] == 10

@@ -79,5 +79,12 @@ class Rig:
         return Transaction(self.core, self.producer, self.serials, xid)
 
 
+def failed(deferred: Any) -> None:
+    """Raise what a Deferred has failed with already."""
+    failures: list[Any] = []
+    deferred.addErrback(failures.append)
+    failures[0].raiseException()
+
+
 def add(transaction: Transaction, value: bytes, topic: str = "t"):
-    return transaction.send(topic, value, None, None, None, 1)
+    return transaction.send(topic, value, None, None, None)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
+from msgspec import structs
+
 from journal import frame
 from journal.record import Placement
 from journal.settings import TopicSettings
@@ -42,6 +44,7 @@ class ScriptedBroker:
         self.outcomes: dict[tuple[int, int], State] = {}
         self.offsets: dict[int, int] = {}
         self.requests: list[Request] = []
+        self.hanging: dict[tuple[int, int], Request] = {}
         self.before: Callable[[Request, memoryview], object] = lambda request, data: None
 
     def connection(self) -> Callable[[bytes], bytes]:
@@ -124,8 +127,13 @@ class ScriptedBroker:
             parts.append(commands.FetchedPartition(number, len(data), 0, self.ends[number]))
             body += data
         if not body and request.max_wait:
-            return None  # a long poll that nobody ends
+            self.hanging[session, request.correlation] = request
+            return None  # a long poll, until it is cancelled
         return commands.Fetched(request.correlation, parts), body
+
+    def on_cancel(self, session, request, data):
+        fetch = self.hanging.pop((session, request.fetch), None)
+        return fetch and self.on_fetch(session, structs.replace(fetch, max_wait=0), data)
 
     def on_add(self, session, request, data):
         self.staged.setdefault((session, request.serial), []).append((request.partition, bytes(data)))

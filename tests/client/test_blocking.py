@@ -277,10 +277,10 @@ class TestTransactions:
             tx.send("t", b"a")
 
     def test_text_is_no_message_and_leaves_the_connection_as_it_was(self, connection, broker):
-        with pytest.raises(TypeError, match="must be bytes, not text"):
+        with pytest.raises(TypeError, match="of type str; it must be bytes"):
             connection.send("t", "text")
         for wrong in ({"key": "text"}, {"headers": {"kind": "text"}}, {"headers": {b"kind": b"bytes"}}):
-            with pytest.raises(TypeError, match="must be bytes, not text; nothing was sent"):
+            with pytest.raises(TypeError, match=r"must be .*; nothing was sent"):
                 connection.send("t", b"b", **wrong)
         connection.send("t", b"a")
         assert broker.values(1) == [b"a"]
@@ -321,14 +321,15 @@ class TestTransactions:
 class TestConsuming:
     def test_a_consumer_hands_out_messages_and_commits_behind_them(self, connection, broker):
         for number in range(10):
-            connection.send("t", b"%d" % number, key=b"k", headers={"h": b"v"}, timestamp=number)
+            connection.send("t", b"%d" % number, key=b"k", headers={"h": b"v"}, timestamp=10**15 + number)
         seen = []
-        for message in connection.consume("t", "g"):
+        consumer = connection.consume("t", "g")
+        for message in consumer:
             seen.append(message)
             if message.offset == 3:
-                connection.commit_offsets()
+                consumer.commit()
                 break
-        assert seen[3] == txbroker.Message("t", 0, 3, 3, b"k", b"3", {"h": b"v"})
+        assert seen[3] == txbroker.Message("t", 0, 3, 10**15 + 3, b"k", b"3", {"h": b"v"})
         assert broker.offsets == {1: 4}
 
     def test_polling_gives_what_there_is_or_nothing_in_time(self, connection):

@@ -16,13 +16,13 @@ def test_columns_become_the_messages_that_single_sends_would_be(rig, broker):
     transaction = rig.transaction()
     headers = [{"h": b"1"}, None, None]
     values, keys = [b"a", None, b"c"], [b"k", None, b""]
-    rig.run(bulk.send_many(transaction, "t", values, keys, headers, [0, 0, 0], [1, None, 3]))
+    rig.run(bulk.send_many(transaction, "t", values, keys, headers, [0, 0, 0], [10**15, None, 10**15 + 3]))
     rig.run(transaction.commit())
     first, second, third = messages(broker)
-    assert (first.value, first.key, first.headers, first.timestamp) == (b"a", b"k", {"h": b"1"}, 1)
+    assert (first.value, first.key, first.headers, first.timestamp) == (b"a", b"k", {"h": b"1"}, 10**15)
     assert (second.value, second.key, second.headers) == (None, None, {})
     assert second.timestamp == rig.core.wall()
-    assert (third.value, third.key, third.timestamp) == (b"c", b"", 3)
+    assert (third.value, third.key, third.timestamp) == (b"c", b"", 10**15 + 3)
 
 
 def test_what_is_not_said_is_none_or_now(rig, broker):

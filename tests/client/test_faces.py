@@ -85,9 +85,10 @@ async def through_everything(face, url):
         await connection.tpc_prepare()
         await connection.tpc_commit()
         seen = []
-        async for message in connection.consume("t", "g", follow=False):
+        consumer = connection.consume("t", "g", follow=False)
+        async for message in consumer:
             seen.append(message.value)
-        await connection.commit_offsets()
+        await consumer.commit()
         consumer = connection.consume("t", start="latest")
         assert await consumer.poll(0.05) == []
         with pytest.raises(errors.UnknownTopic, match="Create it first"):
@@ -162,9 +163,10 @@ async def main(reactor):
     await connection.tpc_prepare()
     await connection.tpc_commit()
     seen = []
-    async for message in connection.consume("t", "g", follow=False):
+    consumer = connection.consume("t", "g", follow=False)
+    async for message in consumer:
         seen.append(message.value)
-    await connection.commit_offsets()
+    await consumer.commit()
     try:
         await connection.send("nope", b"x")
     except errors.UnknownTopic:

@@ -388,10 +388,10 @@ def test_positions_and_claims_may_have_happened_and_that_is_harmless(process):
             return was_through
 
         async def commits():
-            await consumer.commit_offsets()
+            await consumer.commit()
 
         await at_every_turn(case)
-        await consumer.commit_offsets()
+        await consumer.commit()
         (at,) = await broker.group_offsets(topic)
         assert at.offset == 1
 

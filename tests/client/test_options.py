@@ -10,7 +10,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.client.rig import Rig
+from tests.client.rig import Rig, failed
 from tests.client.scripted_broker import ScriptedBroker
 from txbroker import connect, errors
 from txbroker.client import asyncio as client_asyncio
@@ -18,6 +18,7 @@ from txbroker.client import twisted
 from txbroker.client.retry import Options
 
 NAN, INFINITE = float("nan"), float("inf")
+TEXTS = ("client", "producer", "reports", "when_full", "compression")
 WRONG = [
     *[("timeout", value) for value in (0, -1.0, NAN, INFINITE, 1e10, None, "30")],
     *[("linger", value) for value in (-0.001, NAN, INFINITE, 30.0, 31, None, "0")],
@@ -25,6 +26,11 @@ WRONG = [
     *[("max_buffered", value) for value in (-1, NAN, None, "64m")],
     *[("when_full", value) for value in ("", "block", None, True)],
     *[("partitioner", value) for value in (0, "murmur2", [1])],
+    *[(name, value) for name in TEXTS[:3] for value in (5, b"x", None, "\udcff")],
+    *[("reconnect", value) for value in (0, None, "no")],
+    *[(name, value) for name in ("report_interval", "report_window") for value in (0, NAN, None, "1")],
+    *[("compression", value) for value in (5, b"zstd", ["zstd"])],
+    *[("compression_level", value) for value in ("1", True)],
 ]
 
 
@@ -34,10 +40,15 @@ def test_what_makes_no_sense_is_refused_before_anything_is_opened(name, value):
     for face in (
         lambda: connect(nowhere, **{name: value}),
         lambda: asyncio.run(client_asyncio.connect(nowhere, **{name: value})),
-        lambda: twisted.connect(nowhere, reactor=object(), **{name: value}),
+        lambda: failed(twisted.connect(nowhere, reactor=object(), **{name: value})),
     ):
-        with pytest.raises(errors.Misuse, match=f"^{name} is .*; it must be .*; nothing was opened$"):
+        with pytest.raises(
+            errors.Misuse, match=f"^{name} is .*; it must be .*; nothing was opened$"
+        ) as caught:
             face()
+        takes = {"partitioner": (), "reconnect": (), **dict.fromkeys(TEXTS, str)}.get(name, (int, float))
+        is_taken = isinstance(value, takes) and not isinstance(value, bool)
+        assert type(caught.value) is (errors.WrongValue if is_taken else errors.WrongType)
 
 
 @pytest.mark.parametrize(

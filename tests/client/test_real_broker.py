@@ -42,10 +42,11 @@ def test_everything_the_readme_shows(broker):
         assert connection.tpc_recover() == [xid]
         connection.tpc_commit()
         assert [message.value for message in connection.read("payments", 0, 0)] == [b"c", b"d"]
-        for count, message in enumerate(connection.consume("orders", group="billing"), 1):
+        consumer = connection.consume("orders", group="billing")
+        for count, message in enumerate(consumer, 1):
             assert message.topic == "orders"
             if count == 1002:
-                connection.commit_offsets()
+                consumer.commit()
                 break
         assert sum(position.offset or 0 for position in connection.group_offsets("billing")) == 1002
         assert connection.status()
@@ -288,3 +289,31 @@ def test_an_answer_that_came_while_a_partitioner_held_up_all_threads_counts(brok
             transaction.commit()
         values = [message.value for message in connection.consume("t", follow=False)]
     assert values == [b"warm", *[b"sent", b"slow", b"in transaction"] * 3]
+
+
+def test_an_empty_branch_votes_read_only_and_leaves_nothing(broker):
+    with txbroker.connect(broker.address) as connection, txbroker.connect(broker.address) as other:
+        connection.create_topic("t")
+        for number, end in enumerate([connection.tpc_commit, connection.tpc_rollback]):
+            xid = connection.xid(1, f"empty-{number}", "b")
+            connection.tpc_begin(xid)
+            connection.tpc_prepare()
+            assert other.tpc_recover() == []
+            with pytest.raises(errors.UnknownTransaction):
+                other.tpc_commit(xid)
+            end()
+            connection.tpc_begin(xid)  # no broker has heard of it
+            connection.send("t", b"%d" % number)
+            connection.tpc_prepare()
+            connection.tpc_commit()
+        assert [message.value for message in connection.read("t", 0, 0)] == [b"0", b"1"]
+
+
+def test_a_transaction_whose_only_message_was_refused_by_the_client_ends(broker):
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("t")
+        with connection.transaction() as tx, pytest.raises(errors.WrongType):
+            tx.send("t", "text")
+        with connection.transaction() as tx:
+            tx.send("t", b"next")
+        assert [message.value for message in connection.read("t", 0, 0)] == [b"next"]

@@ -18,6 +18,8 @@ from txbroker.client.reporting import Report
 from txbroker.commands import Add, Commit, Refused, Send
 
 MINUTE = 60_000_000
+NOON = 1_767_268_800_000_000
+"""2026-01-01 12:00 UTC in µs: a minute begins."""
 XID = Xid(1, b"day", b"flights")
 
 
@@ -114,25 +116,25 @@ def test_a_message_of_which_nobody_will_know_is_reported_as_unknown(rig, broker)
 def test_a_transaction_counts_when_it_is_committed_and_not_when_it_is_rolled_back(rig, broker):
     for value, commit in ((b"1", False), (b"22", True)):
         transaction = rig.transaction()
-        rig.run(transaction.send("t", value, None, None, None, 1))
+        rig.run(transaction.send("t", value, None, None, None, NOON + 1))
         transaction.flush_first()
         rig.run(transaction.commit() if commit else transaction.rollback())
     rig.wait(11)
-    assert [report.sent for report in reports(broker)] == [[("t", 0, 1, 2)]]
+    assert [report.sent for report in reports(broker)] == [[("t", NOON, 1, 2)]]
 
 
 def test_a_prepared_transaction_carries_its_own_report(rig, broker):
     """Whoever commits it, and whatever becomes of its producer."""
     transaction = rig.transaction(XID)
-    rig.run(transaction.send("t", b"22", None, None, None, 1))
-    rig.run(transaction.send("t", b"333", None, None, None, 1))
+    rig.run(transaction.send("t", b"22", None, None, None, NOON + 1))
+    rig.run(transaction.send("t", b"333", None, None, None, NOON + 1))
     rig.run(transaction.prepare())
     assert reports(broker) == []
     rig.run(transaction.commit())
     rig.wait(100)
     rig.run(rig.producer.reports.report(closing=True))
     (report,) = reports(broker)
-    assert (report.sent, report.number, report.transaction) == ([("t", 0, 2, 5)], None, str(XID))
+    assert (report.sent, report.number, report.transaction) == ([("t", NOON, 2, 5)], None, str(XID))
     assert [type(r) for r in broker.requests if type(r) in (Add, Commit)] == [Add, Add, Commit]
 
 
@@ -158,9 +160,7 @@ def test_a_report_that_could_not_be_sent_is_sent_again_under_its_number(rig, bro
 def test_messages_to_the_topic_of_reports_are_not_counted(rig, broker):
     transaction = rig.transaction()
     rig.run(
-        transaction.send(
-            "t2", msgspec.json.encode(Report(producer="", run="", window=1)), None, None, None, 1
-        )
+        transaction.send("t2", msgspec.json.encode(Report(producer="", run="", window=1)), None, None, None)
     )
     rig.run(transaction.commit())
     rig.wait(30)
@@ -182,12 +182,12 @@ def server(broker):
 
 def test_the_blocking_client_reports_while_nobody_calls_it_and_when_it_is_closed(broker, server):
     with txbroker.connect(server.url, client="meter", reports="t2", report_interval=0.02) as connection:
-        connection.send("t", b"22", timestamp=1)
+        connection.send("t", b"22", timestamp=NOON + 1)
         deadline = time.monotonic() + 10
         while not reports(broker) and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert [report.sent for report in reports(broker)] == [[("t", 0, 1, 2)]]
-        connection.send("t", b"1", timestamp=1)
+        assert [report.sent for report in reports(broker)] == [[("t", NOON, 1, 2)]]
+        connection.send("t", b"1", timestamp=NOON + 1)
     found = reports(broker)
     assert sum(row[2] for report in found for row in report.sent) == 2
     assert [report.closed for report in found] == [*[False] * (len(found) - 1), True]
@@ -205,10 +205,10 @@ def test_the_faces_on_a_loop_report_too(broker, server):
         async with await connect(
             server.url, client="meter", reports="t2", report_interval=0.02
         ) as connection:
-            await connection.send("t", b"22", timestamp=1)
+            await connection.send("t", b"22", timestamp=NOON + 1)
             while not reports(broker):
                 await asyncio.sleep(0.005)
-            await connection.send("t", b"1", timestamp=1)
+            await connection.send("t", b"1", timestamp=NOON + 1)
 
     asyncio.run(asyncio.wait_for(work(), 10))
     found = reports(broker)

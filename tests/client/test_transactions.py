@@ -283,9 +283,32 @@ class TestTwoPhases:
         assert broker.values(1) == [b"a"]
         assert len(seen(broker, Commit)) == 2
 
-    def test_nothing_to_prepare_is_misuse(self, rig):
-        with pytest.raises(errors.Misuse):
-            rig.run(rig.transaction(XID).prepare())
+    def test_without_an_xid_there_is_nothing_to_prepare(self, rig):
+        transaction = begun(rig, b"a")
+        with pytest.raises(errors.Misuse, match="without an xid"):
+            rig.run(transaction.prepare())
+        rig.run(transaction.commit())
+
+    @pytest.mark.parametrize("end", ["commit", "rollback"])
+    def test_an_empty_one_votes_read_only_and_no_broker_hears_of_it(self, rig, broker, end):
+        transaction = rig.transaction(XID)
+        rig.run(transaction.prepare())
+        assert transaction.stage is Stage.PREPARED
+        assert transaction.is_read_only
+        with pytest.raises(errors.Misuse, match="prepared"):
+            rig.run(add(transaction, b"late"))
+        rig.run(getattr(transaction, end)())
+        assert transaction.stage is (Stage.COMMITTED if end == "commit" else Stage.ROLLED_BACK)
+        assert seen(broker, Prepare) == seen(broker, Commit) == seen(broker, Rollback) == []
+
+    def test_one_whose_only_message_was_refused_here_is_empty(self, rig, broker):
+        transaction = rig.transaction(XID)
+        with pytest.raises(errors.WrongType):
+            rig.run(add(transaction, "text"))
+        rig.run(transaction.prepare())
+        rig.run(transaction.commit())
+        assert seen(broker, Prepare) == seen(broker, Commit) == []
+        assert rig.serials.seen == 1, "what comes later does not wait for it"
 
     def test_sending_after_prepare_is_misuse(self, rig):
         transaction = begun(rig, b"a", xid=XID)
@@ -401,8 +424,21 @@ class TestTheCallsOfPep249:
         with pytest.raises(errors.Misuse):
             rig.run(tpc.commit(XID))
 
+    @pytest.mark.parametrize("end", ["commit", "rollback", None])
+    def test_after_a_read_only_vote_it_may_be_ended_or_the_next_begun(self, rig, broker, tpc, end):
+        tpc.begin(XID)
+        rig.run(tpc.prepare())
+        if end is not None:
+            rig.run(getattr(tpc, end)(None))
+            assert tpc.current is None
+        tpc.begin(Xid(1, b"next", b"b"))
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.prepare())
+        rig.run(tpc.commit(None))
+        assert (broker.values(1), len(seen(broker, Prepare))) == ([b"a"], 1)
+
     def test_a_plain_string_is_no_xid(self, tpc):
-        with pytest.raises(errors.Misuse, match="what xid"):
+        with pytest.raises(errors.Misuse, match="which is what xid"):
             tpc.begin("order-42")
 
     def test_an_unknown_end_leaves_it_open_to_be_asked_again(self, rig, broker, tpc):

@@ -64,5 +64,7 @@ def test_every_face_refuses_at_once(url):
         blocking.connect(url)
     with pytest.raises(Misuse, match="is not a broker's address"):
         asyncio.run(asyncio_face.connect(url))
+    failures = []
+    twisted_face.connect(url, reactor=object()).addErrback(failures.append)
     with pytest.raises(Misuse, match="is not a broker's address"):
-        twisted_face.connect(url, reactor=object())
+        failures[0].raiseException()

@@ -13,7 +13,8 @@ import txbroker
 from tests.databases.looking import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
-from txbroker.coordinator.broker_resource import BrokerResource
+from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker
+from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.postgresql import PostgresqlResource
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,19 @@ def test_a_program_that_ends_postgresqls_part_itself_gets_no_messages(
             connections["pg"].execute("INSERT INTO orders VALUES (2)")
     assert scene.rows() == ([1] if statement == "COMMIT" else [])
     assert scene.messages("orders") == scene.messages("audit") == []
+
+
+@pytest.mark.parametrize("kind", [BrokerResource, StagingBroker])
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_empty_branch_of_a_broker_may_be_prepared_and_ended_either_way(scene, connections, kind, commit):
+    """XA's read-only vote: what is left out of the decision by who looks first need not be by another manager."""
+    resource = kind(connections["orders"])
+    for number in (1, 2):
+        resource.begin(Branch(f"empty-{number}", "orders"))
+        assert resource.look().is_empty
+        resource.prepare()
+        assert connections["orders"].tpc_recover() == []
+        assert resource.finish(commit, "").state is (State.COMMITTED if commit else State.ROLLED_BACK)
 
 
 def test_who_holds_nothing_does_not_prepare_and_a_single_one_commits_in_one_phase(

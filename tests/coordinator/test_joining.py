@@ -364,3 +364,21 @@ def test_a_program_that_is_killed_between_vote_and_finish_is_made_good(scene, mo
         assert coordinator.resolve().failed == {}
         assert coordinator.in_doubt() == []
     assert scene.everywhere() == ([1] if moment in joining_program.DECIDED else [])
+
+
+def test_what_is_sent_is_looked_at_and_copied_where_it_is_sent(manager, messages, scene):
+    """It goes out at the vote: refused only there, it would end a transaction that has done all its work."""
+    value = bytearray(b"1")
+    with manager:
+        for wrong in (
+            {"topic": b"orders"},
+            {"value": "text"},
+            {"key": 5},
+            {"headers": [("a", b"b")]},
+            {"partition": "0"},
+        ):
+            with pytest.raises(errors.WrongType):
+                messages.send(**({"topic": scene.topic, "value": b"x"} | wrong))
+        messages.send(scene.topic, value)
+        value[:] = b"2"
+    assert scene.messages("orders") == [1]

@@ -195,10 +195,42 @@ def test_names_and_choices_have_bounds(database, broker):
         txbroker.atomic(database, broker, application="x" * 21)
     with pytest.raises(errors.InvalidName):
         txbroker.atomic(database, broker, application="a b")
-    with pytest.raises(errors.Misuse, match="'decision' and 'commit'"):
+    with pytest.raises(
+        errors.WrongValue, match=r"^wait is 'forever'.*'decision' or 'commit'; nothing was done$"
+    ):
         txbroker.atomic(database, broker, wait="forever")
     with txbroker.atomic(database, broker, application="x" * 20) as tx:
         assert tx.xid.check().global_id.endswith(b"x" * 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrongs"),
+    [
+        ("application", (5, b"a", None)),
+        ("wait", (5, None, ["commit"])),
+        ("timeout", ("5", True, -1.0, float("nan"))),
+        ("connect_database", ("sqlite:///x", 5)),
+    ],
+)
+def test_what_the_block_does_not_take_is_named(database, broker, name, wrongs):
+    for wrong in wrongs:
+        with pytest.raises((errors.WrongType, errors.WrongValue), match=rf"^{name} is .*; nothing was done$"):
+            txbroker.atomic(database, broker, **{name: wrong})
+
+
+def test_what_a_block_sends_is_looked_at_when_it_is_sent(database, broker, topic):
+    with txbroker.atomic(database, broker) as tx:
+        for wrong in (
+            {"value": "text"},
+            {"value": b"x", "key": 5},
+            {"value": b"x", "headers": [("a", b"b")]},
+        ):
+            with pytest.raises(errors.WrongType):
+                tx.send(topic, **wrong)
+        with pytest.raises(errors.WrongValue, match="seconds"):
+            tx.send(topic, b"x", timestamp=1_767_268_800)
+        tx.send(topic, b"1")
+    assert [message.value for message in broker.read(topic, 0, 0)] == [b"1"]
 
 
 def test_nothing_works_outside_of_the_block(database, broker, topic):

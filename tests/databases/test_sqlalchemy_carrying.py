@@ -276,3 +276,16 @@ def test_a_forked_process_is_told_to_open_a_connection_of_its_own(engine, broker
         assert pipe.read().startswith("refused: ")
     os.waitpid(child, 0)
     assert values(broker, topic) == [b"parent"]
+
+
+def test_what_is_sent_is_looked_at_and_copied_where_it_is_sent(engine, broker, topic, nothing_left):
+    """It goes out with the commit: refused only there, it would end a transaction that has done all its work."""
+    factory, messages = carrying(engine, broker)
+    value = bytearray(b"value")
+    with factory.begin() as session:
+        for wrong in ({"value": "text"}, {"key": 5}, {"headers": [("a", b"b")]}, {"partition": "0"}):
+            with pytest.raises(errors.WrongType):
+                messages.send(session, topic, **({"value": b"x"} | wrong))
+        messages.send(session, topic, value)
+        value[:] = b"other"
+    assert values(broker, topic) == [b"value"]

@@ -30,7 +30,12 @@ def old(connection):
     connection.create_topic("t", partitions=2)
     for number in range(5):
         connection.send(
-            "t", b"%d" % number, key=b"k", headers={"h": b"v"}, partition=number % 2, timestamp=number
+            "t",
+            b"%d" % number,
+            key=b"k",
+            headers={"h": b"v"},
+            partition=number % 2,
+            timestamp=10**15 + number,
         )
     connection.set_offsets("g", "t", {0: 2})
     return note_content(connection)
@@ -45,7 +50,12 @@ def anew(broker, connection, old):
         with txbroker.connect(broker.address) as other:
             other.create_topic("t", partitions=2)
             for number, message in messages:
-                usual = {"value": b"%d" % number, "key": b"k", "headers": {"h": b"v"}, "timestamp": number}
+                usual = {
+                    "value": b"%d" % number,
+                    "key": b"k",
+                    "headers": {"h": b"v"},
+                    "timestamp": 10**15 + number,
+                }
                 other.send("t", partition=number % 2, **(usual | message))
 
     return anew
@@ -76,7 +86,7 @@ def test_a_topic_that_is_gone_is_missed(old, connection):
 
 
 @pytest.mark.parametrize(
-    "change", [{"value": b"x"}, {"key": b"x"}, {"headers": {}}, {"timestamp": 77}, {"value": None}]
+    "change", [{"value": b"x"}, {"key": b"x"}, {"headers": {}}, {"timestamp": 10**15 + 77}, {"value": None}]
 )
 def test_a_message_of_which_anything_has_changed_is_missed(old, anew, connection, change):
     anew(*((number, change if number == 2 else {}) for number in range(5)))

@@ -86,6 +86,16 @@ def test_values_keys_partitions_and_times_are_taken_as_they_are():
     assert columns.bytes > 3
 
 
+def test_times_before_1973_are_kept_as_what_they_are():
+    """As numbers they would be refused for seconds or milliseconds, and the whole write with them."""
+    old = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)
+    batch = pa.record_batch(
+        {"value": pa.array([b"1", b"2"]), "timestamp": pa.array([old, None], pa.timestamp("us", "UTC"))}
+    )
+    (columns,) = outgoing.messages(batch, "t")
+    assert columns.timestamps == [old, None]
+
+
 def test_rows_are_divided_by_topic_in_their_order_and_the_option_wins_over_the_column():
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "topic": pa.array(["b", "a", "b"])})
     assert [(c.topic, c.values) for c in outgoing.messages(batch, "")] == [("b", [b"1", b"3"]), ("a", [b"2"])]

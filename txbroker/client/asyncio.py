@@ -16,13 +16,14 @@ from txbroker import errors
 from txbroker.client import bulk, tls
 from txbroker.client import url as urls
 from txbroker.client.consuming import ConsumerCore
-from txbroker.client.operations import Which
+from txbroker.client.naming import Which
+from txbroker.client.positions import Positions, add_positions
 from txbroker.client.promise import Promise, Task, start
 from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
+from txbroker.client.transaction_block import TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.transactions import TransactionFacts
 from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction, one_of
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
@@ -135,7 +136,7 @@ class Connection(LoopConnection):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition."""
         return self._run(self._send(topic, value, key, headers, partition, timestamp))
@@ -173,10 +174,6 @@ class Connection(LoopConnection):
     def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
         """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
-
-    def commit_offsets(self) -> asyncio.Future[None]:
-        """Commit the positions after what this connection's newest consumer has handed out."""
-        return self._run(self._commit_offsets())
 
     def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
@@ -296,9 +293,9 @@ class Consumer(LoopConsumer):
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
         return await self._connection._taken(self._core, timeout, self._rest, [])
 
-    def commit_offsets(self) -> asyncio.Future[None]:
-        """Commit the positions after the messages handed out so far; ends once forced."""
-        return self._connection._run(self._core.commit_offsets())
+    def commit(self, what: Positions = None) -> asyncio.Future[None]:
+        """Commit positions of the group; ends once forced. ``what`` as of the blocking client's."""
+        return self._connection._run(self._core.commit(what, self._connection._two_phase.current))
 
     def close(self) -> None:
         """Stop reading; commits nothing."""
@@ -332,11 +329,10 @@ class Transaction(LoopTransaction, TransactionFacts):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> asyncio.Future[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        return self._sent(self._core.send(topic, value, key, headers, partition, moment))
+        return self._sent(self._core.send(topic, value, key, headers, partition, timestamp))
 
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
@@ -363,7 +359,7 @@ class Transaction(LoopTransaction, TransactionFacts):
 
     def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
         """Add the positions after what ``consumer`` has handed out so far."""
-        return self._connection._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+        return self._connection._run(add_positions(self._core, consumer))
 
     def commit(self) -> asyncio.Future[None]:
         """Commit in one phase; ends once forced and visible. Fails as the blocking client's does."""
@@ -374,11 +370,13 @@ class Transaction(LoopTransaction, TransactionFacts):
         return self._connection._run(self._core.rollback())
 
     async def __aenter__(self) -> Self:
+        self._enter_block(asyncio.current_task())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave_block()
         if error is not None:
             self._abandon()
             return

@@ -17,13 +17,6 @@ _PLACEHOLDER = Send(0, 0)
 _HEADS = MAX_OPENED_HEADS - OPENED_FRAME
 
 
-def not_bytes(error: TypeError) -> TypeError:
-    """For a message with text where bytes belong; ``error`` says where, or what Python made of it."""
-    return TypeError(
-        f"value, key and headers of a message must be bytes, not text; nothing was sent ({error})"
-    )
-
-
 class Batch(Call[Sent]):
     """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on, or compressed.
 
@@ -34,7 +27,6 @@ class Batch(Call[Sent]):
     """
 
     __slots__ = (
-        "_first",
         "_pieces",
         "acknowledged",
         "count",
@@ -56,7 +48,6 @@ class Batch(Call[Sent]):
         self.untold = False
         self.acknowledged = False
         self.on_settled = on_settled
-        self._first: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None] | None = None
         self._pieces: list[bytes] = []
 
     def add(
@@ -69,19 +60,13 @@ class Batch(Call[Sent]):
     ) -> int:
         """Take a message, return its position; -1 if the batch would then be over ``room`` bytes.
 
-        A first message is always taken. Raises :class:`MessageTooLarge` for key and headers over their limit.
+        A first message is always taken. Raises as :func:`journal.frame.encode_inner`, and then has taken nothing.
         """
         count = self.count
-        try:
-            piece = frame.encode_inner(count, value, timestamp, key, headers)
-        except TypeError as error:
-            raise not_bytes(error) from None
+        piece = frame.encode_inner(count, value, timestamp, key, headers)
         size = self.size + len(piece)
-        if count:
-            if size > room:
-                return -1
-        else:
-            self._first = (value, timestamp, key, headers)
+        if count and size > room:
+            return -1
         self._pieces.append(piece)
         self.size = size
         self.count = count + 1
@@ -93,18 +78,18 @@ class Batch(Call[Sent]):
         With a ``compressor`` they are one wrapper, compressed if that is worth it, and if the broker may open it.
         """
         if not self.frames:
-            value, timestamp, key, headers = self._first  # type: ignore[misc]
+            pieces = self._pieces
+            timestamp = HEADER.unpack_from(pieces[0])[3]
             if compressor is not None and not self._may_be_opened():
                 compressor = None
-            packed = compressor.pack(b"".join(self._pieces)) if compressor is not None else None
+            packed = compressor.pack(b"".join(pieces)) if compressor is not None else None
             if compressor is not None and packed is not None:
                 self.frames = frame.encode_wrapper(packed, self.count, timestamp, compressor.number)
             elif self.count == 1:
-                self.frames = frame.encode(value, timestamp, key, headers)
+                self.frames = frame.encode_alone(pieces[0])
             else:
-                self.frames = frame.encode_wrapper(b"".join(self._pieces), self.count, timestamp)
-            self._first = None
-            self._pieces.clear()
+                self.frames = frame.encode_wrapper(b"".join(pieces), self.count, timestamp)
+            pieces.clear()
             self.data = self.frames
         return self.frames
 

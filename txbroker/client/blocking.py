@@ -11,9 +11,11 @@ import random
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from journal.arguments import LEAST_TIME, micros, seconds
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client import url as urls
@@ -35,7 +37,7 @@ from txbroker.client.retry import Options
 from txbroker.client.sending import SendFuture
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+from txbroker.client.twophase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
 
 T = TypeVar("T")
 
@@ -63,7 +65,7 @@ def connect(
     Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, VersionRefused if
     it speaks another protocol.
     """
-    name = client or process_name()
+    name = process_name() if client == "" else client
     sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
     reporting = (reports, report_interval, report_window)
     options = Options(name, producer, *sending, *reporting, compression, compression_level, partitioner)
@@ -149,13 +151,14 @@ class Connection(Exceptions, OperationCalls):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Send a message, return once it is forced to the broker's disk.
 
-        Without ``partition`` the key chooses it as in Kafka. ``value`` None is a tombstone, ``timestamp`` µs
-        since 1970 UTC (None: now). Between ``tpc_begin`` and its end the message belongs to that transaction:
-        the receipt then has no offset. Raises :class:`OutcomeUnknown` if it may or may not be stored.
+        Without ``partition`` the key chooses it as in Kafka. ``value`` None is a tombstone, ``timestamp`` a
+        ``datetime`` with a time zone or µs since 1970 UTC (None: now). Between ``tpc_begin`` and its end the message
+        belongs to that transaction: the receipt then has no offset. Raises :class:`OutcomeUnknown` if it may or may
+        not be stored, :class:`WrongType` and :class:`WrongValue` for what is no message.
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp)
@@ -169,7 +172,7 @@ class Connection(Exceptions, OperationCalls):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> SendFuture:
         """Send without waiting; the future ends with a receipt or an error, whatever happens.
 
@@ -186,12 +189,14 @@ class Connection(Exceptions, OperationCalls):
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
         watched: bool,
     ) -> SendFuture:
         driver, producer = self._driver, self._producer
         if timestamp is None:
             timestamp = time.time_ns() // 1000
+        elif type(timestamp) is not int or timestamp < LEAST_TIME:
+            timestamp = micros("timestamp", timestamp)
         while True:
             if driver.is_forked or self.core.asking:
                 driver.check_process()
@@ -226,17 +231,21 @@ class Connection(Exceptions, OperationCalls):
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
     ) -> Receipt:
-        if self._two_phase_thread != threading.get_ident():
-            raise errors.Misuse(
-                "another thread has begun a two-phase transaction on this connection, and this message would "
-                "be part of it: use another connection, or transaction(); nothing was sent"
-            )
-        current = self._two_phase.current
+        current = self._joined()
         assert current is not None
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        return self.run(current.send(topic, value, key, headers, partition, moment))
+        return self.run(current.send(topic, value, key, headers, partition, timestamp))
+
+    def _joined(self) -> TransactionCore | None:
+        """The transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has."""
+        current = self._two_phase.current
+        if current is not None and self._two_phase_thread != threading.get_ident():
+            raise errors.Misuse(
+                "another thread has begun a two-phase transaction on this connection, and this would be part of it: "
+                "use another connection, or transaction(); nothing was sent"
+            )
+        return current
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until all messages sent asynchronously are answered; raise the first failure among them.
@@ -244,7 +253,10 @@ class Connection(Exceptions, OperationCalls):
         Failures that a future has already told are left out. Raises ``TimeoutError`` after ``timeout``
         seconds.
         """
-        self.run(self._producer.flush(), timeout)
+        self.run(
+            self._producer.flush(),
+            None if timeout is None else seconds("timeout", timeout, "nothing was awaited"),
+        )
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -321,25 +333,15 @@ class Connection(Exceptions, OperationCalls):
             out_of_range=out_of_range,
         )
         consumer = Consumer(
-            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client)
+            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client), self._joined
         )
         self._consumers = [other for other in self._consumers if not other.closed]
         self._consumers.append(consumer)
         return consumer
 
     def commit_offsets(self) -> None:
-        """Commit the positions after the messages that this connection's newest consumer has handed out.
-
-        Between ``tpc_begin`` and its end they become part of that transaction.
-        """
-        if not self._consumers:
-            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
-        consumer = self._consumers[-1]
-        current = self._two_phase.current
-        if current is None:
-            consumer.commit_offsets()
-        else:
-            self.run(current.add_offsets(consumer.group, consumer.offsets()))
+        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        raise errors.Misuse(NO_CONSUMER)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -350,23 +352,27 @@ class Connection(Exceptions, OperationCalls):
         send that nobody has been told of. Closing twice does nothing.
         """
         check_asking(self.core.asking, self.core.thread())
+        limit = (
+            self.core.options.timeout
+            if timeout is None
+            else seconds("timeout", timeout, "nothing was closed")
+        )
         if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return
-        seconds = self.core.options.timeout if timeout is None else timeout
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
-            resolver.stop(seconds)
+            resolver.stop(limit)
         if self.core.fatal is not None:
             self._driver.close(self._closed())
             return
         try:
-            self.flush(seconds)
+            self.flush(limit)
         except TimeoutError:
             pass
         finally:
             if self._reporter is not None:
-                self._reporter.stop(self.core.options.timeout if timeout is None else timeout)
+                self._reporter.stop(limit)
             for consumer in self._consumers:
                 consumer.close()
             with self._driver.lock:

@@ -11,7 +11,8 @@ from journal.settings import TopicChoices
 from journal.transaction import State, Xid
 from txbroker.client.companion import Companion
 from txbroker.client.core import Core
-from txbroker.client.operations import Operations, Which
+from txbroker.client.naming import Which
+from txbroker.client.operations import Operations
 from txbroker.client.promise import Promise
 from txbroker.client.results import Frames, GroupPosition, Message, TransactionDetails
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo

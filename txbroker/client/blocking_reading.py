@@ -10,6 +10,7 @@ from journal.record import PartitionOffset
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.driver import Driver
 from txbroker.client.partitioning import check_asking
+from txbroker.client.positions import Joined, Positions
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message
 
@@ -23,8 +24,11 @@ class Consumer:
     it began. An error (no broker for longer than the timeout, say) is raised once; iterating again goes on.
     """
 
-    def __init__(self, run: Run, driver: Driver, core: ConsumerCore) -> None:
+    def __init__(
+        self, run: Run, driver: Driver, core: ConsumerCore, joined: Callable[[], Joined | None]
+    ) -> None:
         self._run = run
+        self._joined = joined
         self._driver = driver
         self._core = core
         self._iterator: Iterator[Message] | None = None
@@ -61,12 +65,14 @@ class Consumer:
         """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
         return self._core.handed_out()
 
-    def commit_offsets(self) -> None:
-        """Commit the positions after the messages handed out so far; returns once forced.
+    def commit(self, what: Positions = None) -> None:
+        """Commit positions of the group; returns once forced. Between ``tpc_begin`` and its end they join that.
 
-        Raises GenerationFenced if another consumer has claimed the partitions, Misuse without a group.
+        ``what``: all that has been handed out so far (None), all up to a message in its partition, or a mapping of
+        (topic, partition) to the next offset to read. Raises GenerationFenced if another consumer has claimed the
+        partitions, Misuse without a group, WrongType, WrongValue.
         """
-        self._run(self._core.commit_offsets())
+        self._run(self._core.commit(what, self._joined()))
 
     def close(self) -> None:
         """Stop reading; commits nothing."""

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client import bulk
 from txbroker.client.driver import Driver
+from txbroker.client.positions import Consumed, add_positions
 from txbroker.client.promise import Promise
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
+from txbroker.client.transaction_block import TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.transactions import TransactionFacts
 
 T = TypeVar("T")
-
-
-class Consumed(Protocol):
-    """A consumer of any face."""
-
-    @property
-    def group(self) -> str:
-        """The group's name."""
-
-    def offsets(self) -> list[PartitionOffset]:
-        """Its positions."""
 
 
 class Runner(Protocol):
@@ -60,13 +50,12 @@ class Transaction(TransactionFacts):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
         before = self._core.added
         try:
-            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, moment))
+            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
             return found
         except BaseException as error:
             self._core.interrupted(before, error)
@@ -79,7 +68,7 @@ class Transaction(TransactionFacts):
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, bytes] | None] | None = None,
         partitions: Sequence[int | None] | None = None,
-        timestamps: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | datetime | None] | None = None,
         *,
         by_key: bool = True,
     ) -> None:
@@ -108,7 +97,7 @@ class Transaction(TransactionFacts):
 
     def commit_offsets(self, consumer: Consumed) -> None:
         """Add the positions after what ``consumer`` has handed out so far."""
-        self._run(self._core.add_offsets(consumer.group, consumer.offsets()))
+        self._run(add_positions(self._core, consumer))
 
     def prepare(self) -> None:
         """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
@@ -133,11 +122,13 @@ class Transaction(TransactionFacts):
         self._run(self._core.rollback())
 
     def __enter__(self) -> Self:
+        self._enter_block(threading.get_ident())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave_block()
         if error is None:
             try:
                 self.commit()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from datetime import datetime
 from itertools import repeat
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from journal.arguments import LEAST_TIME, micros, wrong_type
 from txbroker import errors
 from txbroker.client.transactions import Transaction
 
@@ -15,6 +17,10 @@ EAGER: Final = 256 << 10
 """With so many bytes to send they are sent, for nobody waits for an answer that would have them sent."""
 
 
+_HALF_ADDED: Final = "the messages before it in the columns have been added, this one and those behind it not"
+_NO_COLUMN: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
+
+
 async def send_many(
     transaction: Transaction,
     topic: str,
@@ -22,7 +28,7 @@ async def send_many(
     keys: Sequence[bytes | None] | None = None,
     headers: Sequence[Mapping[str, bytes] | None] | None = None,
     partitions: Sequence[int | None] | None = None,
-    timestamps: Sequence[int | None] | None = None,
+    timestamps: Sequence[int | datetime | None] | None = None,
     *,
     by_key: bool = True,
 ) -> None:
@@ -31,6 +37,15 @@ async def send_many(
     Where ``partitions`` says nothing the key chooses, or, without ``by_key``, whole batches go to one after the other.
     Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
     """
+    _check_column("values", values)
+    for name, column in {
+        "keys": keys,
+        "headers": headers,
+        "partitions": partitions,
+        "timestamps": timestamps,
+    }.items():
+        if column is not None:
+            _check_column(name, column)
     columns = (keys, headers, partitions, timestamps)
     if any(column is not None and len(column) != len(values) for column in columns):
         lengths = [len(column) if column is not None else None for column in (values, *columns)]
@@ -43,16 +58,21 @@ async def send_many(
         values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
     )
     for value, key, header, partition, timestamp in rows:
-        append(
-            choose(key if by_key else None, partition),
-            value,
-            now if timestamp is None else timestamp,
-            key,
-            header,
-        )
+        if timestamp is None:
+            moment = now
+        elif type(timestamp) is int and timestamp >= LEAST_TIME:
+            moment = timestamp
+        else:
+            moment = micros("timestamp", timestamp, _HALF_ADDED)
+        append(choose(key if by_key else None, partition), value, moment, key, header)
         if core.output_bytes > EAGER:
             await core.drained()
             await transaction.ready(topic)
+
+
+def _check_column(name: str, column: Any) -> None:
+    if not isinstance(column, Collection) or isinstance(column, _NO_COLUMN):
+        raise wrong_type(name, column, "a list with one for each message", "nothing was added")
 
 
 def _column(column: Sequence[T | None] | None) -> Iterable[T | None]:

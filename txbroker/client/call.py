@@ -8,6 +8,7 @@ from typing import Generic, TypeVar, cast
 from txbroker import errors
 from txbroker.client.promise import Promise
 from txbroker.client.retry import RULES
+from txbroker.codec import check_request
 from txbroker.commands import Answer, Refused, Request
 
 AnswerType = TypeVar("AnswerType", bound=Answer)
@@ -48,6 +49,22 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
         """Fail for lack of time; return whether the answer is not waited for any longer."""
         self.fail(error)
         return True
+
+
+def check(request: Request) -> None:
+    """Raise WrongType or WrongValue for a request that the broker could not read, before anything is done with it.
+
+    Sent, it would cost the connection, and so all that others have on it. Who knows the parameter's name checks before.
+    """
+    try:
+        check_request(request)
+    except (TypeError, ValueError, OverflowError) as error:
+        of_value = isinstance(error, (UnicodeEncodeError, OverflowError))
+        kind = errors.WrongValue if of_value else errors.WrongType
+        raise kind(
+            f"{type(request).__name__} was given what it does not take ({error}; its fields are "
+            f"{', '.join(request.__struct_fields__[1:])}); nothing was sent"
+        ) from error
 
 
 def error_of(refusal: Refused) -> errors.TxBrokerError:

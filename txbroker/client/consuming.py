@@ -10,12 +10,24 @@ from datetime import datetime
 from typing import NamedTuple
 
 from journal import frame
+from journal.arguments import (
+    NOTHING_READ,
+    listed,
+    micros,
+    seconds,
+    text,
+    texts,
+    truth,
+    whole,
+    wrong_value,
+)
 from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.call import named_error
 from txbroker.client.core import Core
-from txbroker.client.delivery import Chunk, Delivery, Position
+from txbroker.client.delivery import Chunk, Delivery
 from txbroker.client.partitioning import named_index
+from txbroker.client.positions import Joined, Position, Positions, positions_of, without_group
 from txbroker.client.promise import Task, start
 from txbroker.client.waiting import Turn
 from txbroker.commands import (
@@ -43,8 +55,8 @@ class ConsumerOptions(NamedTuple):
     """What a consumer reads and how. ``max_wait`` in seconds, ``max_bytes`` and ``prefetch`` in bytes.
 
     ``start`` is "committed" (of the group; where it has none, and without a group: "earliest"), "earliest",
-    "latest", an offset, or a ``datetime`` (the first message appended then or later). ``out_of_range`` says
-    where to go on when retention took the position: "earliest", "latest" or "raise".
+    "latest", an offset, or a ``datetime`` with a time zone (the first message appended then or later).
+    ``out_of_range`` says where to go on when retention took the position: "earliest", "latest" or "raise".
     """
 
     topics: tuple[str, ...]
@@ -174,12 +186,17 @@ class ConsumerCore:
             if handed >= 0
         ]
 
-    async def commit_offsets(self) -> None:
-        """Commit :meth:`handed_out` for the group; returns once forced. Raises GenerationFenced."""
-        offsets = self.handed_out()
+    async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
+        """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
+
+        With ``joined`` they become part of that transaction instead, and move when it commits.
+        """
         if self.options.group is None:
-            raise errors.Misuse("a consumer without a group has no offsets to commit; nothing was sent")
-        if offsets:
+            raise without_group()
+        offsets = self.handed_out() if what is None else positions_of(self.positions.values(), what)
+        if joined is not None:
+            await joined.add_offsets(self.options.group, offsets)
+        elif offsets:
             core = self._core
             await core.request(CommitOffsets(core.correlation(), self.options.group, offsets), Done)
 
@@ -250,7 +267,7 @@ class ConsumerCore:
 
     async def _start_at_time(self, time: datetime) -> None:
         core = self._core
-        wall = round(time.timestamp() * 1e6)
+        wall = micros("start", time, NOTHING_READ)
         request = OffsetsForTime(core.correlation(), list(self.positions), wall)
         for number, offset in (await core.request(request, Offsets)).offsets:
             self.positions[number].next = offset
@@ -348,18 +365,39 @@ class ConsumerCore:
 
 
 def consumer_options(topics: str | Sequence[str], group: str | None, **choices: object) -> ConsumerOptions:
-    """Check a consumer's options; raises Misuse."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
-    options = ConsumerOptions(names, group, **choices)  # type: ignore[arg-type]
-    if not names:
-        raise errors.Misuse("no topic to consume was named")
-    known = ("committed", "earliest", "latest")
-    if isinstance(options.start, str) and options.start not in known:
-        raise errors.Misuse(
-            f"start is {options.start!r}; an offset, a datetime or one of {', '.join(known)} are known"
+    """Check a consumer's options; raises WrongType, WrongValue."""
+    named = (
+        [text("topics", topics, NOTHING_READ)]
+        if isinstance(topics, str)
+        else texts("topics", topics, NOTHING_READ)
+    )
+    options = ConsumerOptions(tuple(named), group, **choices)  # type: ignore[arg-type]
+    if not named:
+        raise wrong_value("topics", None, "the name of a topic, or a list of some", NOTHING_READ)
+    if group is not None:
+        text("group", group, NOTHING_READ)
+    for name in ("follow", "claim"):
+        truth(name, getattr(options, name), NOTHING_READ)
+    for name in ("prefetch", "max_bytes"):
+        whole(name, getattr(options, name), NOTHING_READ, least=1)
+    seconds("max_wait", options.max_wait, NOTHING_READ)
+    if text("out_of_range", options.out_of_range, NOTHING_READ) not in ("earliest", "latest", "raise"):
+        raise wrong_value(
+            "out_of_range", options.out_of_range, "'earliest', 'latest' or 'raise'", NOTHING_READ
         )
-    if options.out_of_range not in ("earliest", "latest", "raise"):
-        raise errors.Misuse(f"out_of_range is {options.out_of_range!r}; earliest, latest and raise are known")
-    if options.partitions is None:
-        return options
-    return options._replace(partitions=tuple(map(named_index, options.partitions)))
+    if options.partitions is not None:
+        indexes = tuple(map(named_index, listed("partitions", options.partitions, "int", NOTHING_READ)))
+        options = options._replace(partitions=indexes)
+    return options._replace(start=_checked_start(options.start))
+
+
+def _checked_start(start: Start) -> Start:
+    known = "'committed', 'earliest', 'latest', an offset or a datetime with a time zone"
+    if isinstance(start, datetime):
+        micros("start", start, NOTHING_READ)
+        return start
+    if isinstance(start, str):
+        if start not in ("committed", "earliest", "latest"):
+            raise wrong_value("start", start, known, NOTHING_READ)
+        return start
+    return whole("start", start, NOTHING_READ, least=0, wanted=known)

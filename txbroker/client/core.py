@@ -13,12 +13,12 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import commands, errors
 from txbroker.client.call import AnswerLost as AnswerLost
-from txbroker.client.call import AnswerType, name_of
+from txbroker.client.call import AnswerType, check, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
 from txbroker.client.promise import Promise
@@ -126,7 +126,8 @@ class Core:
         timeout: float | None = None,
         rule: Lost | None = None,
     ) -> Call[AnswerType]:
-        """Send a request now, or when there is a connection; ``timeout`` None is the client's."""
+        """Send a request, now or once there is a connection; raises as :func:`check`. No ``timeout``: the client's."""
+        check(request)
         seconds = self.options.timeout if timeout is None else timeout
         call = Call(request, expected, data, self.clock() + seconds)
         if rule is not None:
@@ -168,7 +169,7 @@ class Core:
         self.output_bytes = sum(map(len, self._output))
         self.shared_fetch.mend()
 
-    def has(self, call: Call[Answer]) -> bool:
+    def has(self, call: Call[Any]) -> bool:
         """Whether a call is on its way, or will be."""
         correlation = call.request.correlation
         return self._pending.get(correlation) is call or self._waiting.get(correlation) is call

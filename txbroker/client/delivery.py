@@ -10,23 +10,8 @@ from collections import deque
 from typing import NamedTuple
 
 from journal import frame
+from txbroker.client.positions import Position
 from txbroker.client.results import Message
-
-
-class Position:
-    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing)."""
-
-    __slots__ = ("end", "generation", "handed", "index", "next", "number", "pending", "topic")
-
-    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
-        self.topic = topic
-        self.index = index
-        self.number = number
-        self.end = end
-        self.next = 0
-        self.handed = -1
-        self.generation = 0
-        self.pending = ""
 
 
 class Chunk(NamedTuple):

@@ -33,7 +33,8 @@ def register(connection: Forkable) -> None:
 def process_name() -> str:
     """What operators see of a client that was given no name: program, host and process."""
     program = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
-    return f"{program}@{socket.gethostname()}:{os.getpid()}"[:200]
+    name = f"{program}@{socket.gethostname()}:{os.getpid()}"[:200]
+    return name.encode(errors="replace").decode()  # a file's name need not be UTF-8, what is sent must
 
 
 def refusal() -> ProcessForked:

@@ -5,16 +5,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import NamedTuple, cast
+from typing import cast
 
+from journal.arguments import (
+    NOTHING_CHANGED,
+    NOTHING_READ,
+    micros,
+    octets,
+    seconds,
+    text,
+    texts,
+    truth,
+    whole,
+    wrong_type,
+)
 from journal.quantities import shown
 from journal.record import PartitionOffset
 from journal.settings import QUANTITIES, TopicChoices, topic_settings
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import State, Xid, checked_xid
 from journal.words import count_text
 from txbroker import commands, errors
 from txbroker.client.call import named_error
 from txbroker.client.core import AnswerLost, Call, Core
+from txbroker.client.naming import Which, named, states_of
 from txbroker.client.partitioning import named_index
 from txbroker.client.results import (
     Frames,
@@ -45,15 +58,6 @@ log = logging.getLogger("txbroker.client")
 MAX_LISTED = 1000
 """How many transactions are asked for at a time."""
 
-Which = TransactionNumber | Xid | str
-"""A transaction: its number (also as text, "12-3") or its xid."""
-
-
-class _Named(NamedTuple):
-    session: int = 0
-    serial: int = 0
-    xid: Xid | None = None
-
 
 class Operations:
     """Each method is one question or order to the broker, as a coroutine for :func:`promise.start`."""
@@ -75,8 +79,10 @@ class Operations:
         When the answer is lost, the topic that is there then is the one that was asked for if it has its id. If there
         is none it is asked for under a new id: the first one may have been made and deleted.
         """
+        name = text("name", name, NOTHING_CHANGED)
+        count = 1 if partitions is None else whole("partitions", partitions, NOTHING_CHANGED)
+        truth("exist_ok", exist_ok, NOTHING_CHANGED)
         wanted = topic_settings(settings)
-        count = 1 if partitions is None else partitions
         core = self._core
         deadline = core.clock() + core.options.timeout
         while True:
@@ -115,7 +121,8 @@ class Operations:
 
         ``topic_id`` says which topic of that name is meant, as ``topics()`` tells it; None: the one that is there now.
         """
-        core = self._core
+        name, core = text("name", name, NOTHING_CHANGED), self._core
+        topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
         meant = (await self.topic(name)).id if topic_id is None else topic_id
         call = core.request(commands.DeleteTopic(core.correlation(), name, meant), Done)
         try:
@@ -127,11 +134,12 @@ class Operations:
     async def topics(self, names: Iterable[str] | None) -> list[TopicInfo]:
         """Describe topics, by name; unknown ones are left out."""
         core = self._core
-        wanted = None if names is None else list(names)
+        wanted = None if names is None else texts("names", names, NOTHING_READ)
         return (await core.request(commands.DescribeTopics(core.correlation(), wanted), Topics)).topics
 
     async def topic(self, name: str) -> TopicInfo:
         """Describe one; raises UnknownTopic."""
+        name = text("topic", name, NOTHING_READ)
         found = await self.topics([name])
         if not found:
             raise errors.UnknownTopic(f"there is no topic {name!r}")
@@ -144,6 +152,8 @@ class Operations:
 
         An answer ends where a segment does, and where messages begin that are in no file yet: this goes on behind it.
         """
+        topic, partition = text("topic", topic, NOTHING_READ), named_index(partition)
+        _check_range(offset, max_bytes, max_wait)
         number = _number(await self.topic(topic), partition)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
         _raise_error_of(part)
@@ -160,6 +170,8 @@ class Operations:
 
     async def read_frames(self, number: int, offset: int, max_bytes: int, max_wait: float) -> Frames:
         """Read once from the partition with that number; raises OffsetOutOfRange, UnknownPartition, CorruptSegment."""
+        number = whole("number", number, NOTHING_READ)
+        _check_range(offset, max_bytes, max_wait)
         part, data = await self._fetch(number, offset, max_bytes, max_wait)
         _raise_error_of(part)
         return Frames(data, part.start_offset, part.high_watermark)
@@ -175,7 +187,7 @@ class Operations:
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
         """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
-        wall = time if isinstance(time, int) else round(time.timestamp() * 1e6)
+        wall = micros("time", time, NOTHING_READ)
         parts = {part.number: part.index for part in (await self.topic(topic)).partitions}
         core = self._core
         request = commands.OffsetsForTime(core.correlation(), list(parts), wall)
@@ -190,7 +202,7 @@ class Operations:
 
     async def group_offsets(self, group: str) -> list[GroupPosition]:
         """A group's positions."""
-        core = self._core
+        group, core = text("group", group, NOTHING_READ), self._core
         places = {
             p.number: (topic.name, p.index) for topic in await self.topics(None) for p in topic.partitions
         }
@@ -207,9 +219,15 @@ class Operations:
 
         Raises PositionMoved if somebody moves it at the same time.
         """
+        group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
+        if not isinstance(offsets, Mapping):
+            raise wrong_type("offsets", offsets, "a dict of partitions and offsets", NOTHING_CHANGED)
+        places = {
+            named_index(index): whole("offset", offset, NOTHING_CHANGED) for index, offset in offsets.items()
+        }
         info = await self.topic(topic)
         core = self._core
-        wanted = {_number(info, index): offset for index, offset in offsets.items()}
+        wanted = {_number(info, index): offset for index, offset in places.items()}
         request = commands.FetchOffsets(core.correlation(), group, list(wanted))
         before = {at.partition: at for at in (await core.request(request, GroupOffsets)).offsets}
         moved = [PartitionOffset(number, at, before[number].generation) for number, at in wanted.items()]
@@ -235,7 +253,8 @@ class Operations:
 
         ``group_id`` says which group of that name is meant, as ``groups()`` tells it; None: the one that is there now.
         """
-        core = self._core
+        group, core = text("group", group, NOTHING_CHANGED), self._core
+        group_id = None if group_id is None else octets("group_id", group_id, NOTHING_CHANGED)
         meant = await self._group_id(group) if group_id is None else group_id
         call = core.request(commands.DeleteGroup(core.correlation(), group, meant), Done)
         try:
@@ -257,7 +276,10 @@ class Operations:
         self, states: Iterable[State], format_id: int | None, global_prefix: bytes, forced: bool
     ) -> list[TransactionInfo]:
         """All transactions in these states, page by page; none given: the undecided ones."""
-        core, found, after, wanted = self._core, list[TransactionInfo](), (0, 0), list(states)
+        core, found, after, wanted = self._core, list[TransactionInfo](), (0, 0), states_of(states)
+        format_id = None if format_id is None else whole("format_id", format_id, NOTHING_READ)
+        global_prefix = octets("global_prefix", global_prefix, NOTHING_READ)
+        truth("forced", forced, NOTHING_READ)
         while True:
             request = commands.ListTransactions(
                 core.correlation(), wanted, after, MAX_LISTED, format_id, global_prefix, forced
@@ -270,11 +292,12 @@ class Operations:
 
     async def show_transaction(self, which: Which, max_bytes: int) -> TransactionDetails:
         """One transaction with its first messages; raises UnknownTransaction."""
-        core = self._core
+        core, which_one = self._core, named(which)
+        max_bytes = whole("max_bytes", max_bytes, NOTHING_READ, least=0)
         places = {
             p.number: (topic.name, p.index) for topic in await self.topics(None) for p in topic.partitions
         }
-        request = commands.ShowTransaction(core.correlation(), *_named(which), max_bytes)
+        request = commands.ShowTransaction(core.correlation(), *which_one, max_bytes)
         call = core.request(request, commands.TransactionShown)
         shown = await call
         data, begin, messages, obstacle = memoryview(call.data), 0, list[Message](), shown.obstacle
@@ -301,21 +324,24 @@ class Operations:
     async def commit_transaction(self, which: Which, by: str, why: str) -> None:
         """Force a prepared transaction to commit; who and why are kept (a heuristic outcome)."""
         core = self._core
-        named = _named(which)
-        request = commands.Commit(core.correlation(), *named, operator=True, by=by, why=why)
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
+        request = commands.Commit(core.correlation(), *which_one, operator=True, by=by, why=why)
         await core.request(request, Committed)
 
     async def rollback_transaction(self, which: Which, by: str, why: str) -> None:
         """Force a transaction to roll back; who and why are kept (a heuristic outcome)."""
         core = self._core
-        named = _named(which)
-        await core.request(commands.Rollback(core.correlation(), *named, operator=True, by=by, why=why), Done)
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
+        await core.request(
+            commands.Rollback(core.correlation(), *which_one, operator=True, by=by, why=why), Done
+        )
 
     async def forget_transaction(self, which: Which, by: str, why: str) -> None:
         """Forget a decided transaction's outcome; who and why are journaled."""
         core = self._core
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         shown = await core.request(
-            commands.ShowTransaction(core.correlation(), *_named(which), 0), commands.TransactionShown
+            commands.ShowTransaction(core.correlation(), *which_one, 0), commands.TransactionShown
         )
         meant = shown.transaction
         request = commands.Forget(core.correlation(), meant.session, meant.serial, meant.xid, by, why)
@@ -329,12 +355,12 @@ class Operations:
     async def outcome(self, which: Which) -> Outcome:
         """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
         core = self._core
-        return await core.request(commands.AskOutcome(core.correlation(), *_named(which)), Outcome)
+        return await core.request(commands.AskOutcome(core.correlation(), *named(which)), Outcome)
 
     async def wait_outcome(self, which: Which, timeout: float) -> State:
         """COMMITTED or ROLLED_BACK, once it is decided; raises OutcomeUnknown after ``timeout`` seconds."""
         core = self._core
-        deadline, pause = core.clock() + timeout, 0.01
+        deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
         while True:
             state = (await self.outcome(which)).state
             if state in (State.COMMITTED, State.ROLLED_BACK):
@@ -350,7 +376,8 @@ class Operations:
 
     async def end_prepared(self, xid: Xid, commit: bool) -> None:
         """The second phase of a transaction prepared by another session, as its coordinator decides."""
-        core = self._core
+        core, xid = self._core, checked_xid(xid)
+        truth("commit", commit, NOTHING_CHANGED)
         call: Call[Committed] | Call[Done]
         if commit:
             call = core.request(commands.Commit(core.correlation(), xid=xid), Committed)
@@ -387,15 +414,10 @@ def _differences(there: TopicInfo, partitions: int | None, settings: TopicChoice
     return found
 
 
-def _named(which: Which) -> _Named:
-    if isinstance(which, Xid):
-        return _Named(xid=which)
-    if isinstance(which, str):
-        try:
-            which = TransactionNumber.parse(which)
-        except ValueError:
-            raise errors.Misuse(f"{which!r} is not a transaction's number, such as '12-3'") from None
-    return _Named(*which)
+def _check_range(offset: int, max_bytes: int, max_wait: float) -> None:
+    whole("offset", offset, NOTHING_READ)
+    whole("max_bytes", max_bytes, NOTHING_READ)
+    seconds("max_wait", max_wait, NOTHING_READ)
 
 
 def _gone(number: int) -> tuple[str, int]:

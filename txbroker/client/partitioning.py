@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import index
 from struct import Struct
-from typing import Any
 
+from journal.arguments import index_of, whole
 from txbroker import errors
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
@@ -47,34 +46,18 @@ def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partition
         raise
     if chosen is None:
         return None
-    number = _whole(chosen)
-    if number is None or not 0 <= number < partitions:
-        raise errors.Misuse(
+    try:
+        return whole("it", chosen, least=0, most=partitions - 1)
+    except errors.Misuse as error:
+        raise type(error)(
             f"the partitioner gave {chosen!r:.80} for a message to {topic!r}, which has partitions 0 to "
             f"{partitions - 1}; nothing was sent. It must give one of these, or None to leave it to the key"
-        )
-    return number
+        ) from None
 
 
 def named_index(partition: int) -> int:
-    """Return the index that a call names; raises :class:`Misuse` for what is no whole number, as "1", 1.0 and True."""
-    number = _whole(partition)
-    if number is None:
-        raise errors.Misuse(
-            f"the partition is {partition!r:.80}, of type {type(partition).__name__}; nothing was done with it. It "
-            "must be an int; the first one is 0"
-        )
-    return number
-
-
-def _whole(number: Any) -> int | None:
-    """The number as an int, None if it is no whole one; True and False are none."""
-    if isinstance(number, bool) or getattr(getattr(number, "dtype", None), "kind", "") == "b":
-        return None  # the second is NumPy's, which before its version 2.3 takes one for an index
-    try:
-        return index(number)
-    except TypeError:
-        return None
+    """Return the index that a call names; raises :class:`WrongType` for what is no whole number, as "1", 1.0, True."""
+    return index_of(partition, "nothing was done with it")
 
 
 def check_asking(thread: int, here: int) -> None:

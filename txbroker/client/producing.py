@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import cast
 
+from journal.arguments import octets, text, wrong_type
 from journal.compression import compressor
 from journal.frame import HEADER_BYTES
 from txbroker import errors
-from txbroker.client.batching import Batch, not_bytes
+from txbroker.client.batching import Batch
 from txbroker.client.core import Core, Phase
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import Partitioner, by_caller, by_key, named_index
@@ -33,9 +34,11 @@ class Route:
     def choose(self, key: bytes | None, partition: int | None) -> Lane:
         """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
 
-        Raises :class:`UnknownPartition`, and :class:`Misuse` for what is no index at all.
+        Raises :class:`UnknownPartition`, and :class:`WrongType` for what is no index at all, or no key.
         """
         lanes = self.lanes
+        if key is not None and type(key) is not bytes:
+            key = octets("key", key)
         if partition is None and self._partitioner is not None:
             partition = self._partitioner(self.topic, key, len(lanes))
         if partition is not None:
@@ -49,10 +52,7 @@ class Route:
         if len(lanes) == 1:
             return lanes[0]
         if key is not None:
-            try:
-                return lanes[by_key(key, len(lanes))]
-            except TypeError as error:
-                raise not_bytes(error) from None
+            return lanes[by_key(key, len(lanes))]
         lane = lanes[self._sticky]
         if lane.batches_sealed != self._sealed_before:
             self._sticky = (self._sticky + 1) % len(lanes)
@@ -87,15 +87,19 @@ class Producer:
     # -- routes ------------------------------------------------------------------------------------
 
     def known_route(self, topic: str) -> Route | None:
-        """The route if it is known already."""
-        return self._routes.get(topic)
+        """The route if it is known already; raises WrongType for what can be no topic's name."""
+        try:
+            return self._routes.get(topic)
+        except TypeError:
+            raise wrong_type("topic", topic, "a str") from None
 
     def forget_route(self, topic: str) -> None:
         """The topic is gone, or there is a new one of that name: the next send looks."""
         self._routes.pop(topic, None)
 
     async def route(self, topic: str) -> Route:
-        """Find a topic's partitions; raises UnknownTopic."""
+        """Find a topic's partitions; raises UnknownTopic, WrongType, WrongValue."""
+        topic = text("topic", topic)
         if found := self.known_route(topic):
             return found
         core = self.core

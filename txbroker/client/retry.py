@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable
 from numbers import Real
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from journal.arguments import LONGEST, text, truth, whole, wrong_type, wrong_value
 from journal.random_id import new_id
 from txbroker import commands, errors
 from txbroker.client.partitioning import Partitioner
@@ -87,8 +87,7 @@ class Backoff:
         self._failures = 0
 
 
-LONGEST: Final = 1e9
-"""Seconds. What the operating system takes for a time-out ends somewhere; this is 30 years."""
+_STATE: Final = "nothing was opened"
 
 
 class Options(NamedTuple):
@@ -123,31 +122,31 @@ class Options(NamedTuple):
     partitioner: Partitioner | None = None
 
     def check(self) -> Options:
-        """Return itself; raises Misuse for what makes no sense, before anything is opened with it."""
-        _check("timeout", self.timeout, 0 < _real(self.timeout) <= LONGEST, "more than 0 s, at most 1e9 s")
-        _check(
-            "linger",
-            self.linger,
-            0 <= _real(self.linger) < self.timeout,
-            f"from 0 s to less than timeout, {self.timeout} s",
-        )
+        """Return itself; raises WrongType and WrongValue for what makes no sense, before anything is opened with it."""
+        for name in ("client", "producer", "reports"):
+            text(name, getattr(self, name), _STATE)
+        truth("reconnect", self.reconnect, _STATE)
+        for name in ("timeout", "report_interval", "report_window"):
+            _check(name, getattr(self, name), lambda n: 0 < n <= LONGEST, "more than 0 s, at most 1e9 s")
+        limit = self.timeout
+        _check("linger", self.linger, lambda n: 0 <= n < limit, f"from 0 s to less than timeout, {limit} s")
         for name in ("batch_bytes", "max_buffered"):
-            _check(name, getattr(self, name), _real(getattr(self, name)) >= 0, "a number of bytes, 0 or more")
-        _check("when_full", self.when_full, self.when_full in ("wait", "raise"), "'wait' or 'raise'")
-        is_asked = self.partitioner is None or callable(self.partitioner)
-        _check(
-            "partitioner",
-            self.partitioner,
-            is_asked,
-            "None or to be called with topic, key and number of partitions",
-        )
+            _check(name, getattr(self, name), lambda n: n >= 0, "a number of bytes, 0 or more")
+        if text("when_full", self.when_full, _STATE) not in ("wait", "raise"):
+            raise wrong_value("when_full", self.when_full, "'wait' or 'raise'", _STATE)
+        if self.compression is not None:
+            text("compression", self.compression, _STATE)
+        if self.compression_level is not None:
+            whole("compression_level", self.compression_level, _STATE)
+        choose: object = self.partitioner
+        if choose is not None and not callable(choose):
+            wanted = "None or to be called with topic, key and number of partitions"
+            raise wrong_type("partitioner", choose, wanted, _STATE)
         return self
 
 
-def _real(value: Any) -> float:
-    return value if isinstance(value, Real) else math.nan  # type: ignore[return-value]
-
-
-def _check(name: str, value: object, fits: bool, wanted: str) -> None:
-    if not fits:
-        raise errors.Misuse(f"{name} is {value!r:.80}; it must be {wanted}; nothing was opened")
+def _check(name: str, value: object, fits: Callable[[Any], bool], wanted: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise wrong_type(name, value, wanted, _STATE)
+    if not fits(value):
+        raise wrong_value(name, value, wanted, _STATE)

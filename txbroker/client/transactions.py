@@ -7,12 +7,14 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, cast
 
 from crc32c import crc32c
 
+from journal.arguments import micros
 from journal.record import PartitionOffset, Placement
-from journal.transaction import State, Totals, TransactionNumber, Xid
+from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
 from txbroker import commands, errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
@@ -46,7 +48,7 @@ class Transaction:
     """Messages and offsets that become visible together, or never. It begins with the first of them."""
 
     def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None = None) -> None:
-        self.xid = xid
+        self.xid = None if xid is None else checked_xid(xid)
         self.number: TransactionNumber | None = None
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
@@ -77,9 +79,10 @@ class Transaction:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
-        """Add a message; returns once it is taken over, before the broker has it."""
+        """Add a message; returns once it is taken over, before the broker has it. ``timestamp`` None is now."""
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         came_through = False
         try:
             route = await self.ready(topic)
@@ -91,7 +94,7 @@ class Transaction:
             if not came_through:
                 self.cut_short()
         lane = route.choose(key, partition)
-        self.append(lane, value, timestamp, key, headers)
+        self.append(lane, value, moment, key, headers)
         return Receipt(topic, lane.index, None, Durability.STAGED)
 
     def interrupted(self, before: int, error: BaseException) -> None:
@@ -177,8 +180,10 @@ class Transaction:
         self.core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Commit a group's positions with the transaction."""
+        """Commit a group's positions with the transaction; none are nothing to do."""
         self._check_stage()
+        if not offsets:
+            return
         if self.number is None:
             await self._begin()
         self._check_stage()
@@ -198,6 +203,11 @@ class Transaction:
     def is_empty(self) -> bool:
         """Whether it holds nothing: neither messages nor positions."""
         return not (self._batches or self._requests or self.received.offsets())
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it has been prepared and held nothing: no broker has heard of it."""
+        return self.stage is Stage.PREPARED and not self._requests
 
     def flush_first(self) -> None:
         """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
@@ -225,10 +235,15 @@ class Transaction:
     # -- deciding ----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Have the broker promise to keep it. It needs an xid and something to promise.
+        """Have the broker promise to keep it, if it holds anything: with nothing sent the broker is not asked.
 
+        That is XA's read-only vote (``XA_RDONLY``): nothing is left anywhere, commit and roll-back only end it here.
         Given up, it goes on by itself; asked again it tells what came of it.
         """
+        if self.xid is None:
+            raise errors.Misuse(
+                "this transaction was begun without an xid: it cannot be prepared; nothing was sent"
+            )
         await self._decided(Stage.PREPARED, self._prepare)
 
     def prepare_cut_short(self) -> None:
@@ -260,21 +275,19 @@ class Transaction:
         totals = await self._flush_all()
         if self._producer.reports is not None and self._counts:
             totals = await self._report(self._producer.reports)
-        if self.number is None or self.xid is None:
-            raise errors.Misuse(
-                "nothing has been sent in this transaction, or it has no xid: nothing to prepare"
-            )
+        if self.number is None or not self._requests:
+            self.stage = Stage.PREPARED
+            return
         core = self.core
-        request = commands.Prepare(
-            core.correlation(), self.number.serial, self.xid, totals, self._serials.seen
-        )
+        xid = cast(Xid, self.xid)
+        request = commands.Prepare(core.correlation(), self.number.serial, xid, totals, self._serials.seen)
         await self._decide(core.request(request, Done), Stage.PREPARED)
 
     async def _report(self, reports: Reports) -> Totals:
         """Add what this transaction has sent, as its last message: whoever commits it reports it with that."""
         counts, self._counts = self._counts, {}
         value = reports.of_transaction(counts, str(self.xid))
-        await self.send(reports.topic, value, None, None, None, self.core.wall())
+        await self.send(reports.topic, value, None, None, None)
         totals = self._flush()
         self._counts = {}
         return totals
@@ -292,6 +305,9 @@ class Transaction:
         if self.stage is Stage.DECIDING:
             await self._find_out()
         core = self.core
+        if self.is_read_only:
+            self._end(Stage.COMMITTED)
+            return
         if self.stage is Stage.PREPARED:
             session, serial = cast(TransactionNumber, self.number)
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
@@ -300,7 +316,7 @@ class Transaction:
         if self.stage is Stage.COMMITTED:
             return
         totals = await self._flush_all()
-        if self.number is None:
+        if self.number is None or not self._requests:
             self._end(Stage.COMMITTED)
             return
         session, serial = self.number
@@ -452,27 +468,6 @@ class Transaction:
             if isinstance(error, _FENCED):
                 self.received.discard()
         self._dead = error
-
-
-class TransactionFacts:
-    """What every face tells of a transaction, whoever drives it."""
-
-    _core: Transaction
-
-    @property
-    def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
-        return self._core.number
-
-    @property
-    def stage(self) -> Stage:
-        """How far it is."""
-        return self._core.stage
-
-    @property
-    def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
-        return self._core.runs
 
 
 def _tell(transaction: Transaction, error: BaseException | None) -> None:

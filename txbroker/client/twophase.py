@@ -5,13 +5,20 @@ A connection has at most one transaction between ``tpc_begin`` and its end; send
 
 from __future__ import annotations
 
-from journal.transaction import State, Xid
+from journal.arguments import NOTHING_CHANGED, octets, text, whole
+from journal.transaction import State, Xid, checked_xid
 from txbroker import errors
 from txbroker.client.core import Core
 from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Stage, Transaction
+
+NO_CONSUMER = (
+    "commit_offsets() of a connection does not say whose positions are meant; nothing was sent. Use consumer.commit() "
+    "for all that it has handed out, consumer.commit(message) for all up to that message in its partition, "
+    "consumer.commit({(topic, partition): offset}), or tx.commit_offsets(consumer) in a transaction"
+)
 
 
 class Exceptions:
@@ -34,12 +41,16 @@ class Exceptions:
 
 
 def xid_of(format_id: int, global_id: str | bytes, branch: str | bytes) -> Xid:
-    """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA."""
-    if isinstance(global_id, str):
-        global_id = global_id.encode()
-    if isinstance(branch, str):
-        branch = branch.encode()
-    return Xid(format_id, global_id, branch).check()
+    """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA, WrongType, WrongValue."""
+    number = whole("format_id", format_id, NOTHING_CHANGED)
+    parts = (_part("global_transaction_id", global_id), _part("branch_qualifier", branch))
+    return Xid(number, *parts).check()
+
+
+def _part(name: str, part: str | bytes) -> bytes:
+    if isinstance(part, str):
+        return text(name, part, NOTHING_CHANGED).encode()
+    return octets(name, part, NOTHING_CHANGED, wanted="str or bytes")
 
 
 class TwoPhase:
@@ -52,13 +63,11 @@ class TwoPhase:
 
     def begin(self, xid: Xid) -> None:
         """Sends belong to ``xid`` from now on."""
-        if self.current is not None:
+        if self.current is not None and not self.current.is_read_only:
             raise errors.Misuse(
                 f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
             )
-        if not isinstance(xid, Xid):
-            raise errors.Misuse(f"tpc_begin takes what xid() gives, not {xid!r:.80}; nothing has changed")
-        self.current = Transaction(*self._parts, xid.check())
+        self.current = Transaction(*self._parts, checked_xid(xid))
 
     async def prepare(self) -> None:
         """The first phase."""

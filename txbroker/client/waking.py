@@ -7,8 +7,10 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from journal.arguments import micros, seconds
 from journal.record import PartitionOffset
 from journal.transaction import Xid
 from txbroker import errors
@@ -17,7 +19,8 @@ from txbroker.client import url as urls
 from txbroker.client.companion import Companion
 from txbroker.client.consuming import ConsumerCore, consumer_options
 from txbroker.client.core import Core
-from txbroker.client.operations import Operations, Which
+from txbroker.client.naming import Which
+from txbroker.client.operations import Operations
 from txbroker.client.partitioning import check_asking
 from txbroker.client.poller import check_system
 from txbroker.client.producing import Producer
@@ -28,7 +31,7 @@ from txbroker.client.results import Durability, Message, Receipt
 from txbroker.client.retry import Options
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction
-from txbroker.client.twophase import Exceptions, TwoPhase, xid_of
+from txbroker.client.twophase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
 
 LATE = 0.1
 """Seconds. An alarm so much too late says that the loop has been held up."""
@@ -43,13 +46,12 @@ class LoopConnection(Exceptions, ABC):
     def __init__(self, address: urls.Address, options: Options) -> None:
         check_system(address)
         self.address = address
-        named = options._replace(client=options.client or fork.process_name())
+        named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
         self._operations = Operations(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
-        self._newest: ConsumerCore | None = None
         self._receivers = Receivers(self.core)
         self._alarm_at = math.inf
         self._gives_way = False
@@ -154,34 +156,35 @@ class LoopConnection(Exceptions, ABC):
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
     ) -> Receipt:
-        moment = time.time_ns() // 1000 if timestamp is None else timestamp
         current = self._two_phase.current
         if current is not None:
-            return await current.send(topic, value, key, headers, partition, moment)
+            return await current.send(topic, value, key, headers, partition, timestamp)
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         message = (topic, value, moment, key, headers, partition)
         lane, batch, position = await self._producer.append(*message, watched=True)
         try:
             sent = await batch
         finally:
-            batch.untold = (
-                batch.untold or not batch.done
-            )  # its caller has given up: the next flush, or the end, tells
+            # One whose caller has given up is told of by the next flush, or at the end.
+            batch.untold = batch.untold or not batch.done
         return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
 
+    def commit_offsets(self) -> Any:
+        """Fail with Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        return self._run(self._commit_offsets())
+
     async def _commit_offsets(self) -> None:
-        consumer, current = self._newest, self._two_phase.current
-        if consumer is None:
-            raise errors.Misuse("commit_offsets() without a consumer; nothing was sent")
-        if current is None:
-            await consumer.commit_offsets()
-        else:
-            await current.add_offsets(consumer.options.group or "", consumer.handed_out())
+        raise errors.Misuse(NO_CONSUMER)
 
     async def _end(self, timeout: float | None) -> None:
         """Flush, for so long at most, then stop."""
-        seconds = self.core.options.timeout if timeout is None else timeout
+        limit = (
+            self.core.options.timeout
+            if timeout is None
+            else seconds("timeout", timeout, "nothing was closed")
+        )
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
             resolver.stop(0.0)  # the loop's thread must not wait for it
@@ -189,8 +192,8 @@ class LoopConnection(Exceptions, ABC):
             if self.core.fatal is None:
                 # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
                 self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
-                await self._within(self._producer.flush(), seconds)
-                await self._report_last(seconds)
+                await self._within(self._producer.flush(), limit)
+                await self._report_last(limit)
         finally:
             self._abort()
 
@@ -224,8 +227,7 @@ class LoopConnection(Exceptions, ABC):
     def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
         self._check_process()
         options = consumer_options(topics, group, **choices)
-        self._newest = ConsumerCore(self.core, options, self.core.options.client)
-        return self._newest
+        return ConsumerCore(self.core, options, self.core.options.client)
 
     def _transaction(self, xid: Xid | None) -> Transaction:
         return Transaction(self.core, self._producer, self._serials, xid)

@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zope.interface import implementer
 
+from journal.arguments import message_of
 from journal.constants import MIB
 from journal.transaction import State
 from txbroker import errors
@@ -74,7 +76,7 @@ class _Message(NamedTuple):
     key: bytes | None
     headers: Mapping[str, bytes] | None
     partition: int | None
-    timestamp: int
+    timestamp: int | None
 
     @property
     def size(self) -> int:
@@ -101,7 +103,7 @@ class Messages:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> None:
         """Send a message when the current transaction commits. Arguments as in ``Connection.send``.
 
@@ -110,7 +112,7 @@ class Messages:
         """
         self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
-        message = _Message(topic, value, key, headers, partition, moment)
+        message = _Message(*message_of(topic, value, key, headers, partition, moment))
         outbox = _joined(self._decides, self._manager).outbox(self._name, self.broker)
         size = message.size
         if outbox.held + size > self._max_bytes:

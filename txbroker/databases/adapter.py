@@ -111,7 +111,7 @@ def adapt(database: Any) -> Database:
             callable(getattr(database, name, None)) for name in ("cursor", "commit", "rollback")
         ) and hasattr(sys.modules.get(package), "paramstyle"):
             return _from("txbroker.databases.dbapi", database)
-    raise errors.Misuse(
+    raise errors.WrongType(
         f"{kind_of(database)} is no database connection: neither one of PEP 249 (cursor, commit, rollback, and its "
         "module's paramstyle) nor a Session or Connection of SQLAlchemy; nothing was done"
     )
@@ -122,9 +122,9 @@ def kind_of(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
-def no_connection(thing: object) -> errors.Misuse:
+def no_connection(thing: object) -> errors.WrongType:
     """The error for something of a driver's that is not its connection."""
-    return errors.Misuse(
+    return errors.WrongType(
         f"{kind_of(thing)} is no connection: give the connection itself (a cursor has it as .connection); nothing "
         "was done"
     )

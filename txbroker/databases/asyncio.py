@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -35,7 +36,7 @@ def atomic(
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
-        raise errors.Misuse(
+        raise errors.WrongType(
             f"{kind_of(broker)} is no connection of txbroker.client.asyncio; nothing was done"
         )
     side = AsyncSide(broker, wait, timeout)
@@ -99,7 +100,7 @@ class AsyncAtomic(Block[Transaction]):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet."""
         return await self._transaction().send(topic, value, key, headers, partition, timestamp)

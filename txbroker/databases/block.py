@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
+from journal.arguments import seconds, wrong_type
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.promise import Promise, start
@@ -35,7 +36,11 @@ class BrokerSide(Generic[T_co]):
         """Once the block has begun."""
         self.background: Background | None = None
         self._waits = wait == "commit"
-        self._timeout: float = connection.core.options.timeout if timeout is None else timeout
+        self._timeout = (
+            connection.core.options.timeout
+            if timeout is None
+            else seconds("timeout", timeout, "nothing was done")
+        )
 
     @property
     def identity(self) -> str:
@@ -96,6 +101,11 @@ class Block(Generic[T_co]):
         self.deciding = deciding
         """The steps, for those who hang them into hooks of a library: it is not for programs."""
         self._side = side
+        opens: object = connect_database
+        if opens is not None and not callable(opens):
+            raise wrong_type(
+                "connect_database", opens, "None or a function that opens a connection", "nothing was done"
+            )
         self._connect_database = connect_database
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -38,7 +39,7 @@ def atomic(
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
-        raise errors.Misuse(
+        raise errors.WrongType(
             f"{kind_of(broker)} is no blocking connection to a broker, as txbroker.connect() gives; asyncio and "
             "Twisted have their own atomic in txbroker.databases; nothing was done"
         )
@@ -102,7 +103,7 @@ class Calls(Begun, Protocol):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message."""
 
@@ -122,7 +123,7 @@ class Atomic(Block[Calls]):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Send a message with the block; the receipt has no offset yet. Arguments as in ``Connection.send``."""
         return self._transaction().send(topic, value, key, headers, partition, timestamp)

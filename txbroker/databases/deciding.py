@@ -14,6 +14,7 @@ import threading
 from collections.abc import Awaitable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from journal.arguments import text, wrong_value
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client import fork
@@ -62,9 +63,9 @@ _numbers = itertools.count()
 
 
 def check_wait(wait: str) -> None:
-    """Raise Misuse for a choice that is not known."""
-    if wait not in WAITS:
-        raise errors.Misuse(f"wait is {wait!r}; {' and '.join(map(repr, WAITS))} are known; nothing was done")
+    """Raise WrongType or WrongValue for a choice that is not known."""
+    if text("wait", wait, "nothing was done") not in WAITS:
+        raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
 
 
 def delivery_pending(error: BaseException, timeout: float) -> errors.TxBrokerError:

@@ -7,6 +7,7 @@ import weakref
 from contextlib import suppress
 from typing import NamedTuple
 
+from journal.arguments import text, wrong_value
 from txbroker import errors
 from txbroker.databases import dialects
 from txbroker.databases.adapter import Condition, Database
@@ -76,8 +77,8 @@ async def read(database: Database) -> Identity:
 
 async def create(database: Database, adopt: str = "") -> str:
     """Make the table if there is none, commit, return its identity. ``adopt``, for a copy: REPLACEMENT or SEPARATE."""
-    if adopt not in ("", REPLACEMENT, SEPARATE):
-        raise errors.Misuse(f"adopt is {adopt!r}; 'replacement' and 'separate' are known; nothing was done")
+    if text("adopt", adopt, "nothing was done") not in ("", REPLACEMENT, SEPARATE):
+        raise wrong_value("adopt", adopt, "'replacement' and 'separate', or ''", "nothing was done")
     await database.open()
     if database.condition() in (Condition.OPEN, Condition.FAILED, Condition.BORROWED):
         raise errors.Misuse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from twisted.enterprise.adbapi import ConnectionPool
@@ -41,7 +42,7 @@ def run_atomic(
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
-        raise errors.Misuse(
+        raise errors.WrongType(
             f"{kind_of(broker)} is no connection of txbroker.client.twisted; nothing was done"
         )
 
@@ -70,7 +71,7 @@ class ThreadTransaction:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message."""
         found: Receipt = _in_reactor(

@@ -7,6 +7,7 @@ import re
 import time
 from typing import Final
 
+from journal.arguments import text
 from journal.constants import MAX_GLOBAL_ID
 from journal.transaction import Xid
 from txbroker import errors
@@ -22,7 +23,8 @@ _APPLICATION = re.compile(r"[A-Za-z0-9_.]*")
 
 
 def check_application(name: str) -> str:
-    """Return the name of an application if it fits into an xid; raises InvalidName."""
+    """Return the name of an application if it fits into an xid; raises InvalidName, WrongType."""
+    name = text("application", name, "nothing was done")
     if len(name) > MAX_APPLICATION or not _APPLICATION.fullmatch(name):
         raise errors.InvalidName(
             f"application {name[:80]!r}: at most {MAX_APPLICATION} characters of A-Z, a-z, 0-9, _ and . fit into an "

@@ -52,6 +52,9 @@ class Consumed(Protocol):
     def offsets(self) -> list[PartitionOffset]:
         """The positions after what has been handed out."""
 
+    def commit(self) -> None:
+        """Commit these; between ``tpc_begin`` and its end they join that."""
+
 
 class Work(NamedTuple):
     """What a transaction is to do."""
@@ -197,7 +200,7 @@ class Carrying:
                 topic, partition = life.plan.layout[place]
                 connection.send(topic, value_of(identity), *self._labels(place), partition=partition)
             if work.consumer is not None:
-                connection.commit_offsets()
+                work.consumer.commit()
             self._asked = True
             connection.tpc_prepare()
             self._prepared()

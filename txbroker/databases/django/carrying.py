@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from journal.arguments import message_of
 from txbroker import errors
 from txbroker.client.results import Message
 from txbroker.databases import adapter
@@ -51,7 +53,7 @@ def send(
     key: bytes | None = None,
     headers: Mapping[str, bytes] | None = None,
     partition: int | None = None,
-    timestamp: int | None = None,
+    timestamp: int | datetime | None = None,
     *,
     using: str = DEFAULT_DB_ALIAS,
 ) -> None:
@@ -60,7 +62,7 @@ def send(
     Raises Misuse outside of ``transaction.atomic()``, BufferFull. The broker's own refusals come with the commit.
     """
     connection = _in_transaction(using)
-    message = Waiting(topic, value, key, headers, partition, timestamp)
+    message = Waiting(*message_of(topic, value, key, headers, partition, timestamp))
     size, bound = getattr(connection, _SIZE, 0), configuration().max_bytes
     if (
         size + message.size > bound

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, TwoPhaseTransaction, event
 from sqlalchemy.orm import Session, SessionTransaction
 
+from journal.arguments import message_of
 from txbroker import errors
 from txbroker.client import blocking
 from txbroker.databases.adapter import Condition, kind_of, run
@@ -132,7 +134,7 @@ class Messages:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> None:
         """Send a message with the Session's transaction: it waits here until that commits. Arguments as elsewhere.
 
@@ -144,7 +146,7 @@ class Messages:
         connection = connection_of(session)
         check_sole(session)
         carried = self._of(connection)
-        message = Waiting(topic, value, key, headers, partition, timestamp)
+        message = Waiting(*message_of(topic, value, key, headers, partition, timestamp))
         check_room(carried.size, message, self._max_bytes)
         if carried.atomic is None and not connection.in_nested_transaction():
             atomic = block(_CarryingDatabase(connection), self._broker, self._terms)

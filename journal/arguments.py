@@ -1,0 +1,209 @@
+"""What callers pass in: taken as what it stands for, or refused by the parameter's name.
+
+``state`` ends the text of a refusal, for only the caller knows what has been done so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import Any, Final
+
+from journal.errors import WrongType, WrongValue
+
+LEAST_TIME: Final = 10**14
+"""µs since 1970 UTC, in March 1973. A lesser number is no time in µs, but one in seconds or milliseconds."""
+
+MOST: Final = (1 << 63) - 1
+"""The greatest whole number that frames and records have room for."""
+
+LONGEST: Final = 1e9
+"""Seconds. What the operating system takes for a time-out ends somewhere; this is 30 years."""
+
+NOTHING_SENT: Final = "nothing was sent"
+OCTETS_OR_NONE: Final = "bytes, bytearray, memoryview or None"
+NOTHING_CHANGED: Final = "nothing has changed"
+NOTHING_READ: Final = "nothing was read"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_SHOWN = (str, bytes, int, float, type(None))
+_TIME = "µs since 1970 UTC as an int, as time.time_ns() // 1000 gives them, or a datetime with a time zone"
+
+
+def shown(value: object) -> str:
+    """A value for a message: short, and by its type alone where it may be large, or not for everybody's eyes."""
+    kind = type(value).__name__
+    if not isinstance(value, _SHOWN) or (isinstance(value, int) and value.bit_length() > 64):
+        return f"of type {kind}"
+    start = value[:60] if isinstance(value, (str, bytes)) else value
+    return f"{start!r:.80}, of type {kind}"
+
+
+def wrong_type(parameter: str, value: object, wanted: str, state: str = NOTHING_SENT) -> WrongType:
+    """The error for an argument of a type that is not taken."""
+    return WrongType(f"{parameter} is {shown(value)}; it must be {wanted}; {state}")
+
+
+def wrong_value(parameter: str, value: object, wanted: str, state: str = NOTHING_SENT) -> WrongValue:
+    """The error for an argument of the right type that is not taken."""
+    return WrongValue(f"{parameter} is {shown(value)}; it must be {wanted}; {state}")
+
+
+def text(parameter: str, value: Any, state: str = NOTHING_SENT) -> str:
+    """A str that can be written as UTF-8; raises :class:`WrongType` and :class:`WrongValue`."""
+    if not isinstance(value, str):
+        raise wrong_type(parameter, value, "a str", state)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise wrong_value(parameter, value, "text that UTF-8 can hold, without surrogates", state) from None
+    return str.__str__(value)
+
+
+def _is_truth(value: Any) -> bool:
+    """Whether it is a bool, Python's or NumPy's, which before its version 2.3 takes one for an index."""
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+
+
+def whole(
+    parameter: str,
+    value: Any,
+    state: str = NOTHING_SENT,
+    *,
+    least: int = -MOST - 1,
+    most: int = MOST,
+    wanted: str = "an int",
+) -> int:
+    """An int, or what counts as one by ``__index__`` and is no bool; raises :class:`WrongType`, :class:`WrongValue`."""
+    try:
+        number = None if _is_truth(value) else index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise wrong_type(parameter, value, wanted, state)
+    if not least <= number <= most:
+        raise wrong_value(parameter, number, f"from {least} to {most}", state)
+    return number
+
+
+def listed(parameter: str, values: Any, of: str, state: str = NOTHING_SENT) -> list[Any]:
+    """A list of what can be iterated over, but is no text and no bytes; raises :class:`WrongType`."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)) or not isinstance(values, Iterable):
+        raise wrong_type(parameter, values, f"a list of {of}", state)
+    return list(values)
+
+
+def texts(parameter: str, values: Any, state: str = NOTHING_SENT) -> list[str]:
+    """A list of str, of what can be iterated over and is no str itself; raises as :func:`text`."""
+    return [text(f"one of {parameter}", value, state) for value in listed(parameter, values, "str", state)]
+
+
+def seconds(parameter: str, value: Any, state: str = NOTHING_SENT) -> float:
+    """Seconds, 0 to :data:`LONGEST`, as int or float; raises :class:`WrongType`, :class:`WrongValue`."""
+    if isinstance(value, bool) or not hasattr(type(value), "__float__"):
+        raise wrong_type(parameter, value, "a number of seconds", state)
+    number = float(value)
+    if not 0 <= number <= LONGEST:
+        raise wrong_value(parameter, value, f"a number of seconds from 0 to {LONGEST:g}", state)
+    return number
+
+
+def truth(parameter: str, value: Any, state: str = NOTHING_SENT) -> bool:
+    """True or False; raises :class:`WrongType`."""
+    if not isinstance(value, bool):
+        raise wrong_type(parameter, value, "True or False", state)
+    return value
+
+
+def octets(parameter: str, value: Any, state: str = NOTHING_SENT, *, wanted: str = "") -> bytes:
+    """The bytes of bytes, a bytearray or a memoryview, as they are at this moment; raises :class:`WrongType`."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise WrongType(
+        f"{parameter} is of type {type(value).__name__}; it must be {wanted or 'bytes, bytearray or memoryview'}; "
+        f"{state}"
+    )
+
+
+def headers_of(headers: Any, state: str = NOTHING_SENT) -> Mapping[str, bytes]:
+    """A message's headers by their names, copied unless that is what they are; raises :class:`WrongType`.
+
+    Whether the names are UTF-8 is found out when they are encoded: :func:`check_names` then says which is not.
+    """
+    if type(headers) is dict:
+        for name, value in headers.items():
+            if type(name) is not str or type(value) is not bytes:
+                break
+        else:
+            return headers
+    if not isinstance(headers, Mapping):
+        raise WrongType(
+            f"headers is of type {type(headers).__name__}; it must be a dict of names (str) and values (bytes), or "
+            f"None: a list of pairs is not taken, for a name has one value; {state}"
+        )
+    return {
+        text("the name of a header", name, state): octets(f"the value of header {name!r:.60}", value, state)
+        for name, value in headers.items()
+    }
+
+
+def check_names(headers: Mapping[str, bytes], state: str = NOTHING_SENT) -> None:
+    """Raise :class:`WrongValue` for the name of a header that is no UTF-8."""
+    for name in headers:
+        text("the name of a header", name, state)
+
+
+Message = tuple[str, bytes | None, bytes | None, dict[str, bytes] | None, int | None, int | None]
+
+
+def message_of(
+    topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, state: str = NOTHING_SENT
+) -> Message:
+    """A message that is kept for later: checked where the caller is, and a copy, whatever he does with his own.
+
+    Raises :class:`WrongType`, :class:`WrongValue`.
+    """
+    pairs = None if headers is None else dict(headers_of(headers, state))
+    check_names(pairs or {}, state)
+    return (
+        text("topic", topic, state),
+        None if value is None else octets("value", value, state, wanted=OCTETS_OR_NONE),
+        None if key is None else octets("key", key, state, wanted=OCTETS_OR_NONE),
+        pairs,
+        None if partition is None else index_of(partition, state),
+        None if timestamp is None else micros("timestamp", timestamp, state),
+    )
+
+
+def index_of(partition: Any, state: str = NOTHING_SENT) -> int:
+    """A partition's index in its topic; raises :class:`WrongType` for what is no whole number, as "1", 1.0 and True."""
+    return whole("partition", partition, state, wanted="an int, 0 for the first one")
+
+
+def micros(parameter: str, value: Any, state: str = NOTHING_SENT) -> int:
+    """A time in µs since 1970 UTC, of itself or a ``datetime``; raises :class:`WrongType`, :class:`WrongValue`.
+
+    A ``datetime`` must have a time zone: without one it would mean another time on each machine. A number below
+    :data:`LEAST_TIME` is refused with what was probably meant.
+    """
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise WrongValue(
+                f"{parameter} is {value.isoformat()}, a datetime without a time zone; it must be one with a zone, as "
+                f"datetime.now(UTC) is (value.astimezone() takes the machine's); {state}"
+            )
+        return (value - _EPOCH) // _MICROSECOND
+    number = whole(parameter, value, state, wanted=_TIME)
+    if number < LEAST_TIME:
+        raise WrongValue(f"{parameter} is {number}{_guess(number)}; it must be {_TIME}; {state}")
+    return number
+
+
+def _guess(number: int) -> str:
+    """What a number that is no time in µs may have been meant as."""
+    for unit, factor in (("milliseconds", 1_000), ("seconds", 1_000_000)):
+        if LEAST_TIME // factor <= number:
+            return f": these seem to be {unit}, so multiply by {factor:,}"
+    return ", which is no time since 1973"

@@ -1,0 +1,199 @@
+"""What callers get wrong, call by call: the same on every face. Run as a program it goes through it with Twisted."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from txbroker import errors
+
+TEXT = (b"x", 5, 1.5, True, ["x"], object(), "\udcff")
+WHOLE = ("1", 1.5, b"1", True, [1], 1 << 70)
+INDEX = WHOLE[:-1]
+"""As an index in a topic the others are numbers of partitions that there are not."""
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001
+OCTETS = ("text", 5, True, 1.5, [b"x"], object())
+HEADERS = ([("a", b"b")], [], {"a": "b"}, {"a": None}, {b"a": b"b"}, {5: b"b"}, {"\udcff": b""}, 5, "", b"")
+MOMENT = (1.7e15, "now", True, b"", 1_700_000_000, 1_700_000_000_000, 0, -5, 1 << 63, NAIVE)
+SECONDS = ("5", b"", True, math.nan, -1.0, math.inf, None)
+TRUTH = (0, 1, "yes", None)
+NAMES = ("t", b"t", 5, [b"t"], [5], ["\udcff"])
+WHICH = (5, b"1-2", "1", "a-b", ("1", "2"), (1,), (1 << 70, 1), None)
+
+
+class Case(NamedTuple):
+    """One parameter of one call, and what it does not take. ``named`` is what the error calls it."""
+
+    named: str
+    call: Callable[[Any, Any], Any]
+    wrong: tuple[Any, ...]
+
+
+CASES = [
+    Case("topic", lambda c, w: c.send(w, b"v"), (*TEXT, None)),
+    Case("value", lambda c, w: c.send("t", w), OCTETS),
+    Case("key", lambda c, w: c.send("t", b"v", key=w), OCTETS),
+    Case("key", lambda c, w: c.send("t2", b"v", key=w), OCTETS),
+    Case("header", lambda c, w: c.send("t", b"v", headers=w), HEADERS),
+    Case("partition", lambda c, w: c.send("t2", b"v", partition=w), INDEX),
+    Case("timestamp", lambda c, w: c.send("t", b"v", timestamp=w), MOMENT),
+    Case("topic", lambda c, w: c.transaction().send(w, b"v"), (*TEXT, None)),
+    Case("value", lambda c, w: c.transaction().send("t", w), OCTETS),
+    Case("key", lambda c, w: c.transaction().send("t", b"v", key=w), OCTETS),
+    Case("header", lambda c, w: c.transaction().send("t", b"v", headers=w), HEADERS),
+    Case("partition", lambda c, w: c.transaction().send("t2", b"v", partition=w), INDEX),
+    Case("timestamp", lambda c, w: c.transaction().send("t", b"v", timestamp=w), MOMENT),
+    Case("topic", lambda c, w: c.transaction().send_many(w, [b"v"]), (*TEXT, None)),
+    Case("values", lambda c, w: c.transaction().send_many("t", w), ("v", b"v", 5, None, {"a": b"b"})),
+    Case("value", lambda c, w: c.transaction().send_many("t", [w]), OCTETS),
+    Case("keys", lambda c, w: c.transaction().send_many("t", [b"v"], keys=w), ("k", b"k", 5)),
+    Case("key", lambda c, w: c.transaction().send_many("t", [b"v"], keys=[w]), OCTETS),
+    Case("header", lambda c, w: c.transaction().send_many("t", [b"v"], headers=[w]), HEADERS),
+    Case("partition", lambda c, w: c.transaction().send_many("t2", [b"v"], partitions=[w]), INDEX),
+    Case("timestamp", lambda c, w: c.transaction().send_many("t", [b"v"], timestamps=[w]), MOMENT),
+    Case("name", lambda c, w: c.create_topic(w), (*TEXT, None)),
+    Case("partitions", lambda c, w: c.create_topic("n", w), (*WHOLE, None)),
+    Case("exist_ok", lambda c, w: c.create_topic("n", exist_ok=w), TRUTH),
+    Case("name", lambda c, w: c.delete_topic(w), (*TEXT, None)),
+    Case("names", lambda c, w: c.topics(w), NAMES),
+    Case("topic", lambda c, w: c.read(w, 0, 0), (*TEXT, None)),
+    Case("partition", lambda c, w: c.read("t", w, 0), (*WHOLE, None)),
+    Case("offset", lambda c, w: c.read("t", 0, w), (*WHOLE, None)),
+    Case("max_bytes", lambda c, w: c.read("t", 0, 0, w), (*WHOLE, None)),
+    Case("max_wait", lambda c, w: c.read("t", 0, 0, max_wait=w), SECONDS),
+    Case("number", lambda c, w: c.read_frames(w, 0), (*WHOLE, None)),
+    Case("offset", lambda c, w: c.read_frames(1, w), (*WHOLE, None)),
+    Case("topic", lambda c, w: c.offsets_for_time(w, 10**15), (*TEXT, None)),
+    Case("time", lambda c, w: c.offsets_for_time("t", w), (*MOMENT, None)),
+    Case("group", lambda c, w: c.group_offsets(w), (*TEXT, None)),
+    Case("group", lambda c, w: c.set_offsets(w, "t", {0: 1}), (*TEXT, None)),
+    Case("topic", lambda c, w: c.set_offsets("g", w, {0: 1}), (*TEXT, None)),
+    Case("offsets", lambda c, w: c.set_offsets("g", "t", w), (5, "0", [1], None)),
+    Case("partition", lambda c, w: c.set_offsets("g", "t", {w: 1}), ("0", 1.5, True, None)),
+    Case("offset", lambda c, w: c.set_offsets("g", "t", {0: w}), (*WHOLE, None)),
+    Case("group", lambda c, w: c.delete_group(w), (*TEXT, None)),
+    Case("states", lambda c, w: c.transactions(w), (5, "prepared", b"x", [3], ["PREPARED"], None)),
+    Case("format_id", lambda c, w: c.transactions(format_id=w), WHOLE),
+    Case("global_prefix", lambda c, w: c.transactions(global_prefix=w), (*OCTETS, None)),
+    Case("forced", lambda c, w: c.transactions(forced=w), TRUTH),
+    Case("which", lambda c, w: c.show_transaction(w), WHICH),
+    Case("max_bytes", lambda c, w: c.show_transaction("1-2", w), (*WHOLE, None)),
+    Case("which", lambda c, w: c.commit_transaction(w, "me", "so"), WHICH),
+    Case("by", lambda c, w: c.commit_transaction("1-2", w, "so"), (*TEXT, None)),
+    Case("why", lambda c, w: c.commit_transaction("1-2", "me", w), (*TEXT, None)),
+    Case("which", lambda c, w: c.rollback_transaction(w, "me", "so"), WHICH),
+    Case("by", lambda c, w: c.rollback_transaction("1-2", w, "so"), (*TEXT, None)),
+    Case("which", lambda c, w: c.forget_transaction(w, "me"), WHICH),
+    Case("why", lambda c, w: c.forget_transaction("1-2", "me", w), (*TEXT, None)),
+    Case("which", lambda c, w: c.outcome(w), WHICH),
+    Case("which", lambda c, w: c.wait_outcome(w), WHICH),
+    Case("timeout", lambda c, w: c.wait_outcome("1-2", w), SECONDS),
+    Case("xid", lambda c, w: c.end_prepared(w, True), (5, "x", ("1", "2", "3"), None)),
+    Case("commit", lambda c, w: c.end_prepared(c.xid(1, "g", "b"), w), TRUTH),
+    Case("xid", lambda c, w: c.tpc_commit(w), (5, "x", (1, b"g", b"b"))),
+    Case("xid", lambda c, w: c.tpc_rollback(w), (5, "x", (1, b"g", b"b"))),
+    Case("consumer", lambda c, w: c.transaction().commit_offsets(w), (5, "g", None, object())),
+    Case("what to commit", lambda c, w: c.consume("t", "g").commit(w), (5, "t", b"t", [("t", 0)], object())),
+    Case("place", lambda c, w: c.consume("t", "g").commit({w: 1}), (5, "t", ("t",), ("t", 0, 1))),
+    Case("offset", lambda c, w: c.consume("t", "g").commit({("t", 0): w}), (*WHOLE, -1, None)),
+    Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),
+    Case("timeout", lambda c, w: c.close(w), ("5", True, math.nan, -1.0)),
+]
+"""Calls that give something to await, where a face does that at all."""
+
+AT_ONCE = [
+    Case("topics", lambda c, w: c.consume(w), (b"t", 5, [b"t"], [5], [], None, "\udcff")),
+    Case("group", lambda c, w: c.consume("t", w), TEXT),
+    Case("partitions", lambda c, w: c.consume("t", partitions=w), (3, "0", b"0", 1.5)),
+    Case("partition", lambda c, w: c.consume("t", partitions=[w]), WHOLE),
+    Case(
+        "start",
+        lambda c, w: c.consume("t", start=w),
+        ("begin", b"x", 1.5, True, -1, NAIVE, None),
+    ),
+    Case("max_wait", lambda c, w: c.consume("t", max_wait=w), SECONDS),
+    Case("follow", lambda c, w: c.consume("t", follow=w), TRUTH),
+    Case("prefetch", lambda c, w: c.consume("t", prefetch=w), (*WHOLE, 0, None)),
+    Case("max_bytes", lambda c, w: c.consume("t", max_bytes=w), (*WHOLE, 0, None)),
+    Case("claim", lambda c, w: c.consume("t", claim=w), TRUTH),
+    Case("out_of_range", lambda c, w: c.consume("t", out_of_range=w), ("first", b"x", 5, None)),
+    Case("format_id", lambda c, w: c.xid(w, "g", "b"), (*WHOLE, None)),
+    Case("global_transaction_id", lambda c, w: c.xid(1, w, "b"), (5, None, "\udcff", ["g"])),
+    Case("branch_qualifier", lambda c, w: c.xid(1, "g", w), (5, None, "\udcff", ["g"])),
+    Case("xid", lambda c, w: c.tpc_begin(w), (5, "x", (1, b"g", b"b"), None)),
+    Case("xid", lambda c, w: c.transaction(w), (5, "x", (1, b"g", b"b"))),
+]
+"""Calls that give nothing to await on any face."""
+
+STATE = re.compile(
+    r"; nothing (was|has) \w+\.?$|; the messages before it .* have been added|nothing was done with it"
+)
+
+
+def check(case: Case, wrong: object, error: BaseException) -> None:
+    """Whether an error says which parameter it is, what was given, what is wanted, and the state."""
+    assert isinstance(error, (errors.WrongType, errors.WrongValue)), (case.named, wrong, repr(error))
+    assert isinstance(error, (TypeError, ValueError))
+    told = str(error)
+    assert case.named in told.split(" is ")[0], (case.named, wrong, told)
+    assert "must be" in told, told
+    assert STATE.search(told), told
+    if isinstance(error, errors.WrongType):
+        kinds = {type(part).__name__ for part in _parts(wrong)}
+        assert any(f"of type {kind}" in told for kind in kinds), (wrong, told)
+
+
+def _parts(wrong: Any) -> list[Any]:
+    """A wrong value, and what is in it: what is named may be one of a list's."""
+    if isinstance(wrong, dict):
+        return [wrong, *wrong, *wrong.values()]
+    return [wrong, *wrong] if isinstance(wrong, (list, tuple)) else [wrong]
+
+
+async def walk(connection: Any) -> None:
+    """Every case on a loop: the call itself raises nothing, what it gives fails."""
+    for case in CASES:
+        for wrong in case.wrong:
+            awaitable = case.call(connection, wrong)
+            try:
+                await awaitable
+            except Exception as error:  # noqa: BLE001 - it is looked at
+                check(case, wrong, error)
+            else:
+                raise AssertionError((case.named, wrong, "was taken"))
+    walk_at_once(connection)
+
+
+def walk_at_once(connection: Any) -> None:
+    """The calls that give nothing to await."""
+    for case in AT_ONCE:
+        for wrong in case.wrong:
+            try:
+                case.call(connection, wrong)
+            except Exception as error:  # noqa: BLE001 - it is looked at
+                check(case, wrong, error)
+            else:
+                raise AssertionError((case.named, wrong, "was taken"))
+
+
+async def beside_a_transaction(face: Any, url: str, **more: Any) -> None:
+    """A transaction of the same connection goes on, whatever other calls are given."""
+    connection = await face.connect(url, timeout=5.0, **more)
+    async with connection.transaction() as tx:
+        await tx.send("t", b"before")
+        await walk(connection)
+        await tx.send("t", b"after")
+    await connection.close()
+
+
+if __name__ == "__main__":
+    from twisted.internet.defer import ensureDeferred
+    from twisted.internet.task import react
+
+    from txbroker.client import twisted
+
+    react(lambda reactor: ensureDeferred(beside_a_transaction(twisted, sys.argv[1], reactor=reactor)))

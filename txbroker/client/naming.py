@@ -1,0 +1,44 @@
+"""How a call names a transaction: by its number, also as text, or by its xid."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from journal.arguments import NOTHING_READ, listed, whole, wrong_type, wrong_value
+from journal.transaction import State, TransactionNumber, Xid
+
+Which = TransactionNumber | Xid | str
+"""A transaction: its number (also as text, "12-3") or its xid."""
+
+_WHICH = "a transaction's number such as '12-3', as text or TransactionNumber, or an Xid"
+
+
+class Named(NamedTuple):
+    """A transaction as requests name it."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+
+
+def named(which: Any) -> Named:
+    """The transaction that a caller means; raises WrongType, WrongValue."""
+    if isinstance(which, Xid):
+        return Named(xid=which.check())
+    if isinstance(which, str):
+        try:
+            which = TransactionNumber.parse(which)
+        except ValueError:
+            raise wrong_value("which", which, _WHICH) from None
+    if not isinstance(which, tuple) or len(which) != 2:
+        raise wrong_type("which", which, _WHICH)
+    session, serial = which
+    return Named(whole("the session of which", session), whole("the serial of which", serial))
+
+
+def states_of(states: Any) -> list[State]:
+    """The states that a caller lists; raises WrongType."""
+    found = listed("states", states, "State", NOTHING_READ)
+    if wrong := [state for state in found if not isinstance(state, State)]:
+        raise wrong_type("one of states", wrong[0], "a State, such as State.PREPARED", NOTHING_READ)
+    return found
