@@ -111,7 +111,7 @@ class TestEncoding:
 
     WRONG = (
         (commands.DeleteGroup(9, b"g", b"i" * 16), errors.WrongType),
-        (commands.DeleteGroup(9, object()), errors.WrongType),
+        (commands.DeleteGroup(9, object(), b"i" * 16), errors.WrongType),
         (commands.DeleteGroup(9, "\udcff"), errors.WrongValue),
         (commands.FetchOffsets(9, "g", ["0"]), errors.WrongType),
         (commands.FetchOffsets(9, "g", [1 << 70]), errors.WrongValue),
