@@ -112,7 +112,7 @@ class TestEncoding:
     WRONG = (
         (commands.DeleteGroup(9, b"g", b"i" * 16), errors.WrongType),
         (commands.DeleteGroup(9, object(), b"i" * 16), errors.WrongType),
-        (commands.DeleteGroup(9, "\udcff"), errors.WrongValue),
+        (commands.DeleteGroup(9, "\udcff", b"i" * 16), errors.WrongValue),
         (commands.FetchOffsets(9, "g", ["0"]), errors.WrongType),
         (commands.FetchOffsets(9, "g", [1 << 70]), errors.WrongValue),
     )
@@ -265,4 +265,4 @@ def test_a_scripted_broker_would_notice(broker):
     from txbroker.codec import encode
 
     with pytest.raises(errors.PeerViolation):
-        ScriptedBroker().connection()(encode(commands.DeleteGroup(1, b"g")))
+        ScriptedBroker().connection()(encode(commands.DeleteGroup(1, b"g", b"i" * 16)))

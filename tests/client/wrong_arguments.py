@@ -56,7 +56,7 @@ CASES = [
     Case("partition", lambda c, w: c.transaction().send_many("t2", [b"v"], partitions=[w]), INDEX),
     Case("timestamp", lambda c, w: c.transaction().send_many("t", [b"v"], timestamps=[w]), MOMENT),
     Case("name", lambda c, w: c.create_topic(w), (*TEXT, None)),
-    Case("partitions", lambda c, w: c.create_topic("n", w), (*WHOLE, None)),
+    Case("partitions", lambda c, w: c.create_topic("n", w), WHOLE),
     Case("exist_ok", lambda c, w: c.create_topic("n", exist_ok=w), TRUTH),
     Case("name", lambda c, w: c.delete_topic(w), (*TEXT, None)),
     Case("names", lambda c, w: c.topics(w), NAMES),
