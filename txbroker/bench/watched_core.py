@@ -49,7 +49,7 @@ class WatchedCore(Core):
         self._posted: dict[int, float] = {}
         self._trips: dict[int, Trip] = {}
 
-    def post(self, request: Request, data: bytes | memoryview = b"") -> None:
+    def packed(self, request: Request, data: bytes | memoryview) -> bytes:
         """Note the time, and ask for the broker's."""
         if self._timed and isinstance(request, Send | Prepare | Commit):
             self.newest = request.correlation
@@ -57,7 +57,7 @@ class WatchedCore(Core):
             request = Timed(self.newest, request)
         elif type(request) is Fetch:
             self._posted[request.correlation] = self.clock()
-        super().post(request, data)
+        return super().packed(request, data)
 
     def connected(self) -> None:
         """Begin anew; what was under way will be posted again, or asked for."""

@@ -150,7 +150,7 @@ class Core:
     def _send(self, call: Call[Answer]) -> None:
         if call.attempts:
             call.request = repetition(call.request)
-        message = encode(call.request, call.data)
+        message = self.packed(call.request, call.data)
         self._sending = call, message
         call.attempts += 1
         self._pending[call.request.correlation] = call
@@ -176,9 +176,13 @@ class Core:
 
     def post(self, request: Request, data: bytes | memoryview = b"") -> None:
         """Send a request on the session there is, expecting no answer."""
-        message = encode(request, data)
+        message = self.packed(request, data)
         self._output.append(message)
         self.output_bytes += len(message)
+
+    def packed(self, request: Request, data: bytes | memoryview) -> bytes:
+        """The bytes of a request that is about to go out."""
+        return encode(request, data)
 
     def watch(self, call: Call[Answer]) -> None:
         """Take an answer or refusal for a correlation that :meth:`post` uses; until :meth:`unwatch`."""
