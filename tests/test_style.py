@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ("journal", "txbroker", "spark")
 CODE = (*SERVICE, "demo", "benchmarks", "models", "examples")
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 480
+"""Far above this a file hides a second idea; what is one idea is not cut in two to fit."""
 MAX_FUNCTION_LINES = 50
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}
 MADE = re.compile(r"\..*|__pycache__|build|dist|data|results|.*\.egg-info|.*\.cache|twistd\.(?:log|pid).*")

@@ -61,7 +61,7 @@ async def polls(reactor, broker, topic, end):
         got += [message.offset for message in await consumer.poll(20.0)]
     assert got == list(range(end)), got
     await cancelled(reactor, consumer.poll(3600.0), 3)
-    assert len(broker.core._timers) == 0
+    assert len(broker.core.waits.alarms) == 0
 
 
 async def commits(reactor, broker, topic):

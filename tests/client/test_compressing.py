@@ -19,7 +19,8 @@ from txbroker import connect, errors
 from txbroker.client import asyncio as client_asyncio
 from txbroker.client import twisted
 from txbroker.client.bulk import send_many
-from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.consumer_options import consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.commands import Commit, Fetch, Send
 
 NAMES = [codec.name for codec in CODECS.values()]

@@ -2,7 +2,8 @@ import pytest
 
 from tests.client.rig import Rig
 from txbroker import commands, errors
-from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.consumer_options import consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.commands import Fetch, FetchedPartition, FetchOffsets
 
 

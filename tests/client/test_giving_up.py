@@ -16,7 +16,7 @@ from journal.transaction import State
 from tests.broker_process import BrokerProcess
 from txbroker import errors
 from txbroker.client.asyncio import connect
-from txbroker.client.transactions import Stage
+from txbroker.client.decision import Stage
 
 pytestmark = pytest.mark.slow
 
@@ -224,7 +224,7 @@ def test_a_send_that_is_cancelled_while_it_waits_for_room_is_not_sent(process):
         assert len(gone) == len(dropped) > 20
         values = [message.value[:3] for message in await broker.read(topic, 0, 0)]
         assert values == [b"%3d" % number for number in range(100) if number not in gone]
-        assert len(broker.core._timers) == 0
+        assert len(broker.core.waits.alarms) == 0
 
     through(process, work, max_buffered=10_000)
 
@@ -319,7 +319,7 @@ def test_no_roll_back_follows_a_commit_that_is_cancelled_at_the_end_of_its_block
 
         await at_every_turn(case)
         for tx in stages:
-            if tx._core._deciding is not None:
+            if tx._core._decision.under_way is not None:
                 await tx.commit()
         count = sum(tx.stage is Stage.COMMITTED for tx in stages)
         assert {tx.stage for tx in stages} <= {Stage.COMMITTED, Stage.ROLLED_BACK}
@@ -440,7 +440,7 @@ def test_timers_go_with_those_who_wait(process):
         await asyncio.gather(
             *[cancelled(broker.wait_outcome("1-1", 3600.0), 3) for _ in range(50)], return_exceptions=True
         )
-        assert len(broker.core._timers) == 0
+        assert len(broker.core.waits.alarms) == 0
 
     through(process, work)
 
@@ -472,7 +472,7 @@ def test_consumers_that_are_made_and_closed_leave_nothing(process):
             consumer.close()
         await broker.ping()
         assert (await broker.status())["fetches_waiting"] == 0
-        assert len(broker.core._timers) == 0
+        assert len(broker.core.waits.alarms) == 0
 
     through(process, work)
 
@@ -494,7 +494,7 @@ def test_many_who_wait_for_room_all_get_it_and_the_loop_is_theirs_meanwhile(proc
         receipts = await asyncio.gather(*sends)
         assert sorted(receipt.offset for receipt in receipts) == list(range(count))
         assert max(at_once) <= 200, "so many were woken in one turn of the loop"
-        assert len(broker.core._timers) == 0
+        assert len(broker.core.waits.alarms) == 0
 
     through(process, work, max_buffered=1 << 20)
 

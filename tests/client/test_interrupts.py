@@ -13,7 +13,7 @@ import pytest
 import txbroker
 from tests.broker_process import BrokerProcess
 from txbroker import errors
-from txbroker.client.transactions import Stage
+from txbroker.client.decision import Stage
 
 pytestmark = pytest.mark.slow
 

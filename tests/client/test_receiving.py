@@ -115,7 +115,7 @@ def test_a_lost_connection_before_the_commit_gives_the_messages_back(broker, pro
     tx = broker.transaction()
     tx.receive(topic, group=topic, timeout=5.0)
     tx.send(f"{topic}-on", b"x")
-    broker._driver._socket.shutdown(2)
+    broker._driver.link.socket.shutdown(2)
     with pytest.raises(errors.TransactionRolledBack):
         tx.commit()
     tx.rollback()

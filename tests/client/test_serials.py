@@ -5,8 +5,8 @@ import pytest
 from journal.transaction import State, Xid
 from tests.client.rig import add
 from txbroker import errors
+from txbroker.client.decision import Stage
 from txbroker.client.serials import KEPT
-from txbroker.client.transactions import Stage
 from txbroker.commands import AskOutcome, Commit, Refused
 
 XID = Xid(1, b"g", b"b")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from txbroker import errors
 from txbroker.bench.watched_core import WatchedCore
-from txbroker.client.driver import open_socket
+from txbroker.client.link import open_socket
 from txbroker.client.producing import Producer
 from txbroker.client.retry import Options
 from txbroker.client.serials import Serials

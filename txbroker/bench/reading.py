@@ -8,7 +8,8 @@ from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load
 from txbroker.bench.plan import HEADER, MICROS, Share
 from txbroker.bench.producing import Producing
-from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.consumer_options import consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.client.promise import start
 from txbroker.client.results import Message
 from txbroker.errors import TxBrokerError

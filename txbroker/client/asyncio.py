@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
 
 from journal.settings import TopicChoices
 from journal.transaction import State, Xid
-from txbroker import errors
-from txbroker.client import bulk, tls
+from txbroker.client import tls
 from txbroker.client import url as urls
+from txbroker.client.asyncio_reply import Reply
+from txbroker.client.asyncio_transaction import Transaction
 from txbroker.client.consuming import ConsumerCore
 from txbroker.client.naming import Which
-from txbroker.client.positions import Positions, add_positions
-from txbroker.client.promise import Promise, Task, start
+from txbroker.client.positions import Positions
+from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
-from txbroker.client.transaction_block import TransactionFacts
-from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.waking import LoopConnection, LoopConsumer, LoopTransaction, one_of
+from txbroker.client.waking import LoopConnection, LoopConsumer
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -101,14 +100,14 @@ class Connection(LoopConnection):
             self._timer.cancel()
         self._timer = None if self.core.fatal else self._loop.call_later(seconds, self._woken)
 
-    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> _Reply[T]:
+    def _run(self, operation: Coroutine[Promise[Any], None, T]) -> Reply[T]:
         """Run an operation of the core; an asyncio.Future for its end. Cancelled, it is given up."""
         if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
         task = start(operation)
         self._settle()
-        return _Reply(task, self)
+        return Reply(task, self, self._loop)
 
     async def _taken(
         self, source: ConsumerCore | Receiver, timeout: float | None, take: Callable[[], T], none: T
@@ -313,82 +312,6 @@ class Consumer(LoopConsumer):
         return message
 
 
-class Transaction(LoopTransaction, TransactionFacts):
-    """All or nothing over topics and partitions; see the blocking client's."""
-
-    _connection: Connection
-
-    def __init__(self, connection: Connection, core: TransactionCore) -> None:
-        self._connection = connection
-        self._core = core
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes] | None = None,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-    ) -> asyncio.Future[Receipt]:
-        """Add a message; the receipt has no offset yet."""
-        return self._sent(self._core.send(topic, value, key, headers, partition, timestamp))
-
-    def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
-        """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
-        return self._sent(bulk.send_many(self._core, topic, values, **columns))
-
-    def _sent(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
-        """Cancelled, also when it is done and its caller has not gone on yet, the transaction is to be rolled back."""
-        reply = self._connection._run(operation)
-        reply.on_cancelled = self._core.cut_short
-        return reply
-
-    def prepare(self) -> asyncio.Future[None]:
-        """The first phase, if it was begun with an xid."""
-        reply = self._connection._run(self._core.prepare())
-        reply.on_cancelled = self._core.prepare_cut_short
-        return reply
-
-    async def receive(
-        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
-    ) -> Message | None:
-        """Receive the group's next message; see the blocking client's."""
-        receiver = self._receiver(topics, group, choices)
-        return await self._connection._taken(receiver, timeout, lambda: one_of(receiver), None)
-
-    def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
-        """Add the positions after what ``consumer`` has handed out so far."""
-        return self._connection._run(add_positions(self._core, consumer))
-
-    def commit(self) -> asyncio.Future[None]:
-        """Commit in one phase; ends once forced and visible. Fails as the blocking client's does."""
-        return self._connection._run(self._core.commit())
-
-    def rollback(self) -> asyncio.Future[None]:
-        """Roll back; also after a failed commit."""
-        return self._connection._run(self._core.rollback())
-
-    async def __aenter__(self) -> Self:
-        self._enter_block(asyncio.current_task())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._leave_block()
-        if error is not None:
-            self._abandon()
-            return
-        try:
-            await self.commit()
-        except errors.OutcomeUnknown:
-            raise
-        except errors.TxBrokerError:
-            self._abandon()
-            raise
-
-
 class _Protocol(asyncio.Protocol):
     """Passes on what happens to the transport."""
 
@@ -410,43 +333,3 @@ class _Protocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._owner._flow(True)
-
-
-class _Reply(asyncio.Future[T]):
-    """The end of an operation. Cancelling it gives the operation up at once; ``on_cancelled`` is told of it."""
-
-    def __init__(self, task: Task[T], connection: Connection) -> None:
-        super().__init__(loop=connection._loop)
-        self._task = task
-        self._connection = connection
-        self.on_cancelled: Callable[[], object] | None = None
-        task.then(self._settle)
-
-    def _settle(self) -> None:
-        if self.cancelled():
-            return
-        error = self._task.error
-        if error is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(self._task.result())
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Give the operation up."""
-        if not super().cancel(msg=msg):
-            return False
-        self._task.cancel()
-        self._connection._settle()
-        self._tell()
-        return True
-
-    def _tell(self) -> None:
-        if self.on_cancelled is not None:
-            self.on_cancelled()
-
-    def __await__(self) -> Generator[Any, None, T]:
-        try:
-            return (yield from super().__await__())
-        except asyncio.CancelledError:
-            self._tell()
-            raise

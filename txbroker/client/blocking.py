@@ -23,7 +23,8 @@ from txbroker.client.blocking_operations import OperationCalls
 from txbroker.client.blocking_reading import Consumer
 from txbroker.client.blocking_reporting import Reporter
 from txbroker.client.blocking_transaction import Transaction
-from txbroker.client.consuming import ConsumerCore, Start, consumer_options
+from txbroker.client.consumer_options import Start, consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.client.core import Core
 from txbroker.client.driver import Driver
 from txbroker.client.fork import process_name
@@ -319,7 +320,7 @@ class Connection(Exceptions, OperationCalls):
         claim: bool = True,
         out_of_range: str = "earliest",
     ) -> Consumer:
-        """Read on and on; see :class:`txbroker.client.consuming.ConsumerOptions` for the arguments."""
+        """Read on and on; see :class:`txbroker.client.consumer_options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics,
             group,

@@ -21,19 +21,17 @@ from txbroker.client.call import AnswerLost as AnswerLost
 from txbroker.client.call import AnswerType, check, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
-from txbroker.client.promise import Promise
-from txbroker.client.retry import REFUSED_FOR_GOOD, Backoff, Lost, Options, repetition
+from txbroker.client.greeting import Greeting
+from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
-from txbroker.client.waiting import Alarm, Alarms, Line
+from txbroker.client.waiting import Waits
 from txbroker.codec import Decoder, answer_decoder, encode
 from txbroker.commands import (
     MAGIC,
     VERSIONS,
     Answer,
     AnyAnswer,
-    Cancel,
     Done,
-    Fetched,
     Hello,
     Ping,
     Refused,
@@ -96,11 +94,10 @@ class Core:
         self._backoff = Backoff(random)
         self._connect_at = 0.0
         self._next_expiry = math.inf
-        self._timers = Alarms()
-        self._soon: list[Callable[[], object]] = []
+        self.waits = Waits(clock)
         self._drain_by = math.inf
-        self._drained = self.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
-        self._opened = self.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
+        self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
+        self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
         self.thread: Callable[[], int] = lambda: 1  # a face with threads says which one it is
@@ -192,16 +189,10 @@ class Core:
         """Ignore what still comes for a correlation."""
         self._pending.pop(correlation, None)
 
-    async def polled(self, call: Call[Fetched]) -> Fetched:
-        """Wait for a fetch that may hang at the broker; given up, it is cancelled there, too."""
-        try:
-            return await call
-        finally:
-            if not call.done:
-                correlation = call.request.correlation
-                if self._pending.pop(correlation, None) is not None:
-                    self.post(Cancel(self.correlation(), correlation))
-                self._waiting.pop(correlation, None)
+    def give_up(self, call: Call[Any]) -> bool:
+        """Ignore what is still to come of a call; whether it was sent."""
+        self._waiting.pop(call.request.correlation, None)
+        return self._pending.pop(call.request.correlation, None) is not None
 
     async def opened(self, deadline: float) -> int:
         """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
@@ -217,32 +208,6 @@ class Core:
                 f"no connection to the broker ({self.reason}); nothing was sent"
             )
         return self.session
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait so many seconds."""
-        promise: Promise[None] = Promise()
-        alarm = self.alarm(seconds, lambda: promise.resolve(None))
-        try:
-            await promise
-        finally:
-            alarm.cancel()
-
-    def alarm(self, seconds: float, call: Callable[[], object]) -> Alarm:
-        """Have ``call`` called in so many seconds, unless the alarm is cancelled, or at once when the client stops."""
-        return self._timers.set(self.clock() + seconds, call)
-
-    def line(self, may_go_on: Callable[[], bool]) -> Line:
-        """A line of those who wait for the same."""
-        return Line(may_go_on, self._timers, self.soon)
-
-    def soon(self, call: Callable[[], object]) -> None:
-        """Have ``call`` called by the next :meth:`tick`, which is due at once."""
-        self._soon.append(call)
-
-    def _call_soon(self) -> None:
-        soon, self._soon = self._soon, []
-        for call in soon:
-            call()
 
     @property
     def busy(self) -> int:
@@ -271,7 +236,7 @@ class Core:
         self.take_output()
         self._decoder = answer_decoder(1 << 30)
         hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self._former)
-        greeting = _Greeting(self, hello, self.clock() + self.options.timeout)
+        greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
         self._send(cast("Call[Answer]", greeting))
 
@@ -372,10 +337,7 @@ class Core:
             callback()
         self._opened.move()
         self._drained.move()
-        for ring in self._timers.clear():
-            ring()
-        while self._soon:
-            self._call_soon()
+        self.waits.end()
 
     def take_output(self) -> list[bytes]:
         """Return the bytes to send, and forget them."""
@@ -401,9 +363,7 @@ class Core:
 
     def wakeup(self) -> float:
         """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
-        if self._soon:
-            return self.clock()
-        at = min(self._next_expiry, self._timers.next)
+        at = min(self._next_expiry, self.waits.next)
         if self.phase is Phase.DOWN and self._connect_at < at:
             at = self._connect_at
         return at
@@ -411,13 +371,12 @@ class Core:
     @property
     def expiring(self) -> bool:
         """Whether :meth:`tick` will find that time has run out for something; first take in what has come."""
-        return min(self._next_expiry, self._timers.next) <= self.clock()
+        return min(self._next_expiry, self.waits.next) <= self.clock()
 
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
-        self._call_soon()
-        self._timers.ring(now)
+        self.waits.ring(now)
         if now >= self._next_expiry:
             self._expire(now)
 
@@ -429,7 +388,7 @@ class Core:
             )
             if call.attempts:
                 error = self._in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
-                if type(call) is _Greeting or now - self._heard >= self.options.timeout:
+                if type(call) is Greeting or now - self._heard >= self.options.timeout:
                     self.abort = f"the broker has not answered for {self.options.timeout} s"
             if call.expired(error):
                 self._pending.pop(call.request.correlation, None)
@@ -457,25 +416,3 @@ class Core:
     async def ping(self) -> None:
         """Return once the broker has answered."""
         await self.request(Ping(self.correlation()), Done)
-
-
-class _Greeting(Call[Welcome]):
-    """The hello: its answer opens the session, its refusal ends the client or the connection."""
-
-    __slots__ = ("_core",)
-
-    def __init__(self, core: Core, hello: Hello, deadline: float) -> None:
-        super().__init__(hello, Welcome, b"", deadline)
-        self._core = core
-
-    def answered(self, head: Answer, data: memoryview) -> None:
-        super().answered(head, data)
-        self._core.welcomed(cast(Welcome, head))
-
-    def refused(self, error: errors.TxBrokerError) -> None:
-        self.fail(error)
-        if isinstance(error, REFUSED_FOR_GOOD):
-            self._core.stop(error)
-            self._core.abort = str(error)
-        elif not isinstance(error, AnswerLost):
-            self._core.abort = f"the broker refused the session: {error}"

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -23,6 +20,7 @@ from txbroker import errors
 from txbroker.client import fork, tls
 from txbroker.client.core import Core, Phase
 from txbroker.client.delivery import Delivery
+from txbroker.client.link import Link, open_socket
 from txbroker.client.partitioning import check_asking
 from txbroker.client.poller import LONGEST, Poller, check_system, wait_for
 from txbroker.client.producing import Producer
@@ -34,7 +32,6 @@ log = logging.getLogger("txbroker.client")
 
 T = TypeVar("T")
 
-RECEIVE_BYTES = 1 << 18
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 _MAIN = threading.main_thread().ident
@@ -65,10 +62,8 @@ class Driver:
         self.lock = threading.Lock()
         self.is_forked = False
         self._address = address
-        self._socket: socket.socket | None = None
         self._poller = Poller()
-        self._unsent = memoryview(b"")
-        self._wants_write = False
+        self.link = Link(core, self._poller, producer.mend)
         self._driving = 0  # the thread that drives
         self._user = 0  # the first thread that has waited
         self._is_shared = False
@@ -192,12 +187,12 @@ class Driver:
     def kick(self) -> None:
         """See to it that output gets out and unattended work is attended. Call it under the lock."""
         core = self.core
-        if core.output_bytes and self._socket is not None and not self._unsent:
+        if core.output_bytes and self.link.is_up and not self.link.unsent:
             if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
                 self._put_out()
             elif self._asleep:
                 self.wake()
-        if self._unsent and not self._wants_write:
+        if self.link.unsent and not self.link.wants_write:
             self.wake()
         if not self._driving and self._producer.unattended:
             self.attend()
@@ -211,7 +206,7 @@ class Driver:
 
     def _put_out(self) -> None:
         if self._may_drive(threading.get_ident()):
-            self._write()
+            self.link.write()
         elif self._driving:
             self.wake()
         else:
@@ -231,8 +226,8 @@ class Driver:
         self.call_back()
 
     def _look(self) -> None:
-        if self._socket is not None and not self._driving:
-            self._read()
+        if self.link.is_up and not self._driving:
+            self.link.read()
 
     @property
     def is_driven(self) -> bool:
@@ -267,24 +262,24 @@ class Driver:
     def _before_sleep(self, promise: Promise[T] | None, deadline: float | None) -> tuple[bool, float]:
         """Do what is due and send; whether to connect now, and for how long to sleep else."""
         core = self.core
-        while core.expiring and self._read():
+        while core.expiring and self.link.read():
             pass  # what has come is no answer that is missing, however late this thread gets to it
         core.tick()
-        if core.abort and self._socket is not None:
-            self._drop(core.abort)
+        if core.abort and self.link.is_up:
+            self.link.drop(core.abort)
         if core.connection_due():
             core.connecting()
             self._asleep = False
             return True, 0.0
-        if self._socket is not None:
-            self._write()
+        if self.link.is_up:
+            self.link.write()
         pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
         self._asleep = pause > 0
         return False, pause
 
     def _after_sleep(self) -> None:
         self._asleep = False
-        self._read()
+        self.link.read()
 
     def _whole(self, work: Callable[[], T]) -> T:
         """Under the lock, do as a whole: take bytes off the socket, or put them on it, with all that it means.
@@ -296,7 +291,7 @@ class Driver:
             try:
                 return work()
             except BaseException as error:
-                self._torn(error)
+                self.link.torn(error)
                 raise
 
     def _pause(self, promise: Promise[T] | None, deadline: float | None) -> float:
@@ -335,11 +330,11 @@ class Driver:
             connection = open_socket(self._address, timeout)
             self._whole(partial(self._take, connection))
         except BaseException as error:
-            if connection is not None and self._socket is not connection:
+            if connection is not None and self.link.socket is not connection:
                 connection.close()
             with self.lock:
                 tls.end_if_untrusted(self.core, self._address, error)
-                if self._socket is None:
+                if not self.link.is_up:
                     self.core.lost(f"cannot connect to {self._address.place}: {error}")
             if not isinstance(error, OSError):
                 raise
@@ -347,77 +342,8 @@ class Driver:
     def _take(self, connection: socket.socket) -> None:
         if self._closed:
             connection.close()
-            return
-        self._socket = connection
-        self._unsent = memoryview(b"")
-        self._wants_write = False
-        self._poller.watch(connection)
-        self.core.connected()
-        self._write()
-
-    def _write(self) -> None:
-        """Send as much as the socket takes."""
-        core, connection = self.core, self._socket
-        if connection is None:
-            return
-        try:
-            while self._unsent or core.output_bytes:
-                if not self._unsent:
-                    self._unsent = memoryview(b"".join(core.take_output()))
-                sent = connection.send(self._unsent)
-                self._unsent = self._unsent[sent:]
-        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            pass
-        except OSError as error:
-            self._drop(f"sending failed: {error}")
-            return
-        except BaseException as error:
-            self._torn(error)
-            raise
-        wants = bool(self._unsent)
-        if wants is not self._wants_write:
-            self._wants_write = wants
-            self._poller.watch(connection, for_writing=wants)
-
-    def _read(self) -> bool:
-        """Take in what has come; whether there was anything."""
-        connection, core = self._socket, self.core
-        if connection is None:
-            return False
-        try:
-            data = connection.recv(RECEIVE_BYTES)
-            if not data:
-                self._drop("the broker closed the connection")
-                return False
-            core.received(data)
-            while isinstance(connection, ssl.SSLSocket) and connection.pending():
-                core.received(connection.recv(RECEIVE_BYTES))
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
-        except OSError as error:
-            self._drop(f"receiving failed: {error}")
-            return False
-        if core.abort:
-            self._drop(core.abort)
-        return True
-
-    def _torn(self, error: BaseException) -> None:
-        """What is to be done as a whole was interrupted: how much of it is done is not known."""
-        self._drop(f"interrupted while the connection was worked on ({error!r:.80})")
-        self._producer.mend()
-
-    def _drop(self, reason: str) -> None:
-        self._close_socket()
-        self.core.lost(reason)
-
-    def _close_socket(self) -> None:
-        connection, self._socket = self._socket, None
-        if connection is not None:
-            with suppress(KeyError):  # interrupted before it was registered
-                self._poller.forget(connection)
-            connection.close()
-        self._unsent = memoryview(b"")
-        self._wants_write = False
+        else:
+            self.link.take(connection)
 
     # -- the background thread ---------------------------------------------------------------------
 
@@ -455,7 +381,7 @@ class Driver:
             if self._closed:
                 return
             self._closed = True
-            self._close_socket()
+            self.link.close()
             self.core.stop(error)
             self._work.set()
             for follower in self._followers.values():
@@ -472,32 +398,4 @@ class Driver:
         """In a child: let go of the parent's socket without a word to the broker."""
         self.is_forked = True
         self.lock = threading.Lock()
-        if self._socket is not None:
-            os.close(self._socket.detach())
-            self._socket = None
-
-
-def open_socket(address: Address, timeout: float) -> socket.socket:
-    """Connect, greet TLS; the socket returned does not block. Raises ``OSError``."""
-    if address.kind == "unix":
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.settimeout(timeout)
-            connection.connect(address.path)
-        except BaseException:
-            connection.close()
-            raise
-    else:
-        connection = socket.create_connection((address.host, address.port), timeout)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        context = tls.context(address)
-        if context is not None:
-            try:
-                connection.getpeername()  # of one that was cut already, Python 3.11's wrap_socket loses the descriptor
-                connection = context.wrap_socket(connection, server_hostname=address.host)
-            except BaseException:
-                connection.close()
-                raise
-    connection.setblocking(False)
-    return connection
+        self.link.forked()

@@ -83,7 +83,7 @@ class Lane:
         if batch.size >= self.room or not (linger or self._flying or self._sealed):
             self.flush()
         elif linger:
-            self._lingering = self._core.alarm(linger, self.flush)
+            self._lingering = self._core.waits.alarm(linger, self.flush)
         return batch, 0
 
     def flush(self) -> None:
@@ -148,7 +148,7 @@ class Lane:
                     cast("Call[Answer]", batch)
                 )  # its answer was lost while it was taken in: had again
         if self._paused and not flying and not self._returned:
-            self._core.alarm(0.0, self._resume)
+            self._core.waits.alarm(0.0, self._resume)
         elif self._returned and not flying:
             self._sort_out()
         elif not flying:
@@ -206,7 +206,7 @@ class Lane:
         self._held_up = next((cause for batch in again if _is_held_up(cause := batch.refusal)), self._held_up)
         unavailable = (errors.StorageUnavailable, errors.OutcomeUnknown)
         if any(isinstance(batch.refusal, unavailable) for batch in again):
-            self._core.alarm(self._producer.backoff.next(), self._resume)
+            self._core.waits.alarm(self._producer.backoff.next(), self._resume)
         else:
             self._resume()
 

@@ -19,14 +19,12 @@ from journal.arguments import (
     whole,
     wrong_type,
 )
-from journal.quantities import shown
 from journal.record import PartitionOffset
-from journal.settings import QUANTITIES, TopicChoices, topic_settings
+from journal.settings import TopicChoices
 from journal.transaction import State, Xid, checked_xid
-from journal.words import count_text
 from txbroker import commands, errors
 from txbroker.client.call import named_error
-from txbroker.client.core import AnswerLost, Call, Core
+from txbroker.client.core import Call, Core
 from txbroker.client.naming import Which, named, states_of
 from txbroker.client.partitioning import named_index
 from txbroker.client.results import (
@@ -39,6 +37,8 @@ from txbroker.client.results import (
     TransactionDetails,
     decoded,
 )
+from txbroker.client.shared_fetch import polled
+from txbroker.client.topic_creation import create_topic, described
 from txbroker.commands import (
     Answer,
     Committed,
@@ -49,7 +49,6 @@ from txbroker.commands import (
     GroupOffsets,
     Outcome,
     TopicInfo,
-    Topics,
     TransactionInfo,
 )
 
@@ -70,51 +69,8 @@ class Operations:
     async def create_topic(
         self, name: str, partitions: int | None, settings: TopicChoices, exist_ok: bool = False
     ) -> TopicInfo:
-        """Create a topic; raises TopicExists, InvalidName, InvalidSetting. ``partitions`` None: 1, or what there is.
-
-        With ``exist_ok`` one that is there is described as it is, and a warning says in what it is not as wanted. The
-        broker's refusal is the check, so of several clients at the same time one creates it; one that is deleted
-        before it is described is created after all.
-
-        When the answer is lost, the topic that is there then is the one that was asked for if it has its id. If there
-        is none it is asked for under a new id: the first one may have been made and deleted.
-        """
-        name = text("name", name, NOTHING_CHANGED)
-        count = 1 if partitions is None else whole("partitions", partitions, NOTHING_CHANGED)
-        truth("exist_ok", exist_ok, NOTHING_CHANGED)
-        wanted = topic_settings(settings)
-        core = self._core
-        deadline = core.clock() + core.options.timeout
-        while True:
-            request = commands.CreateTopic(core.correlation(), name, count, wanted)
-            try:
-                return (
-                    await core.request(request, Topics, timeout=max(0.0, deadline - core.clock()))
-                ).topics[0]
-            except errors.TopicExists:
-                if not exist_ok:
-                    raise
-                found = await self.topics([name])
-            except AnswerLost as error:
-                found = await self._after_loss(error, name)
-            if found and found[0].id == request.id:
-                return found[0]
-            if found and exist_ok:
-                if differences := _differences(found[0], partitions, settings):
-                    log.warning(
-                        "topic %s is there already and stays as it is: %s", name, "; ".join(differences)
-                    )
-                return found[0]
-
-    async def _after_loss(self, lost: AnswerLost, name: str) -> list[TopicInfo]:
-        """The topic of that name, after the answer to making it was lost; raises OutcomeUnknown without a broker."""
-        try:
-            return await self.topics([name])
-        except errors.TxBrokerError as error:
-            raise errors.OutcomeUnknown(
-                f"{lost}, and whether it has created topic {name!r} could not be asked: {error}. Describe the topic "
-                "later"
-            ) from error
+        """Create a topic; see :func:`txbroker.client.topic_creation.create_topic`."""
+        return await create_topic(self._core, name, partitions, settings, exist_ok)
 
     async def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete a topic with its messages; raises UnknownTopic, TransactionConflict.
@@ -133,9 +89,7 @@ class Operations:
 
     async def topics(self, names: Iterable[str] | None) -> list[TopicInfo]:
         """Describe topics, by name; unknown ones are left out."""
-        core = self._core
-        wanted = None if names is None else texts("names", names, NOTHING_READ)
-        return (await core.request(commands.DescribeTopics(core.correlation(), wanted), Topics)).topics
+        return await described(self._core, None if names is None else texts("names", names, NOTHING_READ))
 
     async def topic(self, name: str) -> TopicInfo:
         """Describe one; raises UnknownTopic."""
@@ -182,7 +136,7 @@ class Operations:
         core = self._core
         request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
         call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
-        part = (await core.polled(call)).partitions[0]
+        part = (await polled(core, call)).partitions[0]
         return part, memoryview(call.data)[: part.length]
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
@@ -371,7 +325,7 @@ class Operations:
                     "decides it has not come by yet. It waits for that at the broker; ask again later",
                     xid=which if isinstance(which, Xid) else None,
                 )
-            await core.sleep(pause)
+            await core.waits.sleep(pause)
             pause = min(1.0, pause * 2)
 
     async def end_prepared(self, xid: Xid, commit: bool) -> None:
@@ -399,19 +353,6 @@ class Operations:
         """Counters and gauges by name."""
         core = self._core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
-
-
-def _differences(there: TopicInfo, partitions: int | None, settings: TopicChoices) -> list[str]:
-    """In what a topic is not what was asked for, as far as anything was."""
-    found = []
-    if partitions is not None and len(there.partitions) != partitions:
-        found.append(f"it has {count_text(len(there.partitions), 'partition')}, not {partitions:,}")
-    wanted = topic_settings(settings)
-    for name in settings:
-        has, asked = (shown(QUANTITIES[name], getattr(each, name)) for each in (there.settings, wanted))
-        if has != asked:
-            found.append(f"its {name} is {has}, not {asked}")
-    return found
 
 
 def _check_range(offset: int, max_bytes: int, max_wait: float) -> None:

@@ -78,7 +78,7 @@ class Producer:
         self._lanes: dict[int, Lane] = {}
         self._routes: dict[str, Route] = {}
         self._opening = False
-        self._room = core.line(lambda: not self.full or core.fatal is not None)
+        self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(self) if core.options.reports else None
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)

@@ -9,7 +9,8 @@ from typing import Any
 
 from journal.record import PartitionOffset
 from txbroker import errors
-from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.consumer_options import consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.client.core import Core
 from txbroker.client.delivery import Delivery
 from txbroker.client.waiting import Line, Turn

@@ -113,7 +113,7 @@ class Reports:
     async def _go_on(self) -> None:
         core = self._producer.core
         while core.fatal is None:
-            await core.sleep(self.interval)
+            await core.waits.sleep(self.interval)
             await self.send()
 
     @property
@@ -124,7 +124,7 @@ class Reports:
     async def report(self, closing: bool = False) -> None:
         """Report now, and return when it is done; for those who wait for it."""
         while self._busy:
-            await self._producer.core.sleep(0.01)
+            await self._producer.core.waits.sleep(0.01)
         await self.send(closing)
 
     async def send(self, closing: bool = False) -> None:

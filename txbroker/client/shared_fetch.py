@@ -148,3 +148,12 @@ class SharedFetch:
     def _done(self, consumer: ConsumerCore, asked: Asked) -> None:
         if self._asked.get(consumer) is asked:
             del self._asked[consumer]
+
+
+async def polled(core: Core, call: Call[Fetched]) -> Fetched:
+    """Wait for a fetch of its own that may hang at the broker; given up, it is cancelled there, too."""
+    try:
+        return await call
+    finally:
+        if not call.done and core.give_up(call):
+            core.post(Cancel(core.correlation(), call.request.correlation))

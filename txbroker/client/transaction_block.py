@@ -10,8 +10,8 @@ from contextvars import ContextVar
 
 from journal.transaction import TransactionNumber
 from txbroker import errors
+from txbroker.client.decision import Stage as Stage
 from txbroker.client.results import Run
-from txbroker.client.transactions import Stage as Stage
 from txbroker.client.transactions import Transaction
 
 

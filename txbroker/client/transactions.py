@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, cast
+from typing import cast
 
 from crc32c import crc32c
 
@@ -18,9 +17,10 @@ from journal.transaction import State, Totals, TransactionNumber, Xid, checked_x
 from txbroker import commands, errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import AnswerLost, Call, Core
+from txbroker.client.decision import Decision, Stage, reason_of
 from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer, Route
-from txbroker.client.promise import Promise, Task, settled, start
+from txbroker.client.promise import start
 from txbroker.client.receiving import Received, Receiver
 from txbroker.client.reporting import Counts, Reports
 from txbroker.client.results import Durability, Receipt, Run
@@ -32,16 +32,6 @@ log = logging.getLogger("txbroker.client")
 
 _FENCED = (errors.GenerationFenced, errors.OffsetPending)
 """Somebody else reads on in these partitions, or holds them."""
-
-
-class Stage(enum.Enum):
-    """Where a transaction is, as far as its client knows."""
-
-    OPEN = "open"
-    PREPARED = "prepared"
-    COMMITTED = "committed"
-    ROLLED_BACK = "rolled back"
-    DECIDING = "ended, and how is not known yet"
 
 
 class Transaction:
@@ -66,9 +56,8 @@ class Transaction:
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
         self._correlation = 0
-        self._deciding: tuple[Stage, Task[None]] | None = None
+        self._decision = Decision(self.received.discard)
         self._is_unsure = False
-        self._verdict: errors.TransactionRolledBack | None = None
 
     # -- adding ------------------------------------------------------------------------------------
 
@@ -244,29 +233,11 @@ class Transaction:
             raise errors.Misuse(
                 "this transaction was begun without an xid: it cannot be prepared; nothing was sent"
             )
-        await self._decided(Stage.PREPARED, self._prepare)
+        await self._decision.made(Stage.PREPARED, self._prepare)
 
     def prepare_cut_short(self) -> None:
         """A caller has given up while it prepared: for the program the transaction is not prepared."""
         self._is_unsure = True
-
-    async def _decided(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
-        """Wait for a decision that goes on whether or not anybody waits, and is told to who asks next."""
-        if self._deciding is not None and self._deciding[0] is not goal:
-            await settled(self._deciding[1])
-            self._deciding = None
-        if self._deciding is None:
-            self._deciding = (goal, start(decide()))
-        task = self._deciding[1]
-        try:
-            await settled(task)
-        finally:
-            if not task.done:
-                self.received.discard()  # others may receive meanwhile: they read anew, behind the decision
-        self._deciding = None
-        if isinstance(task.error, errors.TransactionRolledBack):
-            self._verdict = task.error
-        task.result()
 
     async def _prepare(self) -> None:
         if self.stage is Stage.DECIDING:
@@ -297,11 +268,11 @@ class Transaction:
 
         Given up, it goes on by itself; asked again it tells what came of it. No roll-back follows it.
         """
-        await self._decided(Stage.COMMITTED, self._commit)
+        await self._decision.made(Stage.COMMITTED, self._commit)
 
     async def _commit(self) -> None:
-        if self.stage is Stage.ROLLED_BACK and self._verdict is not None:
-            raise self._verdict
+        if self.stage is Stage.ROLLED_BACK and self._decision.verdict is not None:
+            raise self._decision.verdict
         if self.stage is Stage.DECIDING:
             await self._find_out()
         core = self.core
@@ -329,7 +300,7 @@ class Transaction:
         A commit that is on its way, or whose end is not known, is left to itself, and so is a prepared transaction,
         unless nobody has been told that it is.
         """
-        is_committing = self._deciding is not None and self._deciding[0] is Stage.COMMITTED
+        is_committing = self._decision.under_way is Stage.COMMITTED
         is_known = self.stage is not Stage.OPEN and not (self.stage is Stage.PREPARED and self._is_unsure)
         if is_committing or is_known or self.core.fatal is not None:
             return
@@ -348,7 +319,7 @@ class Transaction:
         core = self.core
         session, serial = cast(TransactionNumber, self.number)
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
-        may_be_prepared = self.stage is not Stage.OPEN or self._deciding is not None
+        may_be_prepared = self.stage is not Stage.OPEN or self._decision.under_way is not None
         call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
         if not may_be_prepared:
             self._end(
@@ -406,11 +377,11 @@ class Transaction:
                 break
             if core.clock() + pause >= deadline:
                 raise self._unknown("the broker has not noticed yet that the old connection died")
-            await core.sleep(pause)
+            await core.waits.sleep(pause)
             pause = min(1.0, pause * 2)
         if outcome.state is State.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
-            raise errors.TransactionRolledBack(f"transaction {number} was rolled back {_reason(outcome)}")
+            raise errors.TransactionRolledBack(f"transaction {number} was rolled back {reason_of(outcome)}")
         if outcome.state is State.COMMITTED:
             self._placed(outcome.placements)
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
@@ -494,8 +465,3 @@ class _Watch(Call[Done]):
 
     def abandoned(self, error: errors.TxBrokerError) -> None:
         self._transaction.refused(error)
-
-
-def _reason(outcome: Outcome) -> str:
-    cause = outcome.cause.name.lower().replace("_", " ") if outcome.cause else "for a reason not kept"
-    return f"({cause}{' by ' + outcome.by if outcome.by else ''}{': ' + outcome.why if outcome.why else ''})"

@@ -9,10 +9,11 @@ from journal.arguments import NOTHING_CHANGED, octets, text, whole
 from journal.transaction import State, Xid, checked_xid
 from txbroker import errors
 from txbroker.client.core import Core
+from txbroker.client.decision import Stage
 from txbroker.client.operations import Operations
 from txbroker.client.producing import Producer
 from txbroker.client.serials import Serials
-from txbroker.client.transactions import Stage, Transaction
+from txbroker.client.transactions import Transaction
 
 NO_CONSUMER = (
     "commit_offsets() of a connection does not say whose positions are meant; nothing was sent. Use consumer.commit() "

@@ -190,3 +190,58 @@ class Line:
             self._on = None
             if turn is not self._granting:  # else the loop above goes on
                 self.move()
+
+
+class Waits:
+    """All that waits in one client: for a time, for its turn, or for the next call of :meth:`ring`.
+
+    ``clock`` gives seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.alarms = Alarms()
+        self._clock = clock
+        self._called_soon: list[Callable[[], object]] = []
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds."""
+        promise: Promise[None] = Promise()
+        alarm = self.alarm(seconds, lambda: promise.resolve(None))
+        try:
+            await promise
+        finally:
+            alarm.cancel()
+
+    def alarm(self, seconds: float, call: Callable[[], object]) -> Alarm:
+        """Have ``call`` called in so many seconds, unless the alarm is cancelled, or at once when the client stops."""
+        return self.alarms.set(self._clock() + seconds, call)
+
+    def line(self, may_go_on: Callable[[], bool]) -> Line:
+        """A line of those who wait for the same."""
+        return Line(may_go_on, self.alarms, self.soon)
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Have ``call`` called by the next :meth:`tick`, which is due at once."""
+        self._called_soon.append(call)
+
+    @property
+    def next(self) -> float:
+        """When :meth:`ring` should be called next; infinity if nothing is due."""
+        return self._clock() if self._called_soon else self.alarms.next
+
+    def ring(self, now: float) -> None:
+        """Do what is due."""
+        self._call_soon()
+        self.alarms.ring(now)
+
+    def end(self) -> None:
+        """The client stops: everything that waits for a time or a turn is due."""
+        for ring in self.alarms.clear():
+            ring()
+        while self._called_soon:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        soon, self._called_soon = self._called_soon, []
+        for call in soon:
+            call()

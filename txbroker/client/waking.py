@@ -17,7 +17,8 @@ from txbroker import errors
 from txbroker.client import fork
 from txbroker.client import url as urls
 from txbroker.client.companion import Companion
-from txbroker.client.consuming import ConsumerCore, consumer_options
+from txbroker.client.consumer_options import consumer_options
+from txbroker.client.consuming import ConsumerCore
 from txbroker.client.core import Core
 from txbroker.client.naming import Which
 from txbroker.client.operations import Operations
@@ -215,7 +216,7 @@ class LoopConnection(Exceptions, ABC):
         """Whether an operation has ended in time; raises what it raises."""
         task = start(operation)
         waiting = settled(task)
-        alarm = self.core.alarm(seconds, lambda: waiting.resolve(None))
+        alarm = self.core.waits.alarm(seconds, lambda: waiting.resolve(None))
         try:
             await waiting
         finally:

@@ -12,11 +12,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from txbroker import errors
-from txbroker.client.asyncio import Connection, Transaction
+from txbroker.client.asyncio import Connection
+from txbroker.client.asyncio_transaction import Transaction
 from txbroker.client.results import Message, Receipt
 from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import Block, BrokerSide
-from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
+from txbroker.databases.deciding import Deciding, check_wait
+from txbroker.databases.meanings import delivery_pending
 
 T = TypeVar("T")
 

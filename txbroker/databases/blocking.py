@@ -17,7 +17,8 @@ from txbroker.databases import identity
 from txbroker.databases.adapter import Connector, adapt, kind_of, run
 from txbroker.databases.background import Background, background_of
 from txbroker.databases.block import Begun, Block, BrokerSide
-from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
+from txbroker.databases.deciding import Deciding, check_wait
+from txbroker.databases.meanings import delivery_pending
 
 
 def atomic(

@@ -15,11 +15,13 @@ from txbroker import errors
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.client.twisted import Connection, Transaction
+from txbroker.client.twisted import Connection
+from txbroker.client.twisted_transaction import Transaction
 from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.deciding import Deciding, check_wait, delivery_pending
+from txbroker.databases.deciding import Deciding, check_wait
+from txbroker.databases.meanings import delivery_pending
 
 T = TypeVar("T")
 _in_reactor: Any = blockingCallFromThread  # its own types know Deferreds of one kind only
