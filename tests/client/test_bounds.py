@@ -54,14 +54,16 @@ def test_room_is_made_by_every_way_a_batch_may_end(broker):
     rig.run(rig.producer.route("t"))
     rig.cut()
     filled(rig, BOUND)
-    room = rig.producer.join_room()
+    room = rig.producer.room()
+    rig.producer.join_room(room)
     rig.wait(31)  # nobody to send to: they end
     assert room.done
     rig.producer.leave_room(room)
     assert rig.producer.buffered == 0
     rig.connect()
     filled(rig, BOUND)
-    room = rig.producer.join_room()
+    room = rig.producer.room()
+    rig.producer.join_room(room)
     rig.pump()
     assert room.done
     rig.producer.leave_room(room)
@@ -74,7 +76,8 @@ def test_who_waits_for_room_does_not_wait_for_what_lingers(broker):
     count = filled(rig, bound)
     rig.pump()
     assert broker.values(1) == []
-    room = rig.producer.join_room()
+    room = rig.producer.room()
+    rig.producer.join_room(room)
     rig.pump()
     assert room.done
     assert len(broker.values(1)) == count

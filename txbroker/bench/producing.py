@@ -45,8 +45,9 @@ class Producing(Load):
     async def _send_waiting(self, client: int) -> None:
         producer, waiting = self.clients[client].producer, self._waiting[client]
         while waiting:
-            turn = producer.join_room()
+            turn = producer.room()
             try:
+                producer.join_room(turn)
                 await turn
                 while waiting and not producer.full:
                     self._send(client, waiting.popleft())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -111,15 +112,23 @@ class Connection(Exceptions, OperationCalls):
         driver = self._driver
         if driver.is_forked or self.core.asking:
             self._admit(operation)
-        with driver.lock:
-            promise = start(operation)
-            if not promise.done and driver.is_driven:
-                driver.kick()
+        promise = driver.guarded(partial(self._start, operation))
         try:
             return driver.wait(promise, timeout)
+        except (errors.TxBrokerError, TimeoutError):
+            raise
+        except BaseException:
+            driver.guarded(self._producer.mend)  # an interrupt, it may be, in the middle of the operation
+            raise
         finally:
             if not promise.done:
                 self._give_up(promise)
+
+    def _start(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
+        promise = start(operation)
+        if not promise.done and self._driver.is_driven:
+            self._driver.kick()
+        return promise
 
     def _give_up(self, task: Task[Any]) -> None:
         with self._driver.lock:

@@ -128,17 +128,17 @@ class Transaction(TransactionFacts):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leave_block()
-        if error is None:
-            try:
+        try:
+            self._leave_block()
+            if error is None:
                 self.commit()
-            except errors.OutcomeUnknown:
-                raise
-            except errors.TxBrokerError:
+            else:
                 self._abandon()
-                raise
-        else:
-            self._abandon()
+        except errors.OutcomeUnknown:
+            raise
+        except BaseException:
+            self._abandon()  # refused, or interrupted: one whose commit is under way is left to that
+            raise
 
     def _abandon(self) -> None:
         driver = self._connection._driver

@@ -20,7 +20,7 @@ from txbroker.client.consumer_options import ConsumerOptions
 from txbroker.client.core import Core
 from txbroker.client.delivery import Chunk, Delivery
 from txbroker.client.positions import Joined, Position, Positions, positions_of, without_group
-from txbroker.client.promise import Task, start
+from txbroker.client.promise import Promise, Task, start
 from txbroker.client.waiting import Turn
 from txbroker.commands import (
     Claimed,
@@ -58,8 +58,8 @@ class ConsumerCore:
         self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
         self._decoded = 0
         self._turn = 0
-        self._running = False
         self._reading: Task[None] | None = None
+        self._begun_reading: Promise[None] = Promise()
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
@@ -131,6 +131,7 @@ class ConsumerCore:
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
         self._go_on()
+        self._core.shared_fetch.see_to_it()
         return self.line.join(deadline)
 
     def close(self) -> None:
@@ -179,12 +180,19 @@ class ConsumerCore:
         return self._decoded - self._chunks[0].before if self._chunks else 0
 
     def _go_on(self) -> None:
-        is_reading = self._running and (self._reading is None or not self._reading.done)
-        if not is_reading and not self._closed and self._held < self.options.prefetch:
-            self._running = True
-            self._reading = start(self._read())
+        """Have the reading go on, if it does not and there is room. Interrupted anywhere it can be called again."""
+        has_ended = self._reading is None or self._reading.done
+        if has_ended and not self._closed and self._held < self.options.prefetch:
+            begun: Promise[None] = Promise()
+            reading = start(self._read(begun))
+            reading.then(self.line.move)
+            self._begun_reading, self._reading = begun, reading
+        self._begun_reading.resolve(None)
+        if self._reading is not None:
+            self._reading.wake()
 
-    async def _read(self) -> None:
+    async def _read(self, begun: Promise[None]) -> None:
+        await begun  # so that what this brings about finds it noted
         try:
             if not self._begun:
                 await self._begin()
@@ -200,9 +208,6 @@ class ConsumerCore:
                 await self._fetch()
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._failure = error
-        finally:
-            self._running = False
-            self.line.move()
 
     def _behind(self) -> bool:
         return any(position.next < position.end for position in self.positions.values())

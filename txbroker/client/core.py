@@ -196,8 +196,9 @@ class Core:
 
     async def opened(self, deadline: float) -> int:
         """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
-        turn = self._opened.join(deadline)
+        turn = self._opened.turn()
         try:
+            turn.join(deadline)
             has_come = await turn
         finally:
             turn.leave()
@@ -279,7 +280,7 @@ class Core:
         pending = self._pending
         try:
             for head, body in self._decoder.feed(data):
-                call = pending.pop(head.correlation, None)
+                call = pending.get(head.correlation)
                 if call is None:
                     continue  # its caller ran out of time
                 if type(head) is Refused:
@@ -287,10 +288,10 @@ class Core:
                 elif isinstance(head, call.expected):
                     call.answered(head, body)
                 else:
-                    pending[head.correlation] = call
                     raise errors.PeerViolation(
                         f"{type(call.request).__name__} was answered by {type(head).__name__}"
                     )
+                pending.pop(head.correlation, None)  # last: interrupted before, it is asked for again
         except errors.PeerViolation as violation:
             self.abort = str(violation)
         except BaseException as error:
@@ -352,8 +353,9 @@ class Core:
 
     async def drained(self) -> None:
         """Wait until the face has taken output, or the connection has died, as it does if nothing moves in time."""
-        turn = self._drained.join()
+        turn = self._drained.turn()
         try:
+            turn.join()
             if not turn.done and self._drain_by == math.inf:
                 self._drain_by = self.clock() + self.options.timeout
                 self.expire_by(self._drain_by)

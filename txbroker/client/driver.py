@@ -144,20 +144,30 @@ class Driver:
     def delivery(self, source: Source, timeout: float | None) -> Delivery | None:
         """What has the next messages of a consumer of this thread; None if there are none in so many seconds."""
         self.check_process()
-        with self.lock:
-            source.line.clear()
-            turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
-            self.kick()
+        turn = self.guarded(partial(self._join, source, timeout))
         try:
-            if not self.wait(turn):
-                return None
-            with self.lock:
-                found = source.look()
-                self.kick()
-            return found
+            return self.guarded(source.look) if self.wait(turn) else None
         finally:
             with self.lock:
                 turn.leave()
+                self.kick()
+
+    def _join(self, source: Source, timeout: float | None) -> Turn:
+        source.line.clear()
+        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        self.kick()
+        return turn
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Do something with the core under the lock; interrupted, what may be torn is put in order."""
+        with self.lock:
+            try:
+                return work()
+            except errors.TxBrokerError:
+                raise
+            except BaseException:
+                self._producer.mend()
+                raise
 
     def _hand_over(self) -> None:
         """Under the lock: nobody drives."""

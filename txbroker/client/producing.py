@@ -248,8 +248,9 @@ class Producer:
         if self.buffered <= self.limit:
             return self._append(route, partition, message, watched)
         self.check_room()
-        turn = self.join_room(self.core.clock() + self.core.options.timeout)
+        turn = self._room.turn()
         try:
+            self.join_room(turn, self.core.clock() + self.core.options.timeout)
             has_room = await turn
             self.core.check_open()
             if not has_room:
@@ -258,11 +259,15 @@ class Producer:
         finally:
             self.leave_room(turn)
 
-    def join_room(self, deadline: float = math.inf) -> Turn:
+    def room(self) -> Turn:
+        """A place in the line for room."""
+        return self._room.turn()
+
+    def join_room(self, turn: Turn, deadline: float = math.inf) -> None:
         """Get in line for room, until ``deadline``; what lingers is sent, for whoever waits here waits for that."""
         self._flush_lanes()
         self.limit = -1
-        return self._room.join(deadline)
+        turn.join(deadline)
 
     def leave_room(self, turn: Turn) -> None:
         """To be called for every :meth:`join_room`, whatever became of it."""

@@ -25,23 +25,27 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[], object]] | None = None
 
     def resolve(self, value: T) -> None:
-        """Keep the promise; does nothing if it is settled already."""
+        """Keep the promise; does nothing if it is settled already, unless that was interrupted: then it is finished."""
         if not self.done:
             self._value = value
             self.done = True
-            self._settled()
+        self._settled()
 
     def fail(self, error: BaseException) -> None:
         """Break the promise; does nothing if it is settled already."""
         if not self.done:
             self.error = error
             self.done = True
-            self._settled()
+        self._settled()
 
     def _settled(self) -> None:
-        callbacks, self._callbacks = self._callbacks, None
-        for callback in callbacks or ():
+        while (
+            self._callbacks
+        ):  # an interrupt may come at any line: who was not called through is called again
+            callback = self._callbacks[0]
             callback()
+            if self._callbacks and self._callbacks[0] is callback:
+                self._callbacks.pop(0)
 
     def then(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` when settled, at once if it is."""
@@ -64,7 +68,7 @@ class Promise(Generic[T]):
         return self._value  # type: ignore[return-value]
 
     def __await__(self) -> Generator[Promise[Any], None, T]:
-        if not self.done:
+        while not self.done:
             yield self
         return self.result()
 
@@ -104,9 +108,16 @@ class Task(Promise[T]):
             self._running = False
             self.fail(Cancelled())
 
+    def wake(self) -> None:
+        """Go on, if what it waits for is there. That happens by itself, unless it was interrupted."""
+        if self._awaited is not None and self._awaited.done:
+            self._advance()
+
     def _advance(self) -> None:
-        self._running = True
+        if self.done or self._running:
+            return
         try:
+            self._running = True
             awaited = self._coroutine.send(None)
         except StopIteration as stop:
             self.resolve(stop.value)

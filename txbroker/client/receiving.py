@@ -5,7 +5,7 @@ A receiver outlives its transactions: what it has prefetched stays. It serves on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from journal.record import PartitionOffset
 from txbroker import errors
@@ -16,12 +16,20 @@ from txbroker.client.delivery import Delivery
 from txbroker.client.waiting import Line, Turn
 
 
+class Owner(Protocol):
+    """A transaction that receives."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or the other."""
+
+
 class Receiver:
     """One group's reading of some topics, for transactions."""
 
     def __init__(self, consumer: ConsumerCore) -> None:
         self.group = consumer.options.group or ""
-        self.owner: object | None = None
+        self.owner: Owner | None = None
         """The transaction that receives at present."""
         self.discarded = False
         self._consumer = consumer
@@ -111,7 +119,7 @@ class Receivers:
         self._core = core
         self._found: dict[tuple[tuple[str, ...], str], Receiver] = {}
 
-    def of(self, owner: object, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
+    def of(self, owner: Owner, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
         """The receiver for a transaction; ``choices`` (fields of ConsumerOptions) count when it is made."""
         options = consumer_options(topics, group, **choices)
         if not group:
@@ -125,6 +133,8 @@ class Receivers:
         if receiver is None or receiver.discarded:
             consumer = ConsumerCore(self._core, options, self._core.options.client)
             receiver = self._found[key] = Receiver(consumer)
+        if receiver.owner is not None and receiver.owner.is_over:
+            receiver.settle(False)  # it ended before it knew that it received from here: it was interrupted
         if receiver.owner not in (None, owner):
             raise errors.Misuse(
                 f"another transaction of this connection is receiving from {', '.join(options.topics)} for group "

@@ -67,8 +67,13 @@ class SharedFetch:
 
     def mend(self) -> None:
         """Taking in an answer may have been interrupted: what nobody will answer is asked for anew."""
-        if self._call is None or not self._core.has(self._call):
-            self._call, self._carried, self._cancelled, self._giving = None, [], False, False
+        self._giving = False
+        self.see_to_it()
+
+    def see_to_it(self) -> None:
+        """See to it that what is wanted is asked for, also if asking was interrupted."""
+        if not self._giving and (self._call is None or not self._core.has(self._call)):
+            self._call, self._carried, self._cancelled = None, [], False
             self._send()
 
     def _cancel(self) -> None:
@@ -85,7 +90,7 @@ class SharedFetch:
             self._post_cancel()
 
     def _send(self) -> None:
-        if self._giving or not self._asked:
+        if self._giving or self._call is not None or not self._asked:
             return
         core, now = self._core, self._core.clock()
         carried: list[tuple[ConsumerCore, Asked]] = []
@@ -137,13 +142,11 @@ class SharedFetch:
                 begin += part.length
             if self._asked.get(consumer) is not asked:
                 continue  # closed meanwhile
-            del self._asked[consumer]
             if found or now >= asked.until:
                 asked.answer.resolve(found)
+                self._done(consumer, asked)  # last: interrupted before, it is asked for again
             else:
-                self._asked[consumer] = (
-                    asked  # behind those who were not carried, and who is first is last now
-                )
+                self._asked[consumer] = self._asked.pop(consumer)  # behind those who were not carried
 
     def _done(self, consumer: ConsumerCore, asked: Asked) -> None:
         if self._asked.get(consumer) is asked:

@@ -134,15 +134,24 @@ class Transaction:
         headers: Mapping[str, bytes] | None,
     ) -> None:
         """Put a message into the lane's batch."""
-        found = self._batches.get(lane.number)
-        batch = found[1] if found else Batch(math.inf)
         self.added += 1
         try:
-            is_taken = batch.add(value, timestamp, key, headers, lane.room) >= 0
+            self._append(lane, value, timestamp, key, headers)
         except (TypeError, errors.TxBrokerError):
             self.added -= 1
             raise
-        if not is_taken:
+
+    def _append(
+        self,
+        lane: Lane,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> None:
+        found = self._batches.get(lane.number)
+        batch = found[1] if found else Batch(math.inf)
+        if batch.add(value, timestamp, key, headers, lane.room) < 0:
             self._post(lane, batch)
             batch = Batch(math.inf)
             batch.add(value, timestamp, key, headers, 0)
@@ -189,6 +198,11 @@ class Transaction:
         self.received.add(receiver)
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or the other."""
+        return self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK)
+
+    @property
     def is_empty(self) -> bool:
         """Whether it holds nothing: neither messages nor positions."""
         return not (self._batches or self._requests or self.received.offsets())
@@ -214,7 +228,13 @@ class Transaction:
         self._check_stage()
         for group, offsets in self.received.offsets():
             await self.add_offsets(group, offsets)
-        return self._flush()
+        totals = self._flush()
+        if (
+            totals.messages != self.added
+        ):  # interrupted in the middle of this before: not all of it was posted
+            self.cut_short()
+            self._check_stage()
+        return totals
 
     def _flush(self) -> Totals:
         for lane, batch in list(self._batches.values()):
@@ -322,9 +342,7 @@ class Transaction:
         may_be_prepared = self.stage is not Stage.OPEN or self._decision.under_way is not None
         call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
         if not may_be_prepared:
-            self._end(
-                Stage.ROLLED_BACK
-            )  # whatever becomes of the request: the broker does so when the session ends
+            self._end(Stage.ROLLED_BACK)  # or the broker does so when the session ends
         try:
             # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
             with suppress(errors.TransactionRolledBack, AnswerLost):

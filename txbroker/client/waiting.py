@@ -103,6 +103,10 @@ class Turn(Promise[bool]):
         self._line = line
         self._alarm: Alarm | None = None
 
+    def join(self, deadline: float = math.inf) -> None:
+        """Get in line, until ``deadline`` at most."""
+        self._line._join(self, deadline)
+
     def leave(self) -> None:
         """Give up the place, or the turn, for the next in line. Does nothing the second time."""
         if self._alarm is not None:
@@ -146,12 +150,19 @@ class Line:
 
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line, until ``deadline`` at most. The turn may be there at once."""
-        turn = Turn(self)
+        turn = self.turn()
+        turn.join(deadline)
+        return turn
+
+    def turn(self) -> Turn:
+        """A place that is to be joined, for who must be able to leave it wherever joining it is interrupted."""
+        return Turn(self)
+
+    def _join(self, turn: Turn, deadline: float) -> None:
         self._waiting[turn] = None
         self.move()
         if not turn.done and deadline < math.inf:
             turn._wait_until(self._alarms.set(deadline, turn._run_out))
-        return turn
 
     def clear(self) -> None:
         """Forget all places; for a line that is one thread's, who comes anew and may have been interrupted before."""
@@ -161,18 +172,24 @@ class Line:
 
     def move(self) -> None:
         """Give the turn to who is first, if nobody has it and there is something to go on with; and so on."""
+        if self._on is not None and not self._on.done:
+            self._grant(self._on)  # it was interrupted there
         left = MOST_AT_ONCE
         while self._waiting and self._on is None and self._may_go_on():
             if not left:
                 self.move_soon()
                 return
             left -= 1
-            turn = self._on = self._granting = next(iter(self._waiting))
-            del self._waiting[turn]
-            if turn._alarm is not None:
-                turn._alarm.cancel()
-            turn.resolve(True)
-            self._granting = None
+            self._on = next(iter(self._waiting))
+            self._grant(self._on)
+
+    def _grant(self, turn: Turn) -> None:
+        self._granting = turn
+        self._waiting.pop(turn, None)
+        if turn._alarm is not None:
+            turn._alarm.cancel()
+        turn.resolve(True)
+        self._granting = None
 
     def move_soon(self) -> None:
         """Have :meth:`move` called in a later turn, so that whoever calls this is through before others go on."""
