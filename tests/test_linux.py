@@ -9,16 +9,20 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FORMATS = {
     "journal",
+    "journal.arguments",
     "journal.compression",
     "journal.constants",
     "journal.errors",
     "journal.frame",
     "journal.frame_times",
+    "journal.quantities",
+    "journal.random_id",
     "journal.record",
     "journal.settings",
     "journal.transaction",
+    "journal.words",
 }
-"""Formats, names and errors: all that a client needs of the journal."""
+"""Formats, names, errors, and how these are written: all that a client needs of the journal."""
 
 CLIENTS = (
     "txbroker.errors",
