@@ -44,7 +44,7 @@ def test_a_missing_package_is_named_with_what_to_install_and_nothing_is_done(
 
 def test_a_module_that_no_extra_brings_is_a_fault_like_any_other(tmp_path):
     ran = without("journal.frame", "topics", "list", cwd=tmp_path)
-    assert ran.returncode == 1
+    assert ran.returncode == 70
     assert "ModuleNotFoundError" in ran.stderr
 
 

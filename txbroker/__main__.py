@@ -14,6 +14,11 @@ PROVIDED_BY: Final = {
 """What to install for the packages that commands use and a client does without."""
 
 
+def what_to_install(error: ModuleNotFoundError) -> str:
+    """What brings the package that is missing; "" if nothing of this project does."""
+    return PROVIDED_BY.get((error.name or "").partition(".")[0], "")
+
+
 def main() -> None:
     """Run the command line; exit status 2 if a package is missing that the command needs."""
     try:
@@ -21,12 +26,13 @@ def main() -> None:
 
         command_line()
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in PROVIDED_BY:
+        install = what_to_install(error)
+        if not install:
             raise
+        missing = str(error.name).partition(".")[0]
         sys.stderr.write(
             f"Error: this command needs the package {missing}, which is not installed; nothing was done. "
-            f"Install it with: pip install '{PROVIDED_BY[missing]}'\n"
+            f"Install it with: pip install '{install}'\n"
         )
         sys.exit(2)
 

@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 
+from txbroker.__main__ import what_to_install
 from txbroker.cli.output import wrapped
 from txbroker.cli.streams import OutputLost, ReaderLeft, drop_what_is_lost
 from txbroker.errors import (
@@ -105,7 +106,9 @@ def no_exit_by_accident() -> Iterator[None]:
     except OSError as error:
         Failure(f"a call of the system failed: {error}. {LOOK}", Exit.IO_FAILED).show()
         sys.exit(Exit.IO_FAILED)
-    except Exception:  # noqa: BLE001  (it is told, and the process ends)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and what_to_install(error):
+            raise  # whoever has called this names it
         traceback.print_exc()
         sys.exit(Exit.DEFECT)
     finally:
