@@ -11,7 +11,16 @@ from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import age_text, emit, facts, size_text
 
 GROUPS: Final = {
-    "Broker": ("uptime", "start", "disk_full", "sessions", "requests_parked", "bytes_parked"),
+    "Broker": (
+        "uptime",
+        "start",
+        "disk_full",
+        "disk_bytes_free",
+        "disk_bytes_needed",
+        "sessions",
+        "requests_parked",
+        "bytes_parked",
+    ),
     "Transactions": (
         "transactions_in_doubt",
         "oldest_in_doubt_age",
