@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """A result or an error, there or still to come. Callbacks run once, in the call that settles it."""
+    """A result or an error, there or still to come. Callbacks run in the call that settles it.
+
+    Each runs once, but for one that an interrupt has ended: settled again, that one runs again, and then the others.
+    """
 
     __slots__ = ("_callbacks", "_value", "done", "error")
 
@@ -39,9 +42,8 @@ class Promise(Generic[T]):
         self._settled()
 
     def _settled(self) -> None:
-        while (
-            self._callbacks
-        ):  # an interrupt may come at any line: who was not called through is called again
+        # An interrupt may come at any line: a callback that was not called through is called again.
+        while self._callbacks:
             callback = self._callbacks[0]
             callback()
             if self._callbacks and self._callbacks[0] is callback:

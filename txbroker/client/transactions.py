@@ -229,9 +229,8 @@ class Transaction:
         for group, offsets in self.received.offsets():
             await self.add_offsets(group, offsets)
         totals = self._flush()
-        if (
-            totals.messages != self.added
-        ):  # interrupted in the middle of this before: not all of it was posted
+        # Unequal if this was interrupted before: not all that was taken has been posted.
+        if totals.messages != self.added:
             self.cut_short()
             self._check_stage()
         return totals

@@ -238,7 +238,7 @@ class Waits:
         return Line(may_go_on, self.alarms, self.soon)
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Have ``call`` called by the next :meth:`tick`, which is due at once."""
+        """Have ``call`` called by the next :meth:`ring`, which is due at once."""
         self._called_soon.append(call)
 
     @property
