@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import pytest
 from twisted.internet.task import Clock
 
+from journal.jobs import ForceLogs, WriteCheckpoint
+from journal.testing import Fault, Operation
+from tests.engine_room import Room
 from tests.manual_lane import ManualLane
 from txbroker.flusher import Flusher
 
@@ -142,3 +145,64 @@ def test_a_look_that_fails_ends_the_process_for_what_it_had_begun_is_lost(made):
     assert isinstance(error, OSError)
     made.flusher.look()
     assert len(made.failures) == 1
+
+
+class ThreadAhead(ManualLane):
+    """A thread that comes to the end of its queue before the reactor hears of any of it."""
+
+    def step_all(self):
+        said = []
+        while self.work:
+            work, done, failed = self.work.pop(0)
+            try:
+                said.append((done, work()))
+            except BaseException as error:  # noqa: BLE001
+                said.append((failed, error))
+        for tell, what in said:
+            tell(what)
+
+
+def test_what_the_thread_has_already_been_given_does_not_run_after_a_job_that_failed():
+    """It may stand on the one that failed."""
+    housekeeping, lane, failures = FakeHousekeeping(), ThreadAhead(), []
+    flusher = Flusher(housekeeping, lane, Clock(), lambda doing, error: failures.append(error))
+    problem = OSError(5, "Input/output error")
+    housekeeping.due = [
+        FakeJob("first", housekeeping.log),
+        FakeJob("bad", housekeeping.log, problem),
+        FakeJob("next", housekeeping.log),
+    ]
+    flusher.look()
+    lane.step_all()
+    assert housekeeping.log == ["ran first", "finished first"]
+    assert failures == [problem]
+
+
+@pytest.mark.parametrize("failing", [Operation.FORCE, Operation.FORCE_DIRECTORY])
+def test_no_checkpoint_is_written_after_a_failed_force_of_logs(failing):
+    """A force is told of a failure once: the checkpoint's own would succeed, and it would claim what is lost.
+
+    Found by the simulation, with a look at what is due between the flushes and the force that comes after them.
+    """
+    room = Room()
+    room.topic(partitions=2)
+    for number in (1, 2):
+        room.send(b"message", number=number)
+    lane, failures = ThreadAhead(), []
+    flusher = Flusher(room.engine, lane, Clock(), lambda doing, error: failures.append(doing))
+    room.engine.housekeeping.request_checkpoint()
+    flusher.look()
+    kinds = [type(work.args[0]) for work, _, _ in lane.work]
+    for _ in range(kinds.index(ForceLogs)):
+        lane.step()
+    assert room.store(1).flushed_offset == room.store(2).flushed_offset == 1
+    room.engine.sync()
+    flusher.look()
+    kinds = [type(work.args[0]) for work, _, _ in lane.work]
+    assert kinds.index(ForceLogs) < kinds.index(WriteCheckpoint)
+    room.plan.faults.append(Fault(failing, path="partitions/*"))
+    lane.step_all()
+    assert failures == ["running ForceLogs"]
+    for survive in (0, None):
+        after = room.crashed(3, survive)
+        assert [after.values(number) for number in (1, 2)] == [[b"message"]] * 2

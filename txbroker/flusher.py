@@ -14,7 +14,12 @@ from txbroker.writer import OnFailure
 
 
 class Flusher:
-    """Runs the jobs of the engine's housekeeping, in order. If one fails, the process must stop."""
+    """Runs the jobs of the engine's housekeeping, in order. If one fails, the process must stop.
+
+    Nothing runs after a job that failed. What was given to the thread before the reactor heard of it may stand on that
+    one: a checkpoint behind a failed force of logs would force them again, be told that all is well, as the kernel
+    tells a failure once, and then claim messages that are not on disk.
+    """
 
     def __init__(self, engine: Engine, lane: IsLane, clock: IReactorTime, on_failure: OnFailure) -> None:
         self._engine = engine
@@ -22,6 +27,8 @@ class Flusher:
         self._clock = clock
         self._on_failure = on_failure
         self._failed = self._wanted = False
+        self._broken = False
+        """Whether a job has failed; the thread's own, before the reactor hears of it."""
         self._running = 0
         self._idle: list[Deferred[None]] = []
 
@@ -45,7 +52,7 @@ class Flusher:
         for job in jobs:
             self._running += 1
             failed = partial(self._fail, f"running {type(job).__name__}")
-            self._lane.submit(job.run, partial(self._done, job), failed)
+            self._lane.submit(partial(self._run, job), partial(self._done, job), failed)
         if not self._running:
             waiting, self._idle = self._idle, []
             for one in waiting:
@@ -58,7 +65,15 @@ class Flusher:
         self.want()
         return waiting
 
+    def _run(self, job: Job) -> None:
+        if not self._broken:
+            self._broken = True
+            job.run()
+            self._broken = False
+
     def _done(self, job: Job, _: object) -> None:
+        if self._failed:
+            return
         self._running -= 1
         try:
             self._engine.finish(job)

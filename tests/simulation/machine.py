@@ -126,6 +126,8 @@ class SteppedLane:
         self._call_from_thread = call_from_thread
         self._queue: deque[tuple[Any, Any, Any]] = deque()
         self._threads: list[greenlet | None] = [None] * threads
+        self._off = False
+        """Whether the power went under one of its threads: none goes on."""
 
     def submit(self, work: Callable[[], Any], done: Any, failed: Any) -> None:
         """Queue work."""
@@ -142,6 +144,8 @@ class SteppedLane:
 
     def step(self, calls: int, which: int = 0) -> bool:
         """Let a thread go on for so many calls on files, or to the end of its work; False if there is none to do."""
+        if self._off:
+            return False
         which %= len(self._threads)
         thread = self._threads[which]
         if thread is None:
@@ -171,7 +175,9 @@ class SteppedLane:
     def _run(self, work: Callable[[], Any], done: Any, failed: Any) -> None:
         try:
             result = work()
-        except (PowerCut, GreenletExit):
+        except PowerCut:
+            self._off = True
+        except GreenletExit:
             return
         except BaseException as error:  # noqa: BLE001  (whatever it is, the reactor decides)
             self._call_from_thread(failed, error)

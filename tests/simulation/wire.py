@@ -31,7 +31,7 @@ class Connection:
         self._buffer = buffer
         self._address = _Address("10.0.0.1", port)
         self._reading = True
-        self._closing = False
+        self._closing = self._aborted = False
         self._producer: Any = None
         self._blocked = False
         self.protocol = factory.buildProtocol(None)
@@ -43,8 +43,8 @@ class Connection:
     # -- the broker's side: ITransport ----------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send. What nobody will read is lost."""
-        if not self.client_gone:
+        """Send. What nobody will read is lost, and what comes after an abort."""
+        if not self.client_gone and not self._aborted:
             self.to_client += data
             if self._producer is not None and not self._blocked and len(self.to_client) > self._buffer:
                 self._blocked = True
@@ -58,6 +58,7 @@ class Connection:
 
     def abortConnection(self) -> None:
         """Close now."""
+        self._aborted = True
         self.to_client.clear()
         self._later(0, self._end)
 
