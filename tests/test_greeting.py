@@ -13,7 +13,7 @@ from tests.client.rig import Rig
 from tests.transacting_scene import totals
 from txbroker import commands, errors
 from txbroker.broker import Broker
-from txbroker.client.core import Phase
+from txbroker.client.phase import Phase
 from txbroker.codec import answer_decoder, request_decoder
 from txbroker.commands import FormerSession
 from txbroker.secret import SECRET_BYTES, Secret

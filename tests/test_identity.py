@@ -8,7 +8,7 @@ from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
 from txbroker import commands, errors
 from txbroker.broker import Broker, folds
-from txbroker.client.core import Phase
+from txbroker.client.phase import Phase
 
 
 def told(room: Room) -> str:

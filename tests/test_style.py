@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SERVICE = ("journal", "txbroker", "spark")
 CODE = (*SERVICE, "demo", "benchmarks", "models", "examples")
-MAX_FILE_LINES = 486
+MAX_FILE_LINES = 400
 """Far above this a file hides a second idea; what is one idea is not cut in two to fit."""
 MAX_FUNCTION_LINES = 50
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}

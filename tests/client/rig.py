@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from txbroker.client.core import Core, Phase
+from txbroker.client.core import Core
 from txbroker.client.operations import Operations
+from txbroker.client.phase import Phase
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise, start
 from txbroker.client.retry import Options

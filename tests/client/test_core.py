@@ -5,7 +5,8 @@ from msgspec import structs
 
 from tests.client.rig import Rig
 from txbroker import commands, errors
-from txbroker.client.core import Core, Phase, error_of
+from txbroker.client.core import Core, error_of
+from txbroker.client.phase import Phase
 from txbroker.client.retry import RULES, Backoff, Options
 from txbroker.codec import encode
 from txbroker.commands import Hello, Refused, Welcome

@@ -71,7 +71,7 @@ class Transacting(Load):
         for place in range(plan.messages):
             _, value = messages.make(wanted)
             lane = route.lanes[(number + place % plan.touched) % len(route.lanes)]
-            transaction.append(lane, value, time.time_ns() // 1000, messages.key(), None)
+            transaction.contents.append(lane, value, time.time_ns() // 1000, messages.key(), None)
 
     async def _step(
         self, of: Client, what: str, step: Coroutine[Promise[Any], None, None], since: float, wanted: float

@@ -331,17 +331,9 @@ class Connection(Exceptions, OperationCalls):
     ) -> Consumer:
         """Read on and on; see :class:`txbroker.client.consumer_options.ConsumerOptions` for the arguments."""
         options = consumer_options(
-            topics,
-            group,
-            partitions=partitions,
-            start=start,
-            max_wait=max_wait,
-            follow=follow,
-            prefetch=prefetch,
-            max_bytes=max_bytes,
-            claim=claim,
-            out_of_range=out_of_range,
-        )
+            topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
+            max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
+        )  # fmt: skip
         consumer = Consumer(
             self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client), self._joined
         )

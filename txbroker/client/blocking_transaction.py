@@ -53,7 +53,7 @@ class Transaction(TransactionFacts):
         timestamp: int | datetime | None = None,
     ) -> Receipt:
         """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
-        before = self._core.added
+        before = self._core.contents.added
         try:
             found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
             return found
@@ -74,7 +74,7 @@ class Transaction(TransactionFacts):
     ) -> None:
         """Add messages in columns of equal length, in their order: see :func:`txbroker.client.bulk.send_many`."""
         columns = (topic, values, keys, headers, partitions, timestamps)
-        before = self._core.added
+        before = self._core.contents.added
         try:
             self._run(bulk.send_many(self._core, *columns, by_key=by_key))
         except BaseException as error:

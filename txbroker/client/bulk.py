@@ -53,7 +53,7 @@ async def send_many(
     core = transaction.core
     now = core.wall()
     route = await transaction.ready(topic)
-    choose, append = route.choose, transaction.append
+    choose, append = route.choose, transaction.contents.append
     rows = zip(
         values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
     )

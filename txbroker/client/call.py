@@ -7,7 +7,7 @@ from typing import Generic, TypeVar, cast
 
 from txbroker import errors
 from txbroker.client.promise import Promise
-from txbroker.client.retry import RULES
+from txbroker.client.retry import RULES, Lost
 from txbroker.codec import check_request
 from txbroker.commands import Answer, Refused, Request
 
@@ -87,3 +87,12 @@ def named_error(
 def name_of(call: Call[Answer]) -> str:
     """What was asked, for messages."""
     return type(call.request).__name__
+
+
+def in_doubt(call: Call[Answer], reason: str) -> errors.RequestTimedOut:
+    """Why there is no answer to a call that was sent."""
+    if call.rule is Lost.READ:
+        return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
+    return errors.RequestTimedOut(
+        f"{reason}; {name_of(call)} was sent and may or may not have happened: look before repeating it"
+    )

@@ -8,7 +8,6 @@ A face (blocking, Twisted, asyncio) owns the socket and the clock's alarm and te
 
 from __future__ import annotations
 
-import enum
 import logging
 import math
 from collections import deque
@@ -18,10 +17,11 @@ from typing import Any, cast
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import commands, errors
 from txbroker.client.call import AnswerLost as AnswerLost
-from txbroker.client.call import AnswerType, check, name_of
+from txbroker.client.call import AnswerType, check, in_doubt, name_of
 from txbroker.client.call import Call as Call
 from txbroker.client.call import error_of as error_of
-from txbroker.client.greeting import Greeting
+from txbroker.client.greeting import Greeting, replaced
+from txbroker.client.phase import Phase
 from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
 from txbroker.client.waiting import Waits
@@ -43,16 +43,6 @@ log = logging.getLogger("txbroker.client")
 
 WRITTEN = 256 << 10
 """With so many bytes of output or fewer, who waits for the face to take it goes on."""
-
-
-class Phase(enum.Enum):
-    """Where the connection is."""
-
-    DOWN = "waiting to connect"
-    CONNECTING = "the face is connecting"
-    GREETING = "hello has been sent"
-    OPEN = "there is a session"
-    CLOSED = "for good"
 
 
 class Core:
@@ -244,7 +234,9 @@ class Core:
     def welcomed(self, welcome: Welcome) -> None:
         """There is a session: send what waited, in its order."""
         if self.identity and welcome.identity != self.identity:
-            self._replaced(welcome.identity)
+            error = replaced(welcome.identity, self.identity)
+            self.stop(error)
+            self.abort = str(error)
             return
         self.identity = welcome.identity
         self.phase = Phase.OPEN
@@ -263,16 +255,6 @@ class Core:
         for callback in self.on_open:
             callback()
         self._opened.move()
-
-    def _replaced(self, identity: str) -> None:
-        """Numbers and xids would mean other transactions there, and "unknown" would be no answer."""
-        error = errors.BrokerReplaced(
-            f"the broker behind the address has other data ({identity}) than the one this connection was made to "
-            f"({self.identity}); nothing was sent to it. Open a new connection to work with it. What is undecided at "
-            "the old one can be ended only there, when it is back"
-        )
-        self.stop(error)
-        self.abort = str(error)
 
     def received(self, data: bytes) -> None:
         """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
@@ -332,7 +314,7 @@ class Core:
         calls = [*self._pending.values(), *self._waiting.values()]
         self._pending, self._waiting = {}, {}
         for call in calls:
-            call.abandoned(self._in_doubt(call, str(error)) if call.attempts else error)
+            call.abandoned(in_doubt(call, str(error)) if call.attempts else error)
         self.take_output()
         for callback in self.on_lost:
             callback()
@@ -389,7 +371,7 @@ class Core:
                 f"no connection to the broker in time ({self.reason}); {name_of(call)} was not sent"
             )
             if call.attempts:
-                error = self._in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
+                error = in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
                 if type(call) is Greeting or now - self._heard >= self.options.timeout:
                     self.abort = f"the broker has not answered for {self.options.timeout} s"
             if call.expired(error):
@@ -407,13 +389,6 @@ class Core:
         """Have ``on_tick`` called at ``deadline`` at the latest."""
         if deadline < self._next_expiry:
             self._next_expiry = deadline
-
-    def _in_doubt(self, call: Call[Answer], reason: str) -> errors.TxBrokerError:
-        if call.rule is Lost.READ:
-            return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
-        return errors.RequestTimedOut(
-            f"{reason}; {name_of(call)} was sent and may or may not have happened: look before repeating it"
-        )
 
     async def ping(self) -> None:
         """Return once the broker has answered."""

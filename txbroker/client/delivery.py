@@ -7,11 +7,12 @@ out of nowhere (a signal's handler, a cancellation) finds a message either here,
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from journal import frame
 from txbroker.client.positions import Position
 from txbroker.client.results import Message
+from txbroker.client.waiting import Line, Turn
 
 
 class Chunk(NamedTuple):
@@ -74,3 +75,17 @@ def widen(chunk: Chunk) -> list[Message]:
         Message(topic, index, message.offset, message.timestamp, message.key, message.value, message.headers)
         for message in chunk.messages
     ]
+
+
+class Source(Protocol):
+    """A consumer, or what a transaction receives from."""
+
+    @property
+    def line(self) -> Line:
+        """Those who wait for messages."""
+
+    def join(self, deadline: float) -> Turn:
+        """Get in that line."""
+
+    def look(self) -> Delivery | None:
+        """What is to be handed out next, for who has the turn."""

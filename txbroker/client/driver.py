@@ -14,19 +14,20 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from txbroker import errors
 from txbroker.client import fork, tls
-from txbroker.client.core import Core, Phase
-from txbroker.client.delivery import Delivery
+from txbroker.client.core import Core
+from txbroker.client.delivery import Delivery, Source
 from txbroker.client.link import Link, open_socket
 from txbroker.client.partitioning import check_asking
+from txbroker.client.phase import Phase
 from txbroker.client.poller import LONGEST, Poller, check_system, wait_for
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise
 from txbroker.client.url import Address
-from txbroker.client.waiting import Line, Turn
+from txbroker.client.waiting import Turn
 
 log = logging.getLogger("txbroker.client")
 
@@ -35,20 +36,6 @@ T = TypeVar("T")
 WRITE_AT_ONCE = 32 << 10
 """With this many bytes to send, or nothing else in flight, the caller itself writes."""
 _MAIN = threading.main_thread().ident
-
-
-class Source(Protocol):
-    """A consumer, or what a transaction receives from."""
-
-    @property
-    def line(self) -> Line:
-        """Those who wait for messages."""
-
-    def join(self, deadline: float) -> Turn:
-        """Get in that line."""
-
-    def look(self) -> Delivery | None:
-        """What is to be handed out next, for who has the turn."""
 
 
 class Driver:

@@ -35,3 +35,12 @@ class Greeting(Call[Welcome]):
             self._core.abort = str(error)
         elif not isinstance(error, AnswerLost):
             self._core.abort = f"the broker refused the session: {error}"
+
+
+def replaced(identity: str, known: str) -> errors.BrokerReplaced:
+    """Behind the address is another broker: numbers and xids would mean other transactions, "unknown" be no answer."""
+    return errors.BrokerReplaced(
+        f"the broker behind the address has other data ({identity}) than the one this connection was made to "
+        f"({known}); nothing was sent to it. Open a new connection to work with it. What is undecided at the old one "
+        "can be ended only there, when it is back"
+    )

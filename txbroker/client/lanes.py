@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 from txbroker import errors
 from txbroker.client.batching import Batch
-from txbroker.client.core import Call, Phase
+from txbroker.client.core import Call
+from txbroker.client.phase import Phase
 from txbroker.client.waiting import Alarm
 from txbroker.commands import Answer, Send
 

@@ -11,9 +11,10 @@ from journal.compression import compressor
 from journal.frame import HEADER_BYTES
 from txbroker import errors
 from txbroker.client.batching import Batch
-from txbroker.client.core import Core, Phase
+from txbroker.client.core import Core
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import Partitioner, by_caller, by_key, named_index
+from txbroker.client.phase import Phase
 from txbroker.client.promise import settled, start
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff

@@ -1,28 +1,23 @@
-"""Transactions as a client sees them: what was sent, the decision, and finding out after a loss."""
+"""Transactions as a client sees them: the decision, and finding out after a loss."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
-from crc32c import crc32c
-
 from journal.arguments import micros
-from journal.record import PartitionOffset, Placement
+from journal.record import PartitionOffset
 from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
 from txbroker import commands, errors
-from txbroker.client.batching import Batch
+from txbroker.client.contents import Adds, Contents
 from txbroker.client.core import AnswerLost, Call, Core
 from txbroker.client.decision import Decision, Stage, reason_of
-from txbroker.client.lanes import Lane
 from txbroker.client.producing import Producer, Route
 from txbroker.client.promise import start
 from txbroker.client.receiving import Received, Receiver
-from txbroker.client.reporting import Counts, Reports
 from txbroker.client.results import Durability, Receipt, Run
 from txbroker.client.retry import Lost
 from txbroker.client.serials import Serials
@@ -39,25 +34,23 @@ class Transaction:
 
     def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None = None) -> None:
         self.xid = None if xid is None else checked_xid(xid)
-        self.number: TransactionNumber | None = None
+        self.contents = Contents(core, producer, serials, self.xid)
         self.stage = Stage.OPEN
         self.runs: list[Run] = []
         self.heuristic = False
-        self.added = 0
-        """Messages that were taken, or were about to be."""
         self.received = Received()
         self.core = core
         self._producer = producer
         self._serials = serials
-        self._batches: dict[int, tuple[Lane, Batch]] = {}
-        self._lanes: dict[int, Lane] = {}
-        self._messages = self._requests = self._checksum = 0
-        self._counts: Counts = {}
         self._dead: errors.TxBrokerError | None = None
         self._gone = False
-        self._correlation = 0
         self._decision = Decision(self.received.discard)
         self._is_unsure = False
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Which of its session's transactions it is; None until it begins."""
+        return self.contents.number
 
     # -- adding ------------------------------------------------------------------------------------
 
@@ -83,12 +76,12 @@ class Transaction:
             if not came_through:
                 self.cut_short()
         lane = route.choose(key, partition)
-        self.append(lane, value, moment, key, headers)
+        self.contents.append(lane, value, moment, key, headers)
         return Receipt(topic, lane.index, None, Durability.STAGED)
 
     def interrupted(self, before: int, error: BaseException) -> None:
-        """A call that sends, begun when ``added`` was ``before``, ended with ``error``. A refusal changes nothing."""
-        if self.added != before and not isinstance(error, errors.TxBrokerError):
+        """A call that sends, begun with ``before`` messages added, ended with ``error``. A refusal changes nothing."""
+        if self.contents.added != before and not isinstance(error, errors.TxBrokerError):
             self.cut_short()
 
     def cut_short(self) -> None:
@@ -121,61 +114,10 @@ class Transaction:
         core = self.core
         await core.opened(core.clock() + core.options.timeout)
         if self.number is None:
-            self.number = TransactionNumber(core.session, self._serials.begin(self))
-            self._correlation = core.correlation()
-            core.watch(cast("Call[Answer]", _Watch(self, self._correlation)))
-
-    def append(
-        self,
-        lane: Lane,
-        value: bytes | None,
-        timestamp: int,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-    ) -> None:
-        """Put a message into the lane's batch."""
-        self.added += 1
-        try:
-            self._append(lane, value, timestamp, key, headers)
-        except (TypeError, errors.TxBrokerError):
-            self.added -= 1
-            raise
-
-    def _append(
-        self,
-        lane: Lane,
-        value: bytes | None,
-        timestamp: int,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-    ) -> None:
-        found = self._batches.get(lane.number)
-        batch = found[1] if found else Batch(math.inf)
-        if batch.add(value, timestamp, key, headers, lane.room) < 0:
-            self._post(lane, batch)
-            batch = Batch(math.inf)
-            batch.add(value, timestamp, key, headers, 0)
-        if batch.count == 1:
-            self._producer.check_size(batch)
-            self._batches[lane.number] = (lane, batch)
-            lane.batches_sealed += 1  # so that messages without a key spread over partitions
-        if batch.size >= lane.room:
-            self._post(lane, batch)
-
-    def _post(self, lane: Lane, batch: Batch) -> None:
-        frames = lane.seal(batch)
-        self._batches.pop(lane.number, None)
-        self._lanes[lane.number] = lane
-        serial = cast(TransactionNumber, self.number).serial
-        if not self._requests:
-            self._serials.flush_before(serial)
-        if self._producer.reports is not None:
-            self._producer.reports.tally(self._counts, lane.topic, frames)
-        self._messages += batch.count
-        self._requests += 1
-        self._checksum = crc32c(frames, self._checksum)
-        seen = self._serials.seen
-        self.core.post(commands.Add(self._correlation, serial, lane.number, self.xid, seen), frames)
+            contents = self.contents
+            contents.number = TransactionNumber(core.session, self._serials.begin(self))
+            contents.correlation = core.correlation()
+            core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
         """Commit a group's positions with the transaction; none are nothing to do."""
@@ -185,12 +127,7 @@ class Transaction:
         if self.number is None:
             await self._begin()
         self._check_stage()
-        serial = cast(TransactionNumber, self.number).serial
-        if not self._requests:
-            self._serials.flush_before(serial)
-        seen = self._serials.seen
-        self.core.post(commands.AddOffsets(self._correlation, serial, group, offsets, self.xid, seen))
-        self._requests += 1
+        self.contents.add_offsets(group, offsets)
 
     def receives(self, receiver: Receiver) -> None:
         """What is taken there moves its group's position with this transaction; raises if it is not open."""
@@ -205,40 +142,36 @@ class Transaction:
     @property
     def is_empty(self) -> bool:
         """Whether it holds nothing: neither messages nor positions."""
-        return not (self._batches or self._requests or self.received.offsets())
+        return self.contents.is_empty and not self.received.offsets()
 
     @property
     def is_read_only(self) -> bool:
         """Whether it has been prepared and held nothing: no broker has heard of it."""
-        return self.stage is Stage.PREPARED and not self._requests
+        return self.stage is Stage.PREPARED and not self.contents.requests
 
     def flush_first(self) -> None:
         """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
 
         A later one is about to begin at the broker, after which this number cannot. What comes yet gets another.
         """
-        if self._batches and not self._requests:
-            self._flush()
-        elif self.number is not None and not self._requests:
-            self.core.unwatch(self._correlation)
-            self._serials.ended(self.number)
-            self.number = None
+        contents = self.contents
+        if contents.only_waits:
+            contents.flush()
+        elif contents.number is not None and not contents.requests:
+            self.core.unwatch(contents.correlation)
+            self._serials.ended(contents.number)
+            contents.number = None
 
     async def _flush_all(self) -> Totals:
         self._check_stage()
         for group, offsets in self.received.offsets():
             await self.add_offsets(group, offsets)
-        totals = self._flush()
+        totals = self.contents.flush()
         # Unequal if this was interrupted before: not all that was taken has been posted.
-        if totals.messages != self.added:
+        if totals.messages != self.contents.added:
             self.cut_short()
             self._check_stage()
         return totals
-
-    def _flush(self) -> Totals:
-        for lane, batch in list(self._batches.values()):
-            self._post(lane, batch)
-        return Totals(self._messages, self._requests, self._checksum)
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -263,24 +196,21 @@ class Transaction:
             await self._find_out()
             return
         totals = await self._flush_all()
-        if self._producer.reports is not None and self._counts:
-            totals = await self._report(self._producer.reports)
-        if self.number is None or not self._requests:
+        reports = self._producer.reports
+        report = None if reports is None else self.contents.report(reports)
+        if (
+            reports is not None and report is not None
+        ):  # its last message: whoever commits it reports it with that
+            await self.send(reports.topic, report, None, None, None)
+            totals = self.contents.flush()
+            self.contents.counts()
+        if self.number is None or not self.contents.requests:
             self.stage = Stage.PREPARED
             return
         core = self.core
         xid = cast(Xid, self.xid)
         request = commands.Prepare(core.correlation(), self.number.serial, xid, totals, self._serials.seen)
         await self._decide(core.request(request, Done), Stage.PREPARED)
-
-    async def _report(self, reports: Reports) -> Totals:
-        """Add what this transaction has sent, as its last message: whoever commits it reports it with that."""
-        counts, self._counts = self._counts, {}
-        value = reports.of_transaction(counts, str(self.xid))
-        await self.send(reports.topic, value, None, None, None)
-        totals = self._flush()
-        self._counts = {}
-        return totals
 
     async def commit(self) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
@@ -306,7 +236,7 @@ class Transaction:
         if self.stage is Stage.COMMITTED:
             return
         totals = await self._flush_all()
-        if self.number is None or not self._requests:
+        if self.number is None or not self.contents.requests:
             self._end(Stage.COMMITTED)
             return
         session, serial = self.number
@@ -329,12 +259,12 @@ class Transaction:
     async def rollback(self) -> None:
         """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
         gone = self._gone and self.stage is Stage.OPEN
-        if not self._requests or gone or self.stage is Stage.ROLLED_BACK:
+        if not self.contents.requests or gone or self.stage is Stage.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
             return
         if self.stage is Stage.COMMITTED:
             raise errors.TransactionCommitted(f"transaction {self.number} is committed")
-        self._batches.clear()
+        self.contents.drop_unsent()
         core = self.core
         session, serial = cast(TransactionNumber, self.number)
         request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
@@ -374,7 +304,7 @@ class Transaction:
             raise error from self._dead
         else:
             if isinstance(answer, Committed):
-                self._placed(answer.placements)
+                self.runs = self.contents.runs(answer.placements)
                 self.heuristic = answer.heuristic
             self._end(goal)
 
@@ -400,7 +330,7 @@ class Transaction:
             self._end(Stage.ROLLED_BACK)
             raise errors.TransactionRolledBack(f"transaction {number} was rolled back {reason_of(outcome)}")
         if outcome.state is State.COMMITTED:
-            self._placed(outcome.placements)
+            self.runs = self.contents.runs(outcome.placements)
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
 
     def leave(self) -> None:
@@ -418,24 +348,15 @@ class Transaction:
 
     def _end(self, stage: Stage) -> None:
         self.stage = stage
-        self._batches.clear()
+        self.contents.drop_unsent()
         if stage is Stage.COMMITTED and self._producer.reports is not None:
-            counts, self._counts = self._counts, {}
-            self._producer.reports.committed(counts)
+            self._producer.reports.committed(self.contents.counts())
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
-        if self._correlation:
-            self.core.unwatch(self._correlation)
+        if self.contents.correlation:
+            self.core.unwatch(self.contents.correlation)
         if self.number is not None and stage is not Stage.PREPARED:
             self._serials.ended(self.number)
-
-    def _placed(self, placements: list[Placement]) -> None:
-        lanes = self._lanes
-        self.runs = [
-            Run(lanes[place.partition].topic, lanes[place.partition].index, place.base_offset, place.count)
-            for place in placements
-            if place.partition in lanes
-        ]
 
     def _check_stage(self) -> None:
         if self._dead is not None:
@@ -466,19 +387,3 @@ def _tell(transaction: Transaction, error: BaseException | None) -> None:
             transaction.number,
             error,
         )
-
-
-class _Watch(Call[Done]):
-    """Stands for the adds, which are answered only if refused; a lost connection ends it, too."""
-
-    __slots__ = ("_transaction",)
-
-    def __init__(self, transaction: Transaction, correlation: int) -> None:
-        super().__init__(commands.Add(correlation, 0, 0), Done, b"", math.inf)
-        self._transaction = transaction
-
-    def refused(self, error: errors.TxBrokerError) -> None:
-        self._transaction.refused(error)
-
-    def abandoned(self, error: errors.TxBrokerError) -> None:
-        self._transaction.refused(error)
