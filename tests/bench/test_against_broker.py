@@ -283,7 +283,7 @@ def test_ctrl_c_while_it_is_read_back_costs_no_figures(run, connection, monkeypa
 
 
 def test_a_run_in_which_everything_failed_is_no_success(run):
-    done = run("produce", "--size", "20MiB", "--count", 3, "--warm-up", "0ms", code=1)
+    done = run("produce", "--size", "16MiB", "--count", 3, "--warm-up", "0ms", code=1)
     assert "MessageTooLarge" in done.stdout
     assert "Nothing was measured: every operation failed" in done.stderr
 
