@@ -52,9 +52,18 @@ def server(broker):
 @pytest.mark.slow
 @pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
 def test_all_tests_of_the_clients_pass(plugins, tmp_path):
-    """Seen to fail with each of eventfd, poll, register_at_fork and fcntl asked for."""
+    """But for those that take seconds. Seen to fail with each of eventfd, poll, register_at_fork and fcntl asked for."""
     choice = ["--deselect", FORKS, *(f"--ignore=tests/client/{name}" for name in NOT_HERE)]
-    places = ("--basetemp", str(tmp_path / "tests"), "-p", "no:cacheprovider", "-p", "no:xdist")
+    places = (
+        "--basetemp",
+        str(tmp_path / "tests"),
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-m",
+        "not slow",
+    )
     said = run(
         "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *choice, *places, "tests/client",
         timeout=600,

@@ -140,6 +140,74 @@ def test_an_interrupted_receive_hands_out_nothing(broker, other, topic):
     assert broker.group_offsets(topic)[0].offset == expected
 
 
+@pytest.mark.parametrize("way", ["poll", "next"])
+def test_an_interrupted_consumer_hands_out_nothing(broker, other, topic, way):
+    got = []
+    consumer = broker.consume(topic, group=topic)
+
+    def one():
+        return consumer.poll(10.0) if way == "poll" else [next(consumer)]
+
+    def case(at):
+        other.send(topic, b"")
+        messages = []
+        with at:
+            messages = one()
+        broker.ping()  # so that none is interrupted while it connects again after the one before
+        got.extend(message.offset for message in messages)
+
+    at_every_line(case)
+    other.send(topic, b"")
+    end = other.topics([topic])[0].partitions[0].high_watermark
+    while len(got) < end:
+        got.extend(message.offset for message in one())
+    assert got == list(range(end))
+
+
+def test_an_interrupted_send_is_in_the_log_once_or_not_at_all_and_later_ones_follow(broker, other, topic):
+    answered = []
+
+    def case(at):
+        number = len(answered)
+        with at:
+            broker.send(topic, b"%d" % number)
+        answered.append(not at.raised)
+        broker.ping()
+        broker.flush(10.0)
+        assert broker._producer.buffered == 0, at.raised
+        broker.send(topic, b"after %d" % number)
+
+    at_every_line(case)
+    values = [message.value for message in other.read(topic, 0, 0, 16 << 20)]
+    assert len(set(values)) == len(values)
+    for number, was_answered in enumerate(answered):
+        assert b"after %d" % number in values
+        assert not was_answered or b"%d" % number in values
+
+
+def test_after_an_interrupted_send_a_transaction_is_rolled_back_or_goes_on_without_that_message(
+    broker, other, topic
+):
+    committed = []
+
+    def case(at):
+        tx = broker.transaction()
+        interrupted, kept = uuid.uuid4().bytes, uuid.uuid4().bytes
+        with at:
+            tx.send(topic, interrupted)
+        try:
+            tx.send(topic, kept)
+            tx.commit()
+        except errors.TransactionRolledBack:
+            tx.rollback()
+        else:
+            committed.extend([kept] if at.raised else [interrupted, kept])
+        broker.ping()
+
+    at_every_line(case)
+    assert [message.value for message in other.read(topic, 0, 0, 16 << 20)] == committed
+
+
 def test_an_interrupted_commit_tells_how_it_ended_when_it_is_asked_again(broker, other, topic):
     committed = []
 

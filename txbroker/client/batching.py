@@ -72,6 +72,11 @@ class Batch(Call[Sent]):
         self.count = count + 1
         return count
 
+    def mend(self) -> None:
+        """Taking a message was interrupted: it is in or it is not."""
+        del self._pieces[self.count :]
+        self.size = sum(map(len, self._pieces))
+
     def seal(self, compressor: Compressor | None = None) -> bytes:
         """Return the frames, made once, and so with the same bytes however often they are sent.
 
@@ -104,6 +109,11 @@ class Batch(Call[Sent]):
         """Give it the request it goes out as."""
         self.request = request
         self.data = self.frames
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is stored, and that has been taken in."""
+        return self.acknowledged and not self.data
 
     @property
     def base_offset(self) -> int:

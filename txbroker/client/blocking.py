@@ -172,8 +172,13 @@ class Connection(Exceptions, OperationCalls):
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp)
-        future = self._take(topic, value, key, headers, partition, timestamp, watched=False)
-        return future.result()
+        try:
+            return self._take(topic, value, key, headers, partition, timestamp, watched=False).result()
+        except errors.TxBrokerError:
+            raise
+        except BaseException:  # an interrupt: nobody waits for it any more
+            self._driver.guarded(self._producer.mend)
+            raise
 
     def send_async(
         self,
@@ -216,17 +221,17 @@ class Connection(Exceptions, OperationCalls):
                     lane = route.choose(key, partition)
                     try:
                         batch, position = lane.append(value, timestamp, key, headers)
+                        if watched:
+                            batch.watched = True
+                            producer.asynchronous = True
+                            driver.kick()
+                        elif driver.is_driven:
+                            driver.kick()
+                        return SendFuture(driver, lane, batch, position)
                     except BaseException as error:
                         if not isinstance(error, (TypeError, errors.TxBrokerError)):
                             producer.mend()  # an interrupt, for instance
                         raise
-                    if watched:
-                        batch.watched = True
-                        producer.asynchronous = True
-                        driver.kick()
-                    elif driver.is_driven:
-                        driver.kick()
-                    return SendFuture(driver, lane, batch, position)
             if route is None:
                 self.run(producer.route(topic))
             else:
@@ -263,10 +268,8 @@ class Connection(Exceptions, OperationCalls):
         Failures that a future has already told are left out. Raises ``TimeoutError`` after ``timeout``
         seconds.
         """
-        self.run(
-            self._producer.flush(),
-            None if timeout is None else seconds("timeout", timeout, "nothing was awaited"),
-        )
+        limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
+        self.run(self._producer.flush(), limit)
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -354,11 +357,8 @@ class Connection(Exceptions, OperationCalls):
         send that nobody has been told of. Closing twice does nothing.
         """
         check_asking(self.core.asking, self.core.thread())
-        limit = (
-            self.core.options.timeout
-            if timeout is None
-            else seconds("timeout", timeout, "nothing was closed")
-        )
+        default = self.core.options.timeout
+        limit = default if timeout is None else seconds("timeout", timeout, "nothing was closed")
         if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return

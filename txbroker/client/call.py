@@ -32,6 +32,11 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
         self.rule = RULES[type(request)]
         self.attempts = 0
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its answer was taken in though it still waits for one, as an interrupt came just then."""
+        return False
+
     def answered(self, head: Answer, data: memoryview) -> None:
         """Take the right kind of answer."""
         self.data = data

@@ -20,7 +20,7 @@ from txbroker.client.consumer_options import ConsumerOptions
 from txbroker.client.core import Core
 from txbroker.client.delivery import Chunk, Delivery
 from txbroker.client.positions import Joined, Position, Positions, positions_of, without_group
-from txbroker.client.promise import Promise, Task, start
+from txbroker.client.promise import Errand, Promise
 from txbroker.client.waiting import Turn
 from txbroker.commands import (
     Claimed,
@@ -58,7 +58,7 @@ class ConsumerCore:
         self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
         self._decoded = 0
         self._turn = 0
-        self._reading: Task[None] | None = None
+        self._reading: Errand | None = None
         self._begun_reading: Promise[None] = Promise()
         self._begun = False
         self._closed = False
@@ -184,7 +184,7 @@ class ConsumerCore:
         has_ended = self._reading is None or self._reading.done
         if has_ended and not self._closed and self._held < self.options.prefetch:
             begun: Promise[None] = Promise()
-            reading = start(self._read(begun))
+            reading = Errand(self._read(begun))
             reading.then(self.line.move)
             self._begun_reading, self._reading = begun, reading
         self._begun_reading.resolve(None)

@@ -30,8 +30,6 @@ class Contents:
     def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None) -> None:
         self.number: TransactionNumber | None = None
         self.correlation = 0
-        self.requests = 0
-        """Adds that were sent."""
         self.added = 0
         """Messages that were taken, or were about to be."""
         self._core = core
@@ -40,8 +38,13 @@ class Contents:
         self._xid = xid
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._lanes: dict[int, Lane] = {}
-        self._messages = self._checksum = 0
+        self._totals = Totals(0, 0, 0)
         self._counts: Counts = {}
+
+    @property
+    def requests(self) -> int:
+        """Adds that were sent."""
+        return self._totals.requests
 
     @property
     def is_empty(self) -> bool:
@@ -79,6 +82,9 @@ class Contents:
     ) -> None:
         found = self._batches.get(lane.number)
         batch = found[1] if found else Batch(math.inf)
+        if batch.frames:  # whoever was about to send it, on another's behalf, was interrupted
+            self._post(lane, batch)
+            batch = Batch(math.inf)
         if batch.add(value, timestamp, key, headers, lane.room) < 0:
             self._post(lane, batch)
             batch = Batch(math.inf)
@@ -91,23 +97,34 @@ class Contents:
             self._post(lane, batch)
 
     def _post(self, lane: Lane, batch: Batch) -> None:
-        frames = lane.seal(batch)
-        self._batches.pop(lane.number, None)
-        self._lanes[lane.number] = lane
+        """Send a batch. Of any transaction, perhaps another thread's: interrupted, it is sent or it still waits."""
+        core, frames = self._core, lane.seal(batch)
         serial = self._next_serial()
+        before = self._totals
+        totals = Totals(before.messages + batch.count, before.requests + 1, crc32c(frames, before.checksum))
+        add = commands.Add(self.correlation, serial, lane.number, self._xid, self._serials.seen)
+        message = core.packed(add, frames)
+        try:
+            core.put(message)
+            self._sent(lane, totals)
+        except BaseException:
+            if core.has_put(message):
+                self._sent(lane, totals)
+            raise
         if self._producer.reports is not None:
             self._producer.reports.tally(self._counts, lane.topic, frames)
-        self._messages += batch.count
-        self.requests += 1
-        self._checksum = crc32c(frames, self._checksum)
-        seen = self._serials.seen
-        self._core.post(commands.Add(self.correlation, serial, lane.number, self._xid, seen), frames)
+
+    def _sent(self, lane: Lane, totals: Totals) -> None:
+        self._totals = totals
+        self._lanes[lane.number] = lane
+        self._batches.pop(lane.number, None)
 
     def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
         """Send a group's positions."""
         serial, seen = self._next_serial(), self._serials.seen
         self._core.post(commands.AddOffsets(self.correlation, serial, group, offsets, self._xid, seen))
-        self.requests += 1
+        before = self._totals
+        self._totals = Totals(before.messages, before.requests + 1, before.checksum)
 
     def _next_serial(self) -> int:
         serial = cast(TransactionNumber, self.number).serial
@@ -119,7 +136,7 @@ class Contents:
         """Send what waits; returns the sum of all that was sent."""
         for lane, batch in list(self._batches.values()):
             self._post(lane, batch)
-        return Totals(self._messages, self.requests, self._checksum)
+        return self._totals
 
     def drop_unsent(self) -> None:
         """Forget what waits."""

@@ -154,6 +154,8 @@ class Core:
                 self._output.append(message)
             self._sending = None
         self.output_bytes = sum(map(len, self._output))
+        self._opened.mend()
+        self._drained.mend()
         self.shared_fetch.mend()
 
     def has(self, call: Call[Any]) -> bool:
@@ -163,9 +165,16 @@ class Core:
 
     def post(self, request: Request, data: bytes | memoryview = b"") -> None:
         """Send a request on the session there is, expecting no answer."""
-        message = self.packed(request, data)
+        self.put(self.packed(request, data))
+
+    def put(self, message: bytes) -> None:
+        """Send a message that :meth:`packed` has made."""
         self._output.append(message)
         self.output_bytes += len(message)
+
+    def has_put(self, message: bytes) -> bool:
+        """Whether that is what was put last, and has not been taken; for who was interrupted there."""
+        return bool(self._output) and self._output[-1] is message
 
     def packed(self, request: Request, data: bytes | memoryview) -> bytes:
         """The bytes of a request that is about to go out."""
@@ -186,12 +195,9 @@ class Core:
 
     async def opened(self, deadline: float) -> int:
         """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
-        turn = self._opened.turn()
-        try:
+        with self._opened.turn() as turn:
             turn.join(deadline)
             has_come = await turn
-        finally:
-            turn.leave()
         if self.fatal is not None:
             raise self.fatal
         if not has_come:
@@ -291,6 +297,7 @@ class Core:
         self.take_output()
         self._connect_at = self.clock() + self._backoff.next()
         pending, self._pending = self._pending, {}
+        pending = {number: call for number, call in pending.items() if not call.is_over}
         again = {number: call for number, call in pending.items() if call.rule is not Lost.ASK}
         self._waiting = again | self._waiting
         for call in pending.values():
@@ -335,15 +342,12 @@ class Core:
 
     async def drained(self) -> None:
         """Wait until the face has taken output, or the connection has died, as it does if nothing moves in time."""
-        turn = self._drained.turn()
-        try:
+        with self._drained.turn() as turn:
             turn.join()
             if not turn.done and self._drain_by == math.inf:
                 self._drain_by = self.clock() + self.options.timeout
                 self.expire_by(self._drain_by)
             await turn
-        finally:
-            turn.leave()
 
     def wakeup(self) -> float:
         """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""

@@ -45,6 +45,7 @@ class Decision:
         if self._deciding is None:
             self._deciding = (goal, start(decide()))
         task = self._deciding[1]
+        task.wake()  # it may have been interrupted
         try:
             await settled(task)
         finally:

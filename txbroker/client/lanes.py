@@ -133,6 +133,8 @@ class Lane:
         """Put in order what may be torn, after something here was interrupted."""
         if self._sealed and self._sealed[-1] is self.open:
             self.open = None
+        if self.open is not None and not self.open.frames:
+            self.open.mend()
         core, flying = self._core, self._flying
         for batch in [batch for batch in self._sealed if batch in flying]:
             if core.has(cast("Call[Answer]", batch)):
@@ -142,7 +144,7 @@ class Lane:
                 del flying[batch]
         self._returned = [batch for batch in self._returned if batch not in self._sealed]
         for batch in list(flying):
-            if batch in self._returned or (batch.acknowledged and not batch.data):
+            if batch in self._returned or batch.is_over:
                 del flying[batch]
             elif not core.has(cast("Call[Answer]", batch)):
                 core.submit(
@@ -158,11 +160,11 @@ class Lane:
     def settled(self, batch: Batch) -> None:
         """The broker has answered a batch: go on, or sort out what was refused."""
         if batch.refusal is None:
-            self._flying.pop(batch, None)
             self._held_up = None
             if batch.acknowledged and (reports := self._producer.reports) is not None:
                 reports.acknowledged(self.topic, batch.frames)
             self._producer.freed(batch)
+            self._flying.pop(batch, None)  # last: interrupted before, it is mended
         else:
             self._paused = True
             self._returned.append(batch)
@@ -275,6 +277,10 @@ class Lane:
                 self._end(batch, batch.refusal or self._held_up or self._producer.unsent())
         last = self.open.deadline if self.open is not None else math.inf
         return min((batch.deadline for batch in self._sealed), default=last)
+
+    def leave(self, batch: Batch) -> None:
+        """Whoever waits for it has given up: a flush tells of it."""
+        self._producer.leave(batch)
 
     def batches(self) -> list[Batch]:
         """All that have not been answered."""

@@ -15,7 +15,7 @@ from txbroker.client.core import Core
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import Partitioner, by_caller, by_key, named_index
 from txbroker.client.phase import Phase
-from txbroker.client.promise import settled, start
+from txbroker.client.promise import Errand, settled
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
 from txbroker.client.waiting import Turn
@@ -78,7 +78,7 @@ class Producer:
         self.failed: list[Batch] = []
         self._lanes: dict[int, Lane] = {}
         self._routes: dict[str, Route] = {}
-        self._opening = False
+        self._opening: Errand | None = None
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(self) if core.options.reports else None
         core.on_open.append(self._opened)
@@ -139,9 +139,10 @@ class Producer:
             return False
         if self.identity[0]:
             return True
-        if not self._opening:
-            self._opening = True
-            start(self._open())
+        if self._opening is None or self._opening.done:
+            self._opening = Errand(self._open())
+        else:
+            self._opening.wake()
         return bool(self.identity[0])
 
     async def _open(self) -> None:
@@ -151,10 +152,10 @@ class Producer:
                 OpenProducer(core.correlation(), core.options.producer), ProducerOpened
             )
         except errors.TxBrokerError as error:
-            self._opening = False
+            self._opening = None
             self._stop(error)
             return
-        self._opening = False
+        self._opening = None
         self.identity = (opened.producer_id, opened.epoch)
         self.sequences = dict(opened.sequences)
         self._flush_lanes()
@@ -192,6 +193,12 @@ class Producer:
         if self.limit < 0 and not self.full:
             self._room.move_soon()
 
+    def leave(self, batch: Batch) -> None:
+        """Nobody waits for it: a flush tells of a failure."""
+        batch.watched = self.asynchronous = True
+        if batch.error is not None and batch not in self.failed:
+            self.failed.append(batch)
+
     def unsent(self) -> errors.TxBrokerError:
         """What a caller gets whose message was never sent in its time."""
         is_open = self.core.phase is Phase.OPEN
@@ -202,11 +209,19 @@ class Producer:
         )
 
     def mend(self) -> None:
-        """Something of this was interrupted half-way: put in order what may be torn. Messages taken stay taken."""
+        """Something of this was interrupted half-way: put in order what may be torn. Messages taken stay taken.
+
+        Whoever sent them may not have come to wait for them: a flush tells of all.
+        """
         self.core.mend()
         for lane in list(self._lanes.values()):
             lane.mend()
-        self.buffered = sum(batch.size for lane in self._lanes.values() for batch in lane.batches())
+        unanswered = [batch for lane in self._lanes.values() for batch in lane.batches()]
+        self.buffered = sum(batch.size for batch in unanswered)
+        for batch in unanswered:
+            self.leave(batch)
+        self._room.mend()
+        self._bound()
         if not self.full:
             self._room.move_soon()
 
@@ -273,8 +288,10 @@ class Producer:
     def leave_room(self, turn: Turn) -> None:
         """To be called for every :meth:`join_room`, whatever became of it."""
         turn.leave()
-        if self._room.is_free:
-            self.limit = self.core.options.max_buffered
+        self._bound()
+
+    def _bound(self) -> None:
+        self.limit = self.core.options.max_buffered if self._room.is_free else -1
 
     def _append(
         self,

@@ -8,7 +8,8 @@ blocking, the Twisted and the asyncio face.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from types import CoroutineType
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -82,13 +83,12 @@ class Cancelled(BaseException):
 class Task(Promise[T]):
     """A coroutine under way: settled with what it returns or raises, or with :class:`Cancelled`."""
 
-    __slots__ = ("_awaited", "_coroutine", "_given_up", "_running")
+    __slots__ = ("_awaited", "_coroutine", "_given_up")
 
     def __init__(self, coroutine: Coroutine[Promise[Any], None, T]) -> None:
         super().__init__()
-        self._coroutine = coroutine
+        self._coroutine = cast("CoroutineType[Promise[Any], None, T]", coroutine)
         self._awaited: Promise[Any] | None = None
-        self._running = False
         self._given_up = False
         self._advance()
 
@@ -98,28 +98,25 @@ class Task(Promise[T]):
         What it has asked for elsewhere (a request on its way, another task) goes on without it.
         """
         self._given_up = True
-        if self.done or self._running:
+        if self.done or self._coroutine.cr_running:
             return
         awaited, self._awaited = self._awaited, None
         if awaited is not None:
             awaited.forget(self._advance)
-        self._running = True
         try:
             self._coroutine.close()
         finally:
-            self._running = False
             self.fail(Cancelled())
 
     def wake(self) -> None:
         """Go on, if what it waits for is there. That happens by itself, unless it was interrupted."""
-        if self._awaited is not None and self._awaited.done:
+        if self._awaited is None or self._awaited.done:
             self._advance()
 
     def _advance(self) -> None:
-        if self.done or self._running:
+        if self.done or self._coroutine.cr_running:
             return
         try:
-            self._running = True
             awaited = self._coroutine.send(None)
         except StopIteration as stop:
             self.resolve(stop.value)
@@ -129,14 +126,26 @@ class Task(Promise[T]):
         except BaseException as error:  # noqa: BLE001 - it is the promise's to carry
             self.fail(error)
         else:
-            self._running = False
             self._awaited = awaited
             if self._given_up:
                 self.cancel()
             else:
                 awaited.then(self._advance)
-        finally:
-            self._running = False
+
+
+class Errand(Task[None]):
+    """A task that nobody waits for: what it raises is raised in the call in which it went on, too.
+
+    So what a signal's handler raises comes to the program, wherever it found the client.
+    """
+
+    __slots__ = ()
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with an error."""
+        super().fail(error)
+        if not isinstance(error, Cancelled):
+            raise error
 
 
 def start(coroutine: Coroutine[Promise[Any], None, T]) -> Task[T]:

@@ -13,7 +13,7 @@ import msgspec
 
 from journal.frame_times import times_and_sizes
 from txbroker import errors
-from txbroker.client.promise import start
+from txbroker.client.promise import Errand
 
 if TYPE_CHECKING:
     from txbroker.client.producing import Producer
@@ -108,7 +108,7 @@ class Reports:
         """There is a connection: report from now on, again and again."""
         if not self._begun:
             self._begun = True
-            start(self._go_on())
+            Errand(self._go_on())
 
     async def _go_on(self) -> None:
         core = self._producer.core

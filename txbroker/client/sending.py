@@ -12,6 +12,7 @@ from txbroker.client.results import Receipt
 
 if TYPE_CHECKING:
     from txbroker.client.driver import Driver
+    from txbroker.commands import Sent
 
 
 class SendFuture:
@@ -30,20 +31,32 @@ class SendFuture:
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt; raises what the send failed with, or ``TimeoutError``."""
-        self._batch.watched = False
-        offset = self._driver.wait(self._batch, timeout).base_offset + self._position
+        offset = self._wait(timeout).base_offset + self._position
         return Receipt(self._lane.topic, self._lane.index, offset)
+
+    def _wait(self, timeout: float | None) -> Sent:
+        """Wait for the answer. Whoever gives up has not been told: a flush tells of a failure then."""
+        batch = self._batch
+        try:
+            sent = self._driver.wait(batch, timeout)
+        except BaseException as error:
+            if error is batch.error:
+                batch.watched = False
+            else:
+                self._lane.leave(
+                    batch
+                )  # not under the lock: a partitioner may be asked under it, which raises this
+            raise
+        batch.watched = False
+        return sent
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait; return what the send failed with, or None."""
-        self._batch.watched = False
-        if not self._batch.done:
-            try:
-                self._driver.wait(self._batch, timeout)
-            except TimeoutError:
+        try:
+            self._wait(timeout)
+        except BaseException as error:
+            if error is not self._batch.error:
                 raise
-            except Exception:  # noqa: BLE001 - it is returned
-                return self._batch.error
         return self._batch.error
 
     def done(self) -> bool:

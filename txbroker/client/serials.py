@@ -51,7 +51,12 @@ class Serials:
         for number, transaction in list(self._open.items()):
             if number >= serial:
                 break
-            transaction.flush_first()
+            if transaction.number != (self._session, number):
+                del self._open[
+                    number
+                ]  # interrupted before it had its number, and it may have another one since
+            else:
+                transaction.flush_first()
 
     def ended(self, number: TransactionNumber) -> None:
         """The outcome of this one has been seen."""

@@ -158,9 +158,12 @@ class Transaction:
         if contents.only_waits:
             contents.flush()
         elif contents.number is not None and not contents.requests:
+            number, contents.number = (
+                contents.number,
+                None,
+            )  # first: interrupted later, what is left does no harm
             self.core.unwatch(contents.correlation)
-            self._serials.ended(contents.number)
-            contents.number = None
+            self._serials.ended(number)
 
     async def _flush_all(self) -> Totals:
         self._check_stage()

@@ -93,7 +93,8 @@ class Alarms:
 class Turn(Promise[bool]):
     """A place in a line: True once its turn has come, False if time ran out before.
 
-    Whoever has one must :meth:`leave`, whatever happens: until then nobody behind gets a turn.
+    Whoever has one must :meth:`leave`, whatever happens: until then nobody behind gets a turn. As a context manager it
+    does so at its end.
     """
 
     __slots__ = ("_alarm", "_line")
@@ -112,6 +113,16 @@ class Turn(Promise[bool]):
         if self._alarm is not None:
             self._alarm.cancel()
         self._line._left(self)
+
+    def __enter__(self) -> Turn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.leave()
+        except BaseException:
+            self.leave()  # interrupted in there: it is done again
+            raise
 
     def _wait_until(self, alarm: Alarm) -> None:
         self._alarm = alarm
@@ -190,6 +201,12 @@ class Line:
             turn._alarm.cancel()
         turn.resolve(True)
         self._granting = None
+
+    def mend(self) -> None:
+        """Whoever has the turn was interrupted before leaving: nobody keeps it from one call to the next."""
+        if self._on is not None and self._on.done:
+            self._on = None
+        self.move()
 
     def move_soon(self) -> None:
         """Have :meth:`move` called in a later turn, so that whoever calls this is through before others go on."""
