@@ -50,6 +50,7 @@ class Client:
         self.producer: Producer | None = None
         self._correlation = 0
         self._pending: dict[int, tuple[str, Then | None, int]] = {}
+        self._cancelled: set[int] = set()
         self._decoder = answer_decoder(1 << 26)
         self._sends = 0
         self._stream = ""
@@ -63,6 +64,7 @@ class Client:
         self.connection = self.world.connect()
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
+        self._cancelled.clear()
         self.session, self.serial, self.former = 0, 0, None
         if after is None:
             self._stream = f"{self.name} from {self.model.now} on"
@@ -106,6 +108,27 @@ class Client:
         request = kind(self._correlation, *fields, **named)
         self._pending[self._correlation] = (kind.__name__, then, self.model.tick())
         self.world.count(kind.__name__)
+        self._tell(request, data)
+
+    def cancel(self, random: Random) -> None:
+        """Wait no longer for one of the fetches; or say so of whatever it is."""
+        fetches = [number for number, pending in self._pending.items() if pending[0] == "Fetch"]
+        if fetches and self.connection is not None:
+            number = random.choice(fetches)
+            if random.random() < 0.9:
+                self._cancelled.add(number)
+            else:
+                number = self._correlation + random.choice((-1, 0, 1, 1 << 40))
+            self.world.count("cancelled fetches")
+            self._tell(commands.Cancel(0, number))
+
+    def check_cancelled(self) -> None:
+        """Now that all has come to rest and no time has passed: what was given up is answered."""
+        waits = self._cancelled & self._pending.keys()
+        require(self.connection is None or not waits, f"{self.name} waits for nothing it gave up", waits)
+
+    def _tell(self, request: Any, data: bytes = b"") -> None:
+        assert self.connection is not None
         if self.world.trace is not None:
             self.world.say(f"{self.name}: {_short(request)}{f' with {len(data)} bytes' if data else ''}")
         self.connection.to_broker += encode(request, data)

@@ -79,6 +79,12 @@ MUTANTS: Final = (
         "                return session.deliver(__import__('txbroker.codec').codec.encode("
         "Sent(command.correlation, base)))\n            if",
     ),
+    Mutant(
+        "run what stands on a job that failed",
+        "txbroker/flusher.py",
+        "        if not self._broken:\n",
+        "        if True:\n",
+    ),
     # -- decisions
     Mutant(
         "commit what a stranger calls empty",

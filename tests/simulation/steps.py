@@ -25,6 +25,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "forget": (1, TransactionalClient.forget),
     "show": (1, TransactionalClient.show),
     "fetch": (6, TransactionalClient.fetch),
+    "cancel": (2, TransactionalClient.cancel),
     "create topic": (2, TransactionalClient.create_topic),
     "delete topic": (2, TransactionalClient.delete_topic),
     "claim": (1, TransactionalClient.claim),
@@ -150,6 +151,23 @@ def _glimpse(world: World, random: Random) -> None:
     world.reactor.turn()
     for client in world.clients:
         client.take(1 << 30)
+    world.cut_power(random)
+
+
+def _strike(world: World, random: Random) -> None:
+    """A force of logs fails on a thread that has been given more, as the reactor looked at what is due meanwhile."""
+    world.engine.housekeeping.want_flush()
+    world.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
+    for _ in range(random.choice((4, 8, 16))):
+        world.serving.flusher.want()
+        world.reactor.turn()
+        world.writer.step(1 << 30)
+        world.flusher.step(random.choice((1, 2, 4, 8)))
+    kind = random.choice((Operation.FORCE, Operation.FORCE_DIRECTORY))
+    world.plan.faults.append(Fault(kind, path="partitions/*"))
+    plan_starts(world, random)
+    for _ in range(random.choice((1, 2, 4, 8))):
+        world.flusher.step(1 << 30)
     world.cut_power(random)
 
 
@@ -287,6 +305,7 @@ STEPS: dict[str, tuple[int, Callable[[World, Random], None]]] = {
     "roll": (1, _roll),
     "power": (3, _power),
     "glimpse": (1, _glimpse),
+    "strike": (1, _strike),
     "crowd": (1, _crowd),
     "kill": (1, _kill),
     "stop": (1, _stop),
