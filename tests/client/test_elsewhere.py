@@ -52,7 +52,7 @@ def server(broker):
 @pytest.mark.slow
 @pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
 def test_all_tests_of_the_clients_pass(plugins, tmp_path):
-    """But for those that take seconds. Seen to fail with each of eventfd, poll, register_at_fork and fcntl asked for."""
+    """Those that take seconds aside. Seen to fail with eventfd, poll, register_at_fork or fcntl asked for."""
     choice = ["--deselect", FORKS, *(f"--ignore=tests/client/{name}" for name in NOT_HERE)]
     places = (
         "--basetemp",
