@@ -99,6 +99,7 @@ def test_the_end_of_sqlites_journal_is_on_disk_before_the_broker_is_told(
         tx.send(topic, b"1")
         monkeypatch.setattr(os, "fsync", spy)
     assert seen == ([[]] if forced else [])
+    assert values(broker, topic) == [b"1"], "the broker is told, though there is no resolver to see to it"
 
 
 def test_the_end_of_sqlites_journal_is_on_disk_with_sqlalchemy_too(sqlite, lite, broker, topic, monkeypatch):
@@ -119,6 +120,7 @@ def test_the_end_of_sqlites_journal_is_on_disk_with_sqlalchemy_too(sqlite, lite,
             monkeypatch.setattr(os, "fsync", spy)
     engine.dispose()
     assert forced == [True]
+    assert values(broker, topic) == [b"1"]
 
 
 def test_what_a_resolver_has_seen_in_sqlite_is_on_disk_before_the_broker_is_told(
