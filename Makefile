@@ -42,11 +42,15 @@ drill: .venv/.ready  ## kill a broker under load, look for what is lost
 
 .PHONY: check
 check: debian lint  ## lint, types, layers and the fast tests, in a minute
-	$(RUN) pytest -n 2 --dist worksteal -m "not slow" --hypothesis-profile check $(ARGS)
+	$(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep" --hypothesis-profile check $(ARGS)
 
 .PHONY: test
 test: debian lint  ## everything: lint, types, layers and all tests
-	$(RUN) pytest -n 2 $(ARGS)
+	$(RUN) pytest -n 2 -m "not deep" $(ARGS)
+
+.PHONY: test-deep
+test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death
+	$(RUN) pytest -n 2 -m deep $(ARGS)
 
 .PHONY: lint
 lint: .venv/.ready  ## lint, format, types and layers only

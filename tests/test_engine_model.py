@@ -109,11 +109,11 @@ def test_the_archive_holds_every_outcome_once_through_crashes_at_any_moment():
     run_state_machine_as_test(ArchivingMachine, settings=QUICK)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_archive_holds_every_outcome_once_through_many_more_crashes():
     run_state_machine_as_test(ArchivingMachine, settings=LONG)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_engine_holds_what_was_decided_through_many_more_crashes():
     run_state_machine_as_test(EngineMachine, settings=LONG)

@@ -68,7 +68,7 @@ def test_the_broker_stays_within_its_budget(tmp_path):
     assert 2000 < pieces["unit"][0] < 4000
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_longer_way_of_a_message_is_seen(tmp_path, monkeypatch):
     budget = json.loads(guard.BUDGET.read_text())
     budget["interpreter"] = guard.interpreter()

@@ -62,7 +62,7 @@ def test_all_tests_of_the_clients_pass(plugins, tmp_path):
         "-p",
         "no:xdist",
         "-m",
-        "not slow",
+        "not slow and not deep",
     )
     said = run(
         "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *choice, *places, "tests/client",

@@ -58,7 +58,7 @@ def test_a_month_gets_through_a_broker_that_is_killed_in_every_phase(tmp_path):
     assert "txbroker ready" in (tmp_path / "run" / "broker.log").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_without_kills_nothing_is_sent_twice(tmp_path):
     done = demo("--days", "3", "--kills", "0", "--data", str(tmp_path / "run"))
     assert done.returncode == 0, done.stdout + done.stderr

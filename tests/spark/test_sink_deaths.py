@@ -211,7 +211,16 @@ def test_a_broker_that_is_killed_between_prepare_and_commit_has_kept_all(broker,
     assert_nothing_in_doubt(broker)
 
 
-@pytest.mark.parametrize("moment", ["prepared", "claimed", "decided", "between two commits", "committed"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "between two commits",
+        *(
+            pytest.param(moment, marks=pytest.mark.deep)
+            for moment in ("prepared", "claimed", "decided", "committed")
+        ),
+    ],
+)
 def test_a_broker_that_is_killed_at_any_step_of_the_driver_is_waited_for_and_each_row_is_there_once(
     broker, job, moment
 ):

@@ -196,7 +196,7 @@ class Application:
         os.kill(victims[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("victim", ["driver", "broker", "executor"])
+@pytest.mark.parametrize("victim", ["driver", "broker", pytest.param("executor", marks=pytest.mark.deep)])
 def test_each_message_is_in_the_files_once_though_something_is_killed_again_and_again(tmp_path, victim):
     folder = tmp_path / "copy"
     folder.mkdir()
