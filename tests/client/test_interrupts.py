@@ -24,6 +24,8 @@ pytestmark = [
 ]
 
 CLIENT = str(Path(txbroker.__file__).parent / "client") + os.sep
+POINTS = ("line", "call")
+TRACED = (CLIENT, threading.__file__)
 
 
 class Interrupt(Exception):
@@ -57,12 +59,12 @@ class AtLine:
         return (frame, frame.f_lineno) not in self._inside
 
     def _trace(self, frame, what, argument):
-        if not frame.f_code.co_filename.startswith(CLIENT):
+        if not frame.f_code.co_filename.startswith(TRACED):
             return None
-        if what == "line" and self.left and not self._is_passed_over(frame):
+        if what in POINTS and self.left and not self._is_passed_over(frame):
             self.left -= 1
             if not self.left:
-                self.raised = f"{frame.f_code.co_filename[len(CLIENT) :]}:{frame.f_lineno}"
+                self.raised = f"{frame.f_code.co_filename.removeprefix(CLIENT)}:{frame.f_lineno}"
                 raise Interrupt(self.raised)
         return self._trace
 
@@ -81,6 +83,7 @@ def at_every_line(case, most=3000):
     for line in range(1, most):
         at = AtLine(line)
         case(at)
+        import sys; print(line, at.raised, file=open('/tmp/points.txt', 'a'))
         if not at.raised:
             assert line > 20
             return
@@ -232,48 +235,49 @@ def test_an_interrupted_commit_tells_how_it_ended_when_it_is_asked_again(broker,
 
 def test_an_interrupt_ends_no_other_threads_transaction(broker, other, topic):
     """With real signals, at moments that differ from run to run."""
-    go, done, failures = threading.Semaphore(0), threading.Semaphore(0), []
-    rounds = 150
+    rounds, interrupted, failures = 150, 0, []
+    together = threading.Barrier(2, timeout=60.0)  # whoever fails breaks it for both
 
     def works():
-        for number in range(rounds):
-            go.acquire()
-            try:
+        try:
+            for number in range(rounds):
                 with broker.transaction() as tx:
                     tx.send(topic, b"%d" % number)
                     broker.ping()
-                    done.release()
-                    go.acquire()
+                    together.wait()
+                    together.wait()
                     tx.send(topic, b"and %d" % number)
-            except errors.TxBrokerError as error:
-                failures.append(error)
-            done.release()
+        except BaseException as error:
+            failures.append(error)
+            together.abort()
 
     def interrupt(number, frame):
         raise Interrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    thread = threading.Thread(target=works)
+    thread = threading.Thread(target=works, daemon=True)
     thread.start()
-    interrupted = 0
     try:
         for number in range(rounds):
-            go.release()
-            done.acquire()
+            together.wait()
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.00002 * (number % 100))
-                with broker.transaction() as tx:
-                    tx.receive(topic, group=topic, timeout=1.0)
-                    tx.send(f"{topic}-main", b"")
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.00002 * (number % 100))
+                    with broker.transaction() as tx:
+                        tx.receive(topic, group=topic, timeout=1.0)
+                        tx.send(f"{topic}-main", b"")
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
             except Interrupt:
                 interrupted += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            go.release()
-            done.acquire()
+            together.wait()
+        thread.join(60.0)
+    except threading.BrokenBarrierError:
+        assert failures, "the other thread neither failed nor went on"
+        raise failures[0] from None
     finally:
         signal.signal(signal.SIGALRM, before)
-        thread.join(20.0)
     assert failures == []
+    assert not thread.is_alive()
     assert interrupted > rounds // 4
     assert len(other.read(topic, 0, 0, 16 << 20)) == 2 * rounds

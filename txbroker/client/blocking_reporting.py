@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from txbroker import errors
 from txbroker.client.promise import Promise
 from txbroker.client.reporting import LAST_REPORT_FAILED, Reports, log
+from txbroker.client.semaphore import BinarySemaphore
 
 
 class Runner(Protocol):
@@ -24,12 +25,12 @@ class Reporter:
     def __init__(self, connection: Runner, reports: Reports) -> None:
         self._connection = connection
         self._reports = reports
-        self._stopped = threading.Event()
+        self._stopped = BinarySemaphore()
         self._thread = threading.Thread(target=self._go_on, name="txbroker-reports", daemon=True)
         self._thread.start()
 
     def _go_on(self) -> None:
-        while not self._stopped.wait(self._reports.interval):
+        while not self._stopped.acquire(self._reports.interval):
             try:
                 self._connection.run(self._reports.report())
             except errors.TxBrokerError as error:
@@ -39,7 +40,7 @@ class Reporter:
 
     def stop(self, timeout: float) -> None:
         """Send the last report, for so many seconds at most."""
-        self._stopped.set()
+        self._stopped.release()
         try:
             self._connection.run(self._reports.report(closing=True), timeout)
         except (errors.TxBrokerError, TimeoutError) as error:

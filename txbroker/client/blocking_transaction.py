@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
@@ -122,7 +123,8 @@ class Transaction(TransactionFacts):
         self._run(self._core.rollback())
 
     def __enter__(self) -> Self:
-        self._enter_block(threading.get_ident())
+        frame = sys._getframe(1)
+        self._enter_block(threading.get_ident(), (id(frame), frame.f_lasti))
         return self
 
     def __exit__(
@@ -137,6 +139,7 @@ class Transaction(TransactionFacts):
         except errors.OutcomeUnknown:
             raise
         except BaseException:
+            self._leave_block()
             self._abandon()  # refused, or interrupted: one whose commit is under way is left to that
             raise
 

@@ -23,9 +23,10 @@ from txbroker.client.delivery import Delivery, Source
 from txbroker.client.link import Link, open_socket
 from txbroker.client.partitioning import check_asking
 from txbroker.client.phase import Phase
-from txbroker.client.poller import LONGEST, Poller, check_system, wait_for
+from txbroker.client.poller import LONGEST, Poller, check_system
 from txbroker.client.producing import Producer
 from txbroker.client.promise import Promise
+from txbroker.client.semaphore import BinarySemaphore
 from txbroker.client.url import Address
 from txbroker.client.waiting import Turn
 
@@ -56,9 +57,9 @@ class Driver:
         self._is_shared = False
         self._asleep = False
         self._calling = 0  # the thread that drives, while it is in a user's callback
-        self._followers: dict[int, threading.Event] = {}
+        self._followers: dict[int, BinarySemaphore] = {}
         self._thread: threading.Thread | None = None
-        self._work = threading.Event()
+        self._work = BinarySemaphore()
         self._closed = False
         fork.register(self)
 
@@ -84,20 +85,19 @@ class Driver:
 
     def _wait(self, promise: Promise[T], deadline: float | None, me: int) -> None:
         self._used_by(me)
-        event = threading.Event()
+        turn = BinarySemaphore()
         while not promise.done:
             with self.lock:
-                event.clear()
                 if not self._driving and self._may_drive(me):
                     self._driving = me
                 elif me not in self._followers:
-                    promise.then(event.set)
-                    self._followers[me] = event
+                    promise.then(turn.release)
+                    self._followers[me] = turn
                     self._offer()
             while self._driving == me and not promise.done:
                 self._turn(promise, deadline)
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if self._driving != me and not wait_for(event, remaining):
+            if self._driving != me and not turn.acquire(remaining):
                 return
 
     def _leave(self, me: int) -> None:
@@ -166,9 +166,9 @@ class Driver:
         """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
         if self._driving:
             return
-        for thread, event in self._followers.items():
+        for thread, turn in self._followers.items():
             if self._may_drive(thread):
-                event.set()
+                turn.release()
                 return
         if self._followers or self._producer.unattended:
             self.attend()
@@ -176,10 +176,10 @@ class Driver:
     def attend(self) -> None:
         """Have the background thread drive, for work that nobody waits for. Call it under the lock."""
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._background, name="txbroker-client", daemon=True)
-            self._thread.start()
-        if not self._work.is_set():
-            self._work.set()
+            thread = threading.Thread(target=self._background, name="txbroker-client", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._work.release()
 
     def kick(self) -> None:
         """See to it that output gets out and unattended work is attended. Call it under the lock."""
@@ -345,16 +345,18 @@ class Driver:
     # -- the background thread ---------------------------------------------------------------------
 
     def _background(self) -> None:
-        me = threading.get_ident()
+        with self.lock:
+            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            if self._thread is not threading.current_thread():
+                return
         while True:
-            self._work.wait()
+            self._work.acquire()
             with self.lock:
                 if self._closed:
                     return
                 if self._driving or not self._has_work():
-                    self._work.clear()
                     continue
-                self._driving = me
+                self._driving = threading.get_ident()
             try:
                 while self._has_work() and not self._closed:
                     self._turn(None, None)
@@ -380,9 +382,9 @@ class Driver:
             self._closed = True
             self.link.close()
             self.core.stop(error)
-            self._work.set()
+            self._work.release()
             for follower in self._followers.values():
-                follower.set()
+                follower.release()
             self.wake()
         self.call_back()
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import threading
-import time
 from typing import Final, Protocol
 
 from txbroker.client.url import Address, no_unix
@@ -144,16 +142,3 @@ def check_system(address: Address) -> None:
     """Raise Misuse if the system has no sockets of that kind."""
     if address.kind == "unix" and not hasattr(socket, "AF_UNIX"):
         raise no_unix(address)
-
-
-def wait_for(event: threading.Event, seconds: float | None) -> bool:
-    """As ``event.wait(seconds)``, and Ctrl-C ends it on every system."""
-    if INTERRUPTIBLE:
-        return event.wait(seconds)
-    end = None if seconds is None else time.monotonic() + seconds
-    while True:
-        left = LONGEST if end is None else end - time.monotonic()
-        if event.wait(max(0.0, min(left, LONGEST))):
-            return True
-        if end is not None and time.monotonic() >= end:
-            return False

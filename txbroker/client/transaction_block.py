@@ -7,6 +7,7 @@ in the block, never the connection alone: tasks and threads may each have a tran
 from __future__ import annotations
 
 from contextvars import ContextVar
+from weakref import ref
 
 from journal.transaction import TransactionNumber
 from txbroker import errors
@@ -37,24 +38,46 @@ class TransactionFacts:
 
     _is_inside = False
     _who: object = None
+    _where: object = None
 
-    def _enter_block(self, who: object) -> None:
-        """Begin a ``with``; ``who`` is the task or thread. Raises Misuse inside of one of the same connection."""
-        around = [block for block in _blocks.get() if block._is_inside]
-        if any(block._who == who and block._core.core is self._core.core for block in around):
+    def _enter_block(self, who: object, where: object = None) -> None:
+        """Begin a ``with``. Raises Misuse inside of one of the same connection.
+
+        ``who`` is the task or thread. ``where``, if it can be told, is the frame and place in it of the ``with``: it
+        can't be inside of itself, so the one before was left by what a signal's handler raised before the end of it
+        could begin, and is rolled back.
+        """
+        around = [block for each in _blocks.get() if (block := each()) is not None and block._is_inside]
+        mine = [block for block in around if block._who == who and block._core.core is self._core.core]
+        for left in [block for block in mine if where is not None and block._where == where]:
+            left._is_inside = False
+            left._abandon()
+            mine.remove(left)
+        if mine:
             raise errors.Misuse(
                 "a transaction of this connection is open around this block already, and the two would be committed "
                 "one by one: use the outer block's transaction, or another connection for what is to be committed "
                 "whatever becomes of it; nothing was begun"
             )
-        self._is_inside, self._who = True, who
-        _blocks.set((*around, self))
+        self._is_inside, self._who, self._where = True, who, where
+        _blocks.set((*_inside(), ref(self)))
 
     def _leave_block(self) -> None:
         """End a ``with``, whichever way."""
         self._is_inside = False
-        _blocks.set(tuple(block for block in _blocks.get() if block._is_inside))
+        _blocks.set(_inside())
+
+    def _abandon(self) -> None:
+        """Roll it back, and wait for nothing; only its face knows how."""
+        raise NotImplementedError
 
 
-_blocks: ContextVar[tuple[TransactionFacts, ...]] = ContextVar("blocks of transactions", default=())
-"""Those around what runs, outermost first. Tasks begin with a copy, so each block knows whose it is."""
+_blocks: ContextVar[tuple[ref[TransactionFacts], ...]] = ContextVar("blocks of transactions", default=())
+"""Those around what runs, outermost first. Tasks begin with a copy, so each block knows whose it is.
+
+A ``with`` that was interrupted at its beginning is not left: nobody holds the transaction then, and it goes from here.
+"""
+
+
+def _inside() -> tuple[ref[TransactionFacts], ...]:
+    return tuple(each for each in _blocks.get() if (block := each()) is not None and block._is_inside)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from txbroker.client.semaphore import BinarySemaphore
 from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.resource import Resource, resource_of
 
@@ -44,7 +45,7 @@ class Caretaker:
         self._interval = interval
         self._resource: Resource | None = None
         self._passing = threading.Lock()
-        self._wake = threading.Event()
+        self._wake = BinarySemaphore()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"txbroker-coordinator-{name}", daemon=True)
 
@@ -54,12 +55,12 @@ class Caretaker:
 
     def hurry(self) -> None:
         """There is something to do: look now."""
-        self._wake.set()
+        self._wake.release()
 
     def stop(self, timeout: float) -> None:
         """End; a pass that waits for its participant is not waited for any longer than this."""
         self._stopping = True
-        self._wake.set()
+        self._wake.release()
         if self._thread.is_alive():
             self._thread.join(timeout)
         else:
@@ -68,13 +69,12 @@ class Caretaker:
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.clear()
             try:
                 self.look()
             except BaseException:  # noqa: BLE001 - told by `failure` and the log; the next pass tries again
-                self._wake.wait(min(1.0, self._interval))
+                self._wake.acquire(min(1.0, self._interval))
             else:
-                self._wake.wait(self._interval)
+                self._wake.acquire(self._interval)
         with self._passing:
             self._close()
 

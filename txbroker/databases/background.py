@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.promise import Promise
+from txbroker.client.semaphore import BinarySemaphore
 from txbroker.client.waking import LoopConnection
 from txbroker.databases.adapter import Connector
 from txbroker.databases.resolver import Resolution, Resolver
@@ -89,7 +90,7 @@ class Background:
         self._charges: dict[str, _Charge] = {}
         """Never changed but replaced, for the thread walks over it while others watch."""
         self._told: deque[tuple[Promise[Any], str]] = deque()
-        self._wake = threading.Event()
+        self._wake = BinarySemaphore()
         self._asleep = False
         self._stopping = False
         self._failure = ""
@@ -114,22 +115,23 @@ class Background:
                     "txbroker.atomic, or run 'txbroker resolve --watch'"
                 )
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
-                self._thread.start()
-        self._wake.set()
+                thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
+                thread.start()
+                self._thread = thread
+        self._wake.release()
 
     def track(self, told: Promise[Any], key: str) -> None:
         """The broker is being told of a decision; with a key, that row may be deleted when it has acknowledged."""
         self._told.append((told, key))
         if self._asleep:
             self._asleep = False
-            self._wake.set()
+            self._wake.release()
 
     def hurry(self) -> None:
         """Something is in doubt: look now."""
         for charge in self._charges.values():
             charge.due = 0.0
-        self._wake.set()
+        self._wake.release()
 
     @property
     def interval(self) -> float:
@@ -163,13 +165,17 @@ class Background:
     def stop(self, timeout: float) -> None:
         """Finish what can be finished in ``timeout`` seconds, then end."""
         self._stopping = True
-        self._wake.set()
+        self._wake.release()
         if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
             self._thread.join(min(timeout, 5.0))
 
     # -- the thread --------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        with self._watching:
+            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            if self._thread is not threading.current_thread():
+                return
         while not self._stopping:
             try:
                 self._round(time.monotonic())
@@ -177,8 +183,7 @@ class Background:
                 self._rest()
             except BaseException as error:  # noqa: BLE001 - without this thread, what is in doubt would stay so
                 self._failed("a round of the resolver failed; it goes on", error)
-                self._wake.wait(TIDY)
-            self._wake.clear()
+                self._wake.acquire(TIDY)
         try:
             self._finish()
         except BaseException as error:  # noqa: BLE001 - a thread that ends with SystemExit says nothing
@@ -204,7 +209,7 @@ class Background:
 
     def _rest(self) -> None:
         if self._told:
-            self._wake.wait(TIDY)
+            self._wake.acquire(TIDY)
         else:
             self._sleep()
 
@@ -216,7 +221,7 @@ class Background:
         due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
         self._asleep = True
         if not self._told:  # looked at again, for it may have come before the flag was set
-            self._wake.wait(max(0.0, min(due, default=now + self.interval) - now))
+            self._wake.acquire(max(0.0, min(due, default=now + self.interval) - now))
         self._asleep = False
         if self._told and not self._stopping:
             time.sleep(TIDY / 5)  # so that a burst of blocks is tidied up in one go
