@@ -4,6 +4,7 @@ Seen at 45bb991: the inner block committed what was to be rolled back with the o
 """
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 import threading
@@ -73,6 +74,91 @@ def test_one_after_the_other_is_no_nesting_however_the_first_ended(connection, b
 def test_the_same_transaction_is_not_entered_twice(connection):
     with connection.transaction() as tx, pytest.raises(errors.Misuse, match=REFUSED):
         tx.__enter__()
+
+
+def interrupt_at(name, when="call"):
+    """Have a Ctrl-C come where the next function of that name begins, or behind the last call in it."""
+
+    def trace(frame, what, argument):
+        if frame.f_code.co_name == name and "transaction" in frame.f_code.co_filename and what == when:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+
+
+@pytest.mark.parametrize(
+    ("at", "when"), [("__enter__", "call"), ("_enter_block", "call"), ("_keep", "call"), ("_keep", "return")]
+)
+def test_a_block_that_is_interrupted_at_its_beginning_is_not_around_the_next(connection, broker, at, when):
+    tx = connection.transaction()
+    interrupt_at(at, when)
+    with pytest.raises(KeyboardInterrupt), tx:
+        raise AssertionError("it was begun")
+    with connection.transaction() as other:
+        other.send("t", b"other")
+    tx.send("t", b"goes on")
+    tx.commit()
+    assert broker.values(1) == [b"other", b"goes on"]
+
+
+@pytest.mark.parametrize("at", ["__exit__", "_leave_block", "_keep"])
+def test_a_block_that_is_interrupted_at_its_end_is_not_around_the_next_at_the_same_place(
+    connection, broker, at
+):
+    begun = []
+
+    def work():
+        for value in (b"left", b"next"):
+            try:
+                with connection.transaction() as tx:
+                    begun.append(tx)
+                    tx.send("t", value)
+                    if value == b"left":
+                        interrupt_at(at)
+            except KeyboardInterrupt:
+                assert value == b"left"
+
+    work()
+    assert broker.values(1) == [b"next"]
+    with pytest.raises(errors.Misuse, match="rolled back"):
+        begun[0].send("t", b"more")
+
+
+def test_a_block_that_is_interrupted_at_its_end_is_not_around_others_once_its_function_is_over(
+    connection, broker
+):
+    def left():
+        with connection.transaction() as tx:
+            tx.send("t", b"left")
+            interrupt_at("__exit__")
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        left()
+    with pytest.raises(errors.Misuse, match=REFUSED), connection.transaction():
+        raise AssertionError("it was begun")
+    del interrupted  # with the frames in its traceback
+    with connection.transaction() as tx:
+        tx.send("t", b"next")
+    assert broker.values(1) == [b"next"]
+
+
+def test_a_helpers_blocks_are_around_each_other_too(connection, broker):
+    @contextlib.contextmanager
+    def helper():
+        with connection.transaction() as tx:
+            yield tx
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(helper()).send("t", b"outer")
+        with pytest.raises(errors.Misuse, match=REFUSED):
+            stack.enter_context(helper())
+    with contextlib.ExitStack() as stack:
+        for place in range(3):
+            with pytest.raises(errors.Misuse, match=REFUSED) if place else contextlib.nullcontext():
+                stack.enter_context(connection.transaction()).send("t", b"stacked")
+    assert broker.values(1) == [b"outer", b"stacked"]
 
 
 def test_another_thread_has_a_block_of_its_own_on_the_connection(connection, broker):

@@ -123,8 +123,7 @@ class Transaction(TransactionFacts):
         self._run(self._core.rollback())
 
     def __enter__(self) -> Self:
-        frame = sys._getframe(1)
-        self._enter_block(threading.get_ident(), (id(frame), frame.f_lasti))
+        self._enter_block(threading.get_ident(), sys._getframe(1))
         return self
 
     def __exit__(

@@ -52,9 +52,8 @@ class Serials:
             if number >= serial:
                 break
             if transaction.number != (self._session, number):
-                del self._open[
-                    number
-                ]  # interrupted before it had its number, and it may have another one since
+                # It was interrupted before it had its number, and may have another one since.
+                del self._open[number]
             else:
                 transaction.flush_first()
 

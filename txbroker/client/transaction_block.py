@@ -6,7 +6,9 @@ in the block, never the connection alone: tasks and threads may each have a tran
 
 from __future__ import annotations
 
+import gc
 from contextvars import ContextVar
+from types import FrameType
 from weakref import ref
 
 from journal.transaction import TransactionNumber
@@ -40,32 +42,42 @@ class TransactionFacts:
     _who: object = None
     _where: object = None
 
-    def _enter_block(self, who: object, where: object = None) -> None:
+    def _enter_block(self, who: object, frame: FrameType | None = None) -> None:
         """Begin a ``with``. Raises Misuse inside of one of the same connection.
 
-        ``who`` is the task or thread. ``where``, if it can be told, is the frame and place in it of the ``with``: it
-        can't be inside of itself, so the one before was left by what a signal's handler raised before the end of it
-        could begin, and is rolled back.
+        ``who`` is the task or thread. ``frame``, if it can be told, is that of the ``with``, which can't be inside of
+        itself: if it seems so, the one before was left by what a signal's handler raised before the end of it could
+        begin, and is rolled back.
         """
-        around = [block for each in _blocks.get() if (block := each()) is not None and block._is_inside]
-        mine = [block for block in around if block._who == who and block._core.core is self._core.core]
-        for left in [block for block in mine if where is not None and block._where == where]:
-            left._is_inside = False
-            left._abandon()
-            mine.remove(left)
-        if mine:
+        where = None if frame is None else (frame, frame.f_lasti)
+        if any(self._is_within(block, who) for block in _inside()):
+            gc.collect()  # one that was left so may be held by its own frame only
+        for block in _inside():
+            if not self._is_within(block, who):
+                continue
+            if where is not None and block._where == where:
+                block._leave_block()
+                block._abandon()
+                continue
             raise errors.Misuse(
                 "a transaction of this connection is open around this block already, and the two would be committed "
                 "one by one: use the outer block's transaction, or another connection for what is to be committed "
                 "whatever becomes of it; nothing was begun"
             )
-        self._is_inside, self._who, self._where = True, who, where
-        _blocks.set((*_inside(), ref(self)))
+        try:
+            self._is_inside, self._who, self._where = True, who, where
+            _keep([*_inside(), self])
+        except BaseException:
+            self._leave_block()
+            raise
+
+    def _is_within(self, block: TransactionFacts, who: object) -> bool:
+        return block._who == who and block._core.core is self._core.core
 
     def _leave_block(self) -> None:
         """End a ``with``, whichever way."""
-        self._is_inside = False
-        _blocks.set(_inside())
+        self._is_inside, self._where = False, None
+        _keep(_inside())
 
     def _abandon(self) -> None:
         """Roll it back, and wait for nothing; only its face knows how."""
@@ -79,5 +91,9 @@ A ``with`` that was interrupted at its beginning is not left: nobody holds the t
 """
 
 
-def _inside() -> tuple[ref[TransactionFacts], ...]:
-    return tuple(each for each in _blocks.get() if (block := each()) is not None and block._is_inside)
+def _inside() -> list[TransactionFacts]:
+    return [block for each in _blocks.get() if (block := each()) is not None and block._is_inside]
+
+
+def _keep(blocks: list[TransactionFacts]) -> None:
+    _blocks.set(tuple(ref(block) for block in blocks))

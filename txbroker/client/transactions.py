@@ -158,10 +158,8 @@ class Transaction:
         if contents.only_waits:
             contents.flush()
         elif contents.number is not None and not contents.requests:
-            number, contents.number = (
-                contents.number,
-                None,
-            )  # first: interrupted later, what is left does no harm
+            # First, for what is left does no harm if this is interrupted.
+            number, contents.number = contents.number, None
             self.core.unwatch(contents.correlation)
             self._serials.ended(number)
 
@@ -201,9 +199,8 @@ class Transaction:
         totals = await self._flush_all()
         reports = self._producer.reports
         report = None if reports is None else self.contents.report(reports)
-        if (
-            reports is not None and report is not None
-        ):  # its last message: whoever commits it reports it with that
+        if reports is not None and report is not None:
+            # Its last message: whoever commits it reports it with that.
             await self.send(reports.topic, report, None, None, None)
             totals = self.contents.flush()
             self.contents.counts()
@@ -228,15 +225,13 @@ class Transaction:
         if self.stage is Stage.DECIDING:
             await self._find_out()
         core = self.core
-        if self.is_read_only:
-            self._end(Stage.COMMITTED)
+        if self.is_read_only or self.stage is Stage.COMMITTED:
+            self._end(Stage.COMMITTED)  # again, if it is: that may have been interrupted
             return
         if self.stage is Stage.PREPARED:
             session, serial = cast(TransactionNumber, self.number)
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
             await self._decide(core.request(second, Committed), Stage.COMMITTED)
-            return
-        if self.stage is Stage.COMMITTED:
             return
         totals = await self._flush_all()
         if self.number is None or not self.contents.requests:
@@ -254,7 +249,11 @@ class Transaction:
         """
         is_committing = self._decision.under_way is Stage.COMMITTED
         is_known = self.stage is not Stage.OPEN and not (self.stage is Stage.PREPARED and self._is_unsure)
+        if self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK):
+            self._end(self.stage)  # again: that may have been interrupted
+            return
         if is_committing or is_known or self.core.fatal is not None:
+            self.leave()
             return
         rolling_back = start(self.rollback())
         rolling_back.then(lambda: _tell(self, rolling_back.error))

@@ -57,9 +57,7 @@ class BrokerResource(Resource):
         except (errors.UnknownTransaction, errors.OutcomeForgotten):
             if is_listed:
                 raise  # then it has ended just now; the next pass finds out
-            return decided(
-                commit
-            )  # the broker forgets what its coordinator was told; a forced one never by itself
+            return decided(commit)  # what its coordinator was told is forgotten; a forced one never by itself
 
 
 def _otherwise(error: errors.TxBrokerError, commit: bool) -> Ending:

@@ -134,9 +134,7 @@ def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
     """The data manager of the current transaction; joined now, if there is none, or a savepoint took it out."""
     current = manager.get()
     found: JoinedTransaction | None = None
-    with suppress(
-        KeyError
-    ):  # the package's way to say that nothing was kept: we have not joined this one yet
+    with suppress(KeyError):  # the package's way to say that we have not joined this one yet
         found = current.data(decides)
     if found is not None and not found.is_over:
         return found

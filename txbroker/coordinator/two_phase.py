@@ -180,10 +180,8 @@ class CoordinatedTransaction:
             raise
         except BaseException:
             self._is_open_question = True
-            for name in self._voters:
-                self._resources[
-                    name
-                ].abandon()  # it may be decided: nobody ends them now, the next start does
+            for name in self._voters:  # it may be decided: nobody ends them now, the next start does
+                self._resources[name].abandon()
             raise
         self.outcome = State.COMMITTED
 

@@ -1,0 +1,78 @@
+"""A word from one thread to another: any number of releases let one pass, and an interrupt leaves nothing half done."""
+
+import signal
+import threading
+import time
+
+import pytest
+
+from txbroker.client.semaphore import BinarySemaphore
+
+
+class Interrupt(Exception):
+    """What a signal's handler raises."""
+
+
+def test_many_releases_let_one_pass():
+    semaphore = BinarySemaphore()
+    assert not semaphore.acquire(0.0)
+    for _ in range(3):
+        semaphore.release()
+    assert semaphore.acquire()
+    assert not semaphore.acquire(0.0)
+
+
+def test_a_wait_ends_in_time_and_not_before():
+    semaphore = BinarySemaphore()
+    began = time.monotonic()
+    assert not semaphore.acquire(0.05)
+    assert 0.05 <= time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_a_release_wakes_who_waits(seconds):
+    semaphore, passed = BinarySemaphore(), []
+    thread = threading.Thread(target=lambda: passed.append(semaphore.acquire(seconds)), daemon=True)
+    thread.start()
+    time.sleep(0.02)
+    semaphore.release()
+    thread.join(20.0)
+    assert passed == [True]
+
+
+def test_whoever_is_interrupted_while_it_waits_or_releases_loses_no_later_word():
+    semaphore, back = BinarySemaphore(), BinarySemaphore()
+    rounds = 300
+
+    def answers():
+        for _ in range(rounds):
+            assert semaphore.acquire(30.0)
+            back.release()
+
+    def interrupt(number, frame):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    thread = threading.Thread(target=answers, daemon=True)
+    thread.start()
+    interrupted = 0
+    try:
+        for number in range(rounds):
+            answered = False
+            while not answered:
+                try:
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.000002 * (number % 50))
+                        semaphore.release()
+                        answered = back.acquire(30.0)
+                        assert answered
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupt:
+                    interrupted += 1
+                    answered = back.acquire(0.2)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        for _ in range(rounds):
+            semaphore.release()
+    assert interrupted > rounds // 4
