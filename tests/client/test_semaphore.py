@@ -1,5 +1,6 @@
 """A word from one thread to another: any number of releases let one pass, and an interrupt leaves nothing half done."""
 
+import itertools
 import signal
 import threading
 import time
@@ -42,11 +43,10 @@ def test_a_release_wakes_who_waits(seconds):
 
 def test_whoever_is_interrupted_while_it_waits_or_releases_loses_no_later_word():
     semaphore, back = BinarySemaphore(), BinarySemaphore()
-    rounds = 300
+    over = threading.Lock()
 
     def answers():
-        for _ in range(rounds):
-            assert semaphore.acquire(30.0)
+        while semaphore.acquire(30.0) and not over.locked():
             back.release()
 
     def interrupt(number, frame):
@@ -55,24 +55,24 @@ def test_whoever_is_interrupted_while_it_waits_or_releases_loses_no_later_word()
     before = signal.signal(signal.SIGALRM, interrupt)
     thread = threading.Thread(target=answers, daemon=True)
     thread.start()
-    interrupted = 0
+    interrupted, numbers = 0, itertools.count()
     try:
-        for number in range(rounds):
-            answered = False
-            while not answered:
+        while interrupted < 300:
+            try:
                 try:
-                    try:
-                        signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.000002 * (number % 50))
-                        semaphore.release()
-                        answered = back.acquire(30.0)
-                        assert answered
-                    finally:
-                        signal.setitimer(signal.ITIMER_REAL, 0)
-                except Interrupt:
-                    interrupted += 1
-                    answered = back.acquire(0.2)
+                    signal.setitimer(signal.ITIMER_REAL, 0.00001 + 0.000001 * (next(numbers) % 100))
+                    semaphore.release()
+                    back.acquire()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupt:
+                interrupted += 1
+            back.acquire(0.0)  # what has come since, or comes into the next round
+            semaphore.release()
+            assert back.acquire(20.0)
     finally:
         signal.signal(signal.SIGALRM, before)
-        for _ in range(rounds):
-            semaphore.release()
-    assert interrupted > rounds // 4
+        over.acquire()
+        semaphore.release()
+        thread.join(20.0)
+    assert not thread.is_alive()
