@@ -7,6 +7,7 @@ indexes' entries taken out, the test that is named after it.
 from __future__ import annotations
 
 import errno
+from collections import Counter
 
 import pytest
 
@@ -15,6 +16,7 @@ from journal.errors import Irreparable
 from journal.filenames import SegmentKind
 from journal.indexes import MAX_GAP, salt_of
 from journal.inspect import Level, Tally
+from journal.inspect.checkpoint_check import checkpoint_lsns
 from journal.inspect.cross_check import CrossCheck
 from journal.inspect.journal_walk import JournalEntry, JournalFile
 from journal.inspect.verification import needed_from, reaches_back, unbroken
@@ -91,6 +93,53 @@ def test_a_sound_directory_is_counted_through(place):
     assert tally.messages == tally.placed == 50 + 4 * 3
     assert tally.segments == len(paths(place)) + len(paths(place, partition=2)) > 3
     assert tally.bytes >= inspect.planned_bytes(place.filesystem, DEEP)
+
+
+def opening(place, monkeypatch, before):
+    """Have ``before`` called with the path and how often that has been opened before, whenever a file is opened."""
+    opened, opens = Counter(), place.filesystem.open
+
+    def watched(path, *arguments, **options):
+        before(path, opened[path])
+        opened[path] += 1
+        return opens(path, *arguments, **options)
+
+    monkeypatch.setattr(place.filesystem, "open", watched)
+
+
+@pytest.mark.parametrize("opens", range(3))
+def test_a_checkpoint_that_a_broker_at_work_removes_meanwhile_is_none(place, monkeypatch, opens):
+    older = filenames.checkpoint_file(checkpoint_lsns(place.filesystem)[0])
+    removed = []
+
+    def remove(path, count):
+        if path == older and count == opens:
+            removed.append(path)
+            place.filesystem.unlink(path)
+
+    opening(place, monkeypatch, remove)
+    tally = Tally()
+    assert list(inspect.verify(place.filesystem, DEEP, tally)) == []
+    assert removed
+    assert (tally.checkpoints, tally.compared) == (1 if opens == 0 else 2, 4)
+
+
+@pytest.mark.parametrize("which", [slice(0, 2), slice(0, 1), slice(1, 2)])
+def test_checkpoints_that_are_gone_altogether_or_are_listed_and_not_there_are_no_few(
+    place, monkeypatch, which
+):
+    paths_of_all = [filenames.checkpoint_file(lsn) for lsn in checkpoint_lsns(place.filesystem)]
+    missing = paths_of_all[which]
+
+    def remove(path, count):
+        if path in missing:
+            if len(missing) == 2 and count == 0:
+                place.filesystem.unlink(path)
+            raise FileNotFoundError(errno.ENOENT, "gone", path)
+
+    opening(place, monkeypatch, remove)
+    with pytest.raises(FileNotFoundError):
+        list(inspect.verify(place.filesystem, DEEP))
 
 
 def test_bytes_that_differ_from_the_journal_s_are_found_though_they_are_sound(place):

@@ -34,18 +34,26 @@ def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
 def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
     """The checkpoints, oldest first; a damaged one is harmless while another is sound.
 
-    One that the system does not give stops a start, which is no judge of disks.
+    One that the system does not give stops a start, which is no judge of disks. One that a broker at work has removed
+    since they were listed is none; raises ``FileNotFoundError`` if none is left.
     """
     found: list[Checkpoint | Finding] = []
+    removed: FileNotFoundError | None = None
     for lsn in checkpoint_lsns(filesystem):
         try:
             found.append(read_sound(filesystem, lsn, second_crc32c))
             found.extend(_behind(filesystem, lsn))
         except CorruptData as error:
             found.append(Finding(error.path, error.position, reason_of(error)))
+        except FileNotFoundError as error:
+            if lsn in checkpoint_lsns(filesystem):
+                raise
+            removed = error
         except OSError as error:
             found.append(unreadable(filenames.checkpoint_file(lsn), error))
     sound = any(isinstance(each, Checkpoint) for each in found)
+    if removed is not None and not sound:
+        raise removed
     for each in found:
         if isinstance(each, Finding) and sound and not each.unreadable and not each.harmless:
             yield Finding(
