@@ -92,18 +92,6 @@ def test_closing_gives_the_descriptors_back(monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_an_event_is_waited_for_in_steps_where_no_signal_ends_a_wait(monkeypatch):
-    monkeypatch.setattr(poller, "INTERRUPTIBLE", False)
-    monkeypatch.setattr(poller, "LONGEST", 0.01)
-    event = threading.Event()
-    assert not poller.wait_for(event, 0.05)
-    setter = threading.Timer(0.05, event.set)
-    setter.start()
-    assert poller.wait_for(event, None)
-    setter.join()
-    assert poller.wait_for(event, 0.0)
-
-
 def test_a_socket_that_another_thread_closes_as_the_wait_begins_does_not_fail_it(monkeypatch, pair):
     monkeypatch.setattr(poller, "INTERRUPTIBLE", False)
     waiting, real, (near, _) = Poller(), select.select, pair

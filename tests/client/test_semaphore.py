@@ -7,11 +7,20 @@ import time
 
 import pytest
 
+from txbroker.client import semaphore as module
 from txbroker.client.semaphore import BinarySemaphore
 
 
 class Interrupt(Exception):
     """What a signal's handler raises."""
+
+
+@pytest.fixture(params=["in one", "in steps"])
+def waiting(request, monkeypatch):
+    """Also as where no signal ends a wait."""
+    if request.param == "in steps":
+        monkeypatch.setattr(module, "INTERRUPTIBLE", False)
+        monkeypatch.setattr(module, "LONGEST", 0.01)
 
 
 def test_many_releases_let_one_pass():
@@ -23,6 +32,7 @@ def test_many_releases_let_one_pass():
     assert not semaphore.acquire(0.0)
 
 
+@pytest.mark.usefixtures("waiting")
 def test_a_wait_ends_in_time_and_not_before():
     semaphore = BinarySemaphore()
     began = time.monotonic()
@@ -30,6 +40,7 @@ def test_a_wait_ends_in_time_and_not_before():
     assert 0.05 <= time.monotonic() - began < 5.0
 
 
+@pytest.mark.usefixtures("waiting")
 @pytest.mark.parametrize("seconds", [None, 30.0])
 def test_a_release_wakes_who_waits(seconds):
     semaphore, passed = BinarySemaphore(), []
