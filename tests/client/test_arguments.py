@@ -84,6 +84,17 @@ def test_send_async_refuses_what_send_does(connection, broker):
     assert connections(broker) == 1
 
 
+def test_a_wait_for_a_receipt_or_for_all_is_given_seconds(connection, broker):
+    future = connection.send_async("t", b"v")
+    for wait in (future.result, future.exception, connection.flush):
+        for wrong in wrong_arguments.WAIT:
+            with pytest.raises(errors.Misuse) as caught:
+                wait(wrong)
+            wrong_arguments.check(wrong_arguments.Case("timeout", wait, ()), wrong, caught.value)
+    assert future.result(5).offset == 0
+    assert connections(broker) == 1
+
+
 def test_on_asyncio_the_awaitable_fails_and_others_work_goes_on(broker, server):
     asyncio.run(wrong_arguments.beside_a_transaction(asyncio_face, server.url))
     assert broker.values(1) == [b"before", b"after"]

@@ -20,6 +20,8 @@ OCTETS = ("text", 5, True, 1.5, [b"x"], object())
 HEADERS = ([("a", b"b")], [], {"a": "b"}, {"a": None}, {b"a": b"b"}, {5: b"b"}, {"\udcff": b""}, 5, "", b"")
 MOMENT = (1.7e15, "now", True, b"", 1_700_000_000, 1_700_000_000_000, 0, -5, 1 << 63, NAIVE)
 SECONDS = ("5", b"", True, math.nan, -1.0, math.inf, None)
+WAIT = SECONDS[:-1]
+"""None is for ever."""
 TRUTH = (0, 1, "yes", None)
 NAMES = ("t", b"t", 5, [b"t"], [5], ["\udcff"])
 WHICH = (5, b"1-2", "1", "a-b", ("1", "2"), (1,), (1 << 70, 1), None)
@@ -101,7 +103,9 @@ CASES = [
     Case("place", lambda c, w: c.consume("t", "g").commit({w: 1}), (5, "t", ("t",), ("t", 0, 1))),
     Case("offset", lambda c, w: c.consume("t", "g").commit({("t", 0): w}), (*WHOLE, -1, None)),
     Case("what to commit", lambda c, w: c.consume("t", "g").commit({("t", w): 1}), (0, 7)),
-    Case("timeout", lambda c, w: c.close(w), ("5", True, math.nan, -1.0)),
+    Case("timeout", lambda c, w: c.close(w), WAIT),
+    Case("timeout", lambda c, w: c.consume("t", "g").poll(w), WAIT),
+    Case("timeout", lambda c, w: c.transaction().receive("t", "g", w), WAIT),
 ]
 """Calls that give something to await, where a face does that at all."""
 

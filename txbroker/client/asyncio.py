@@ -23,6 +23,7 @@ from txbroker.client.promise import Promise, start
 from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
+from txbroker.client.waiting import until
 from txbroker.client.waking import LoopConnection, LoopConsumer
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
@@ -109,12 +110,10 @@ class Connection(LoopConnection):
         self._settle()
         return Reply(task, self, self._loop)
 
-    async def _taken(
-        self, source: ConsumerCore | Receiver, timeout: float | None, take: Callable[[], T], none: T
-    ) -> T:
-        """Wait for the turn, then take, in one step with going on."""
+    async def _taken(self, source: ConsumerCore | Receiver, end: float, take: Callable[[], T], none: T) -> T:
+        """Wait until ``end`` of the core's clock for the turn, then take, in one step with going on."""
         self._check_process()
-        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        turn = source.join(end)
         self._settle()
         try:
             if not turn.done:
@@ -290,7 +289,8 @@ class Consumer(LoopConsumer):
 
     async def poll(self, timeout: float = 0.0) -> list[Message]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        return await self._connection._taken(self._core, timeout, self._rest, [])
+        end = until(self._connection.core.clock, timeout)
+        return await self._connection._taken(self._core, end, self._rest, [])
 
     def commit(self, what: Positions = None) -> asyncio.Future[None]:
         """Commit positions of the group; ends once forced. ``what`` as of the blocking client's."""
@@ -306,7 +306,7 @@ class Consumer(LoopConsumer):
     async def __anext__(self) -> Message:
         message = self._pop()  # most are here: no turn of the loop for them
         if message is None:
-            message = await self._connection._taken(self._core, None, self._one, None)
+            message = await self._connection._taken(self._core, math.inf, self._one, None)
         if message is None:
             raise StopAsyncIteration
         return message

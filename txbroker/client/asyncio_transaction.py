@@ -15,6 +15,7 @@ from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transaction_block import TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.waiting import until
 from txbroker.client.waking import LoopConsumer, LoopTransaction, one_of
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ class Transaction(LoopTransaction, TransactionFacts):
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
     ) -> Message | None:
         """Receive the group's next message; see the blocking client's."""
+        end = until(self._core.core.clock, timeout)
         receiver = self._receiver(topics, group, choices)
-        return await self._connection._taken(receiver, timeout, lambda: one_of(receiver), None)
+        return await self._connection._taken(receiver, end, lambda: one_of(receiver), None)
 
     def commit_offsets(self, consumer: LoopConsumer) -> asyncio.Future[None]:
         """Add the positions after what ``consumer`` has handed out so far."""

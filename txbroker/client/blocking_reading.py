@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,7 @@ from txbroker.client.partitioning import check_asking
 from txbroker.client.positions import Joined, Positions
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message
+from txbroker.client.waiting import until
 
 Run = Callable[[Coroutine[Promise[Any], None, None]], None]
 
@@ -49,7 +51,7 @@ class Consumer:
 
     def _messages(self) -> Iterator[Message]:
         try:
-            while delivery := self._driver.delivery(self._core, None):
+            while delivery := self._driver.delivery(self._core, math.inf):
                 left, whole, one = delivery.left, delivery.whole, delivery.left.popleft
                 while left and whole and not self.closed:
                     yield one()
@@ -58,7 +60,7 @@ class Consumer:
 
     def poll(self, timeout: float = 0.0) -> list[Message]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        delivery = self._driver.delivery(self._core, timeout)
+        delivery = self._driver.delivery(self._core, until(self._driver.core.clock, timeout))
         return [] if delivery is None else delivery.rest()
 
     def offsets(self) -> list[PartitionOffset]:

@@ -18,6 +18,7 @@ from txbroker.client.receiving import Receivers
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transaction_block import TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.waiting import until
 
 T = TypeVar("T")
 
@@ -91,9 +92,10 @@ class Transaction(TransactionFacts):
         stays with the connection; ``choices`` (fields of :class:`ConsumerOptions`) count at the first call.
         """
         connection = self._connection
+        end = until(self._core.core.clock, timeout)
         receiver = connection._receivers.of(self._core, topics, group, choices)
         self._core.receives(receiver)
-        delivery = connection._driver.delivery(receiver, timeout)
+        delivery = connection._driver.delivery(receiver, end)
         return None if delivery is None else delivery.one()
 
     def commit_offsets(self, consumer: Consumed) -> None:

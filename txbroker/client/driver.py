@@ -8,7 +8,6 @@ only while messages sent asynchronously are unanswered and nobody else does.
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import threading
 import time
@@ -128,10 +127,10 @@ class Driver:
         """Signals interrupt the main thread. Where others use the client it does not drive: their work would suffer."""
         return not self._is_shared or me != _MAIN
 
-    def delivery(self, source: Source, timeout: float | None) -> Delivery | None:
-        """What has the next messages of a consumer of this thread; None if there are none in so many seconds."""
+    def delivery(self, source: Source, end: float) -> Delivery | None:
+        """What has the next messages of a consumer of this thread; None if there are none until then."""
         self.check_process()
-        turn = self.guarded(partial(self._join, source, timeout))
+        turn = self.guarded(partial(self._join, source, end))
         try:
             return self.guarded(source.look) if self.wait(turn) else None
         finally:
@@ -139,9 +138,9 @@ class Driver:
                 turn.leave()
                 self.kick()
 
-    def _join(self, source: Source, timeout: float | None) -> Turn:
+    def _join(self, source: Source, end: float) -> Turn:
         source.line.clear()
-        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        turn = source.join(end)
         self.kick()
         return turn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from journal.arguments import seconds
 from txbroker.client.batching import Batch
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import check_asking
@@ -37,15 +38,15 @@ class SendFuture:
     def _wait(self, timeout: float | None) -> Sent:
         """Wait for the answer. Whoever gives up has not been told: a flush tells of a failure then."""
         batch = self._batch
+        limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
         try:
-            sent = self._driver.wait(batch, timeout)
+            sent = self._driver.wait(batch, limit)
         except BaseException as error:
             if error is batch.error:
                 batch.watched = False
             else:
-                self._lane.leave(
-                    batch
-                )  # not under the lock: a partitioner may be asked under it, which raises this
+                # Not under the lock: a partitioner may be asked under it, which raises this.
+                self._lane.leave(batch)
             raise
         batch.watched = False
         return sent

@@ -28,6 +28,7 @@ from txbroker.client.receiving import Receiver
 from txbroker.client.results import GroupPosition, Message, Receipt, TransactionDetails
 from txbroker.client.retry import Options
 from txbroker.client.twisted_transaction import Transaction
+from txbroker.client.waiting import until
 from txbroker.client.waking import LoopConnection, LoopConsumer
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
@@ -118,11 +119,11 @@ class Connection(LoopConnection):
         return deferred
 
     def _taken(
-        self, source: ConsumerCore | Receiver, timeout: float | None, take: Callable[[], T], none: T
+        self, source: ConsumerCore | Receiver, end: float, take: Callable[[], T], none: T
     ) -> Deferred[T]:
-        """Wait for the turn, then take, in one step with going on."""
+        """Wait until ``end`` of the core's clock for the turn, then take, in one step with going on."""
         self._check_process()
-        turn = source.join(math.inf if timeout is None else self.core.clock() + timeout)
+        turn = source.join(end)
         self._settle()
 
         def give_up(_: Deferred[T]) -> None:
@@ -307,7 +308,11 @@ class Consumer(LoopConsumer):
 
     def poll(self, timeout: float = 0.0) -> Deferred[list[Message]]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        return self._connection._taken(self._core, timeout, self._rest, [])
+        try:
+            end = until(self._connection.core.clock, timeout)
+        except errors.Misuse as error:
+            return fail(error)
+        return self._connection._taken(self._core, end, self._rest, [])
 
     def commit(self, what: Positions = None) -> Deferred[None]:
         """Commit positions of the group; ends once forced. ``what`` as of the blocking client's."""
@@ -323,7 +328,7 @@ class Consumer(LoopConsumer):
     async def __anext__(self) -> Message:
         message = self._pop()  # most are here: no turn of the loop for them
         if message is None:
-            message = await self._connection._taken(self._core, None, self._one, None)
+            message = await self._connection._taken(self._core, math.inf, self._one, None)
         if message is None:
             raise StopAsyncIteration
         return message

@@ -16,6 +16,7 @@ from txbroker.client.positions import add_positions
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transaction_block import TransactionFacts
 from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.waiting import until
 from txbroker.client.waking import LoopConsumer, LoopTransaction, one_of
 
 if TYPE_CHECKING:
@@ -63,10 +64,11 @@ class Transaction(LoopTransaction, TransactionFacts):
     ) -> Deferred[Message | None]:
         """Receive the group's next message; see the blocking client's."""
         try:
+            end = until(self._core.core.clock, timeout)
             receiver = self._receiver(topics, group, choices)
         except errors.TxBrokerError as error:
             return fail(error)
-        return self._connection._taken(receiver, timeout, lambda: one_of(receiver), None)
+        return self._connection._taken(receiver, end, lambda: one_of(receiver), None)
 
     def commit_offsets(self, consumer: LoopConsumer) -> Deferred[None]:
         """Add the positions after what ``consumer`` has handed out so far."""

@@ -12,11 +12,17 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from journal.arguments import seconds
 from txbroker.client.promise import Promise
 
 MOST_AT_ONCE: Final = 200
 """Turns that one call of :meth:`Line.move` gives out; on an event loop others have theirs in between. 200 senders of
 4 KB, who go on within the call, take it about 4 ms."""
+
+
+def until(clock: Callable[[], float], timeout: float | None) -> float:
+    """When a wait of ``timeout`` seconds (None: for ever) ends by a clock; raises ``WrongType``, ``WrongValue``."""
+    return math.inf if timeout is None else clock() + seconds("timeout", timeout, "nothing was taken")
 
 
 class Alarm:
