@@ -60,7 +60,16 @@ def worked_bytes() -> dict[str, bytes]:
     frame.stamp(memoryview(entry), 5)
     prepare = commands.Prepare(3, 1, Xid(1, b"day-2013-01-01", b"flights"), Totals(1, 1, 0x12345678), 0)
     welcome = commands.Welcome(
-        1, 1, (1 << 32) + 1, "txbroker 0.1.0", 16777216, 16777216, "0123456789abcdef" * 2, NONCE, SECRET
+        1,
+        1,
+        (1 << 32) + 1,
+        "txbroker 0.1.0",
+        16777216,
+        16777216,
+        "0123456789abcdef" * 2,
+        NONCE,
+        SECRET,
+        10_000,
     )
     former = commands.FormerSession((1 << 32) + 1, NONCE, SECRET)
     return {

@@ -102,7 +102,7 @@ REQUESTS = [
     c.Cancel(26, 25),
 ]
 ANSWERS = [
-    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET),
+    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
     c.Done(2),
     c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
     c.Sent(4, 1 << 40),

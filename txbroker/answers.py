@@ -20,7 +20,8 @@ class Welcome(Answer, frozen=True, tag=64):
     """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
 
     ``identity`` is that of the broker's data: numbers and xids mean something only together with it. ``start``, the
-    random nonce of the broker's present start, and ``secret`` are shown by the client's next hello.
+    random nonce of the broker's present start, and ``secret`` are shown by the client's next hello. A fetch may have
+    ``max_fetch_positions``.
     """
 
     version: int
@@ -31,6 +32,7 @@ class Welcome(Answer, frozen=True, tag=64):
     identity: str = ""
     start: bytes = b""
     secret: Secret = Secret(b"")
+    max_fetch_positions: int = 10_000
 
 
 class Done(Answer, frozen=True, tag=65):

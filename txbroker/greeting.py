@@ -96,6 +96,7 @@ class Greeting:
             self._identity.identity,
             self._engine.starts.nonce,
             session.secret,
+            settings.max_fetch_positions,
         )
 
     @property

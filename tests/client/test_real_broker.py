@@ -23,6 +23,26 @@ def broker(tmp_path):
         yield broker
 
 
+def test_consumers_of_more_partitions_than_the_broker_takes_in_a_fetch_take_turns(tmp_path):
+    topics = [f"t{number}" for number in range(7)]
+    settings = ("max_fetch_positions=5", "max_fetches_per_session=1")
+    with (
+        BrokerProcess(tmp_path / "data", *settings) as broker,
+        txbroker.connect(broker.address) as connection,
+    ):
+        for topic in topics:
+            connection.create_topic(topic, partitions=2)
+        consumers = [connection.consume(topic) for topic in topics]
+        for number in range(3):
+            for topic in topics:
+                connection.send(topic, b"%d" % number, partition=number % 2)
+            found = [[message.value for message in consumer.poll(20.0)] for consumer in consumers]
+            assert found == [[b"%d" % number]] * len(topics)
+        connection.create_topic("wide", partitions=6)
+        with pytest.raises(errors.LimitExceeded, match=r"6 partitions, the limit is 5 .*ask for fewer"):
+            connection.consume("wide").poll(5.0)
+
+
 def test_everything_the_readme_shows(broker):
     with txbroker.connect(broker.address) as connection:
         connection.create_topic("orders", partitions=4)

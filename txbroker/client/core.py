@@ -26,18 +26,7 @@ from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
 from txbroker.client.waiting import Waits
 from txbroker.codec import Decoder, answer_decoder, encode
-from txbroker.commands import (
-    MAGIC,
-    VERSIONS,
-    Answer,
-    AnyAnswer,
-    Done,
-    Hello,
-    Ping,
-    Refused,
-    Request,
-    Welcome,
-)
+from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -67,6 +56,7 @@ class Core:
         self._former: commands.FormerSession | None = None
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
+        self.max_fetch_positions = 1
         self.server = ""
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
@@ -254,6 +244,7 @@ class Core:
         self.server = welcome.server
         self.max_frame = welcome.max_frame
         self.max_request = welcome.max_request
+        self.max_fetch_positions = welcome.max_fetch_positions
         self._backoff.reset()
         waiting, self._waiting = self._waiting, {}
         for call in waiting.values():

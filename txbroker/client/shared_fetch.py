@@ -2,7 +2,8 @@
 
 A consumer that wants messages joins. If a fetch hangs that does not ask for it, that one is cancelled: the broker
 answers it at once with what there is, and the next asks for all who want. So a connection may have any number of
-consumers, and one that is closed leaves nothing at the broker.
+consumers, and one that is closed leaves nothing at the broker. Where they have more positions than the broker takes in
+one fetch, they take turns.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from txbroker.commands import Cancel, Fetch, Fetched, FetchedPartition
 if TYPE_CHECKING:
     from txbroker.client.consuming import ConsumerCore
     from txbroker.client.core import Core
-
-MOST_POSITIONS: Final = 10_000
-"""Positions of one fetch: the broker's ``max_fetch_positions`` as it comes. Where there are more they take turns."""
 
 TURN: Final = 0.25
 """Seconds that a fetch hangs at most while others take turns with it."""
@@ -96,7 +94,7 @@ class SharedFetch:
         carried: list[tuple[ConsumerCore, Asked]] = []
         positions: list[tuple[int, int]] = []
         for consumer, asked in self._asked.items():
-            if carried and len(positions) + len(asked.positions) > MOST_POSITIONS:
+            if carried and len(positions) + len(asked.positions) > core.max_fetch_positions:
                 break
             carried.append((consumer, asked))
             positions += asked.positions
