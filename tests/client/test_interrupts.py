@@ -187,6 +187,35 @@ def test_an_interrupted_send_is_in_the_log_once_or_not_at_all_and_later_ones_fol
         assert not was_answered or b"%d" % number in values
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"linger": 0.001}, {"linger": 5.0, "max_buffered": 100}, {"batch_bytes": 100}],
+    ids=["lingering", "full", "small batches"],
+)
+def test_interrupted_asynchronous_sends_are_in_the_log_as_far_as_they_were_taken(
+    process, other, topic, options
+):
+    taken, tried = [], []
+
+    with txbroker.connect(process.address, timeout=10.0, **options) as connection:
+
+        def case(at):
+            values = [b"%d" % (len(tried) + number) for number in range(4)]
+            tried.extend(values)
+            with at:
+                for value in values:
+                    connection.send_async(topic, value)
+                    taken.append(value)
+            connection.ping()
+            connection.flush(10.0)
+            assert connection._producer.buffered == 0, at.raised
+
+        at_every_line(case)
+    values = [message.value for message in other.read(topic, 0, 0, 16 << 20)]
+    assert values == sorted(set(values), key=int)
+    assert set(taken) <= set(values) <= set(tried)
+
+
 def test_after_an_interrupted_send_a_transaction_is_rolled_back_or_goes_on_without_that_message(
     broker, other, topic
 ):

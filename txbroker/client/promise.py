@@ -90,7 +90,11 @@ class Task(Promise[T]):
         self._coroutine = cast("CoroutineType[Promise[Any], None, T]", coroutine)
         self._awaited: Promise[Any] | None = None
         self._given_up = False
-        self._advance()
+        try:
+            self._advance()
+        except BaseException:
+            self.cancel()  # interrupted: nobody will ever have this task, and it may keep others waiting
+            raise
 
     def cancel(self) -> None:
         """End the coroutine where it waits: its ``finally`` clauses run, and must not wait. Does nothing once settled.
