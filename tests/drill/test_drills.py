@@ -163,7 +163,7 @@ def test_a_broker_that_does_not_force_passes_kills_and_is_found_out_by_power_cut
     ("fault", "kinds", "points"),
     [
         ("answer_early", {"lost"}, ["mid-write"]),
-        ("drop_sends", {"lost", "moved"}, ["random"]),
+        pytest.param("drop_sends", {"lost", "moved"}, ["random"], marks=pytest.mark.deep),
         ("show_half", {"half-visible"}, ["random"]),
         ("forget_prepared", {"lost", "prepare lost"}, ["after-prepare-force"]),
     ],

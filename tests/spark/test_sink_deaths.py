@@ -136,7 +136,7 @@ def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(br
     assert_nothing_in_doubt(broker)
 
 
-@pytest.mark.parametrize("moment", ["prepared", "between two commits"])
+@pytest.mark.parametrize("moment", [pytest.param("prepared", marks=pytest.mark.deep), "between two commits"])
 def test_a_batch_whose_driver_is_killed_is_ended_as_decided(broker, job, moment):
     job.moment = moment
     finish(start(job), dies=True)
@@ -161,7 +161,7 @@ def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_
     assert_nothing_in_doubt(broker)
 
 
-@pytest.mark.parametrize("moment", ["executor", "task fails"])
+@pytest.mark.parametrize("moment", ["executor", pytest.param("task fails", marks=pytest.mark.deep)])
 def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_behind(
     broker, job, cluster, moment
 ):
