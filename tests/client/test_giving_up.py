@@ -466,7 +466,7 @@ def test_any_number_of_consumers_share_one_fetch(process):
 
 def test_consumers_that_are_made_and_closed_leave_nothing(process):
     async def work(broker, topic):
-        for _ in range(2000):
+        for _ in range(10_000):
             consumer = broker.consume(topic)
             await consumer.poll(0.0)
             consumer.close()
