@@ -164,9 +164,11 @@ clean:  ## remove everything that make made, .venv too
 	$(RUN) pip install --quiet --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	touch $@
 
-.make/lowest/.ready: requirements/lowest.txt pyproject.toml
+.make/lowest/.ready: requirements/lowest.txt requirements/demo.txt pyproject.toml
 	.ci/make-venv $(PYTHON) .make/lowest
 	$(call INSTALL,lowest)
+	.make/lowest/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 \
+		-r requirements/demo.txt
 	touch $@
 
 PYTHON312 ?= python3.12

@@ -47,7 +47,10 @@ def check_request(head: Request) -> None:
 
     The encoder packs bytes where text belongs as gladly as text; the broker closes the connection for it.
     """
-    _decode_request(_encode_head(head))
+    try:
+        _decode_request(_encode_head(head))
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error  # which it is not before msgspec 0.21
 
 
 def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import msgspec
 import pytest
 
 from txbroker.drill.ledger import Acknowledged, Began, Ledger, Prepared, Tail, read_ledger, read_ledgers
@@ -42,7 +43,7 @@ def test_a_last_line_without_an_end_was_not_written(tmp_path):
 
 def test_a_line_that_makes_no_sense_is_no_ledger(tmp_path):
     (tmp_path / "plain-1.1.jsonl").write_bytes(b'{"what":"nonsense"}\n')
-    with pytest.raises(ValueError, match="nonsense"):
+    with pytest.raises(msgspec.ValidationError, match="nonsense"):
         list(read_ledgers(tmp_path))
 
 
