@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -82,7 +83,11 @@ def at_every_line(case, most=3000):
     """Run a case with the exception at the first line, at the second, and so on, until it comes to none."""
     for line in range(1, most):
         at = AtLine(line)
+        began = time.monotonic()
         case(at)
+        assert time.monotonic() - began < 9.0, (
+            f"it waited for what never came, interrupted at {at.raised or line}"
+        )
         if not at.raised:
             assert line > 20
             return

@@ -184,6 +184,7 @@ class Line:
     def clear(self) -> None:
         """Forget all places; for a line that is one thread's, who comes anew and may have been interrupted before."""
         waiting, self._waiting, self._on = self._waiting, {}, None
+        self._is_due = False
         for turn in waiting:
             turn.leave()
 
@@ -209,7 +210,8 @@ class Line:
         self._granting = None
 
     def mend(self) -> None:
-        """Whoever has the turn was interrupted before leaving: nobody keeps it from one call to the next."""
+        """Something was interrupted: nobody keeps a turn from one call to the next, and no later turn is on its way."""
+        self._is_due = False
         if self._on is not None and self._on.done:
             self._on = None
         self.move()
