@@ -162,6 +162,7 @@ def check_checkpoint_scene(after):
     assert after.engine.catalog.next_partition == 4
 
 
+@pytest.mark.slow
 def test_a_checkpoint_may_be_cut_at_any_moment_of_its_steps_and_of_the_clean_up():
     def act(room, done):
         for _ in range(3):
@@ -312,6 +313,7 @@ def test_a_start_that_writes_logs_may_be_cut_at_any_operation(flushed):
     assert nth > 40
 
 
+@pytest.mark.slow
 def test_what_a_start_wrote_to_logs_is_forced_before_the_checkpoint_that_says_so():
     """The journal has it until then; and the checkpoint may be cut at any of its operations."""
     room, logs = overflowing_scene()

@@ -11,6 +11,8 @@ from benchmarks.peers.kafka import FORCED, KafkaServer
 from benchmarks.peers.server import PeerFailed, PeerMissing, PeerServer, free_ports
 from demo.database_process import runs
 
+pytestmark = pytest.mark.slow
+
 
 class Echo(PeerServer):
     """The smallest server there is, in ways that one can ask for."""

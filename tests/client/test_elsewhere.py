@@ -103,7 +103,11 @@ print(database.execute("SELECT count(*) FROM orders").fetchone())
 
 
 INTERRUPTED = """
-import signal, sys, threading, time, txbroker
+import contextlib, signal, sys, threading, time, txbroker
+
+def drive():
+    with contextlib.suppress(txbroker.errors.ConnectionClosed):
+        broker.topics()
 
 def interrupt():  # on this thread: it ends no wait of the main one, as no signal does on Windows
     time.sleep(0.5)
@@ -112,7 +116,7 @@ def interrupt():  # on this thread: it ends no wait of the main one, as no signa
 with txbroker.connect(sys.argv[1], timeout=30.0) as broker:
     begun = time.monotonic()
     if sys.argv[2] == "follows":
-        threading.Thread(target=broker.topics, daemon=True).start()
+        threading.Thread(target=drive, daemon=True).start()
         while not broker._driver.is_driven:
             time.sleep(0.01)
     threading.Thread(target=interrupt).start()

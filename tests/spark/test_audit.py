@@ -26,6 +26,8 @@ from tests.spark.audited import (
 )
 from tests.spark.forging import forge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):

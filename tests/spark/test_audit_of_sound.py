@@ -24,6 +24,8 @@ from tests.spark.audited import SETTINGS, audited
 from tests.spark.forging import flip, forge, held, refold, store_of
 from tests.spark.world import SEGMENT, World, everything
 
+pytestmark = pytest.mark.slow
+
 NO_ARCHIVE = replace(SETTINGS, outcome_archive=False)
 
 

@@ -33,6 +33,8 @@ from tests.spark.forging import (
 )
 from tests.spark.world import everything
 
+pytestmark = pytest.mark.slow
+
 damage = Damages()
 
 

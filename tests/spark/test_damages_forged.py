@@ -28,6 +28,8 @@ from tests.spark.forging import (
 )
 from tests.spark.world import NEVER, everything
 
+pytestmark = pytest.mark.slow
+
 damage = Damages()
 
 

@@ -21,6 +21,8 @@ from tests.spark.damaging import Damages, Named
 from tests.spark.forging import directory_of, held, log_file, newest, sections, store_of, write
 from tests.spark.world import World, everything
 
+pytestmark = pytest.mark.slow
+
 damage = Damages()
 HEAD = Struct(">II")
 

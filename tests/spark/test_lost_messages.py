@@ -15,6 +15,8 @@ from tests.spark.directories import append, fill, flip, segments
 from tests.spark.forging import altered
 from tests.spark.test_planning import options_of, planned, read
 
+pytestmark = pytest.mark.slow
+
 
 def offsets(path, **options):
     return [row["offset"] for row in read(options_of(path, **options))]

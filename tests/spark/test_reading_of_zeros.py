@@ -10,6 +10,8 @@ from spark.logs import MessagesLost
 from tests.spark.directories import fill, segments
 from tests.spark.test_planning import options_of, read
 
+pytestmark = pytest.mark.slow
+
 COUNT = 3000
 
 
