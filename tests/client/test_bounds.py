@@ -20,8 +20,6 @@ from txbroker.client import asyncio as client_asyncio
 from txbroker.client.promise import start as without_pump
 from txbroker.commands import Refused, Send
 
-pytestmark = pytest.mark.slow
-
 MESSAGE = b"x" * 10_000
 BOUND = 1 << 20
 

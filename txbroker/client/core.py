@@ -56,7 +56,7 @@ class Core:
         self._former: commands.FormerSession | None = None
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
-        self.max_fetch_positions = 1
+        self.max_fetch_positions = 1  # what every broker takes, until one tells
         self.server = ""
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()

@@ -84,19 +84,19 @@ class Driver:
 
     def _wait(self, promise: Promise[T], deadline: float | None, me: int) -> None:
         self._used_by(me)
-        turn = BinarySemaphore()
+        woken = BinarySemaphore()
         while not promise.done:
             with self.lock:
                 if not self._driving and self._may_drive(me):
                     self._driving = me
                 elif me not in self._followers:
-                    promise.then(turn.release)
-                    self._followers[me] = turn
+                    promise.then(woken.release)
+                    self._followers[me] = woken
                     self._offer()
             while self._driving == me and not promise.done:
                 self._turn(promise, deadline)
             remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if self._driving != me and not turn.acquire(remaining):
+            if self._driving != me and not woken.acquire(remaining):
                 return
 
     def _leave(self, me: int) -> None:
@@ -165,9 +165,9 @@ class Driver:
         """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
         if self._driving:
             return
-        for thread, turn in self._followers.items():
+        for thread, woken in self._followers.items():
             if self._may_drive(thread):
-                turn.release()
+                woken.release()
                 return
         if self._followers or self._producer.unattended:
             self.attend()
