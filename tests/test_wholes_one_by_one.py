@@ -19,7 +19,9 @@ from txbroker.codec import encode
 from txbroker.commands import (
     Add,
     AddOffsets,
+    Cancel,
     Commit,
+    Fetch,
     Prepare,
     Refused,
     Rollback,
@@ -29,6 +31,8 @@ from txbroker.commands import (
 VALUES = st.lists(st.sampled_from([b"", b"a", b"bb" * 30, b"c" * 300]), min_size=1, max_size=5)
 """Runs that fit into the limits, and some that do not."""
 GROUP = bytes(16)
+LONG = 3_600_000_000
+"""µs that a fetch waits, which no test lets pass: what answers it is a message, or that it is cancelled."""
 
 
 ODD = (
@@ -49,7 +53,11 @@ def requests(draw):
         serial += draw(st.sampled_from([1, 1, 1, 1, 2, 0, -1]))
         kind = draw(
             st.sampled_from(
-                ["whole"] * 6 + ["phases"] * 6 + ["two adds", "offsets", "prepare", "rollback", "send"]
+                ["whole"] * 6
+                + ["phases"] * 6
+                + ["two adds", "offsets", "prepare", "rollback", "send"]
+                + ["fetch"] * 2
+                + ["cancel"] * 2
             )
         )
         what = draw(st.sampled_from([""] * len(ODD) + list(ODD)))
@@ -97,6 +105,10 @@ def encoded(door, each):
     )
     if kind == "phases":
         return in_two_phases(each, add, partition, run, seen, commit_seen, session, total)
+    if kind == "fetch":
+        return [encode(Fetch(correlation, [(partition, behind // 3)], max_wait=LONG))]
+    if kind == "cancel":
+        return [encode(Cancel(0, correlation - 10 * (1 + behind)))]
     if kind == "two adds":
         return [add, add, commit]
     if kind == "offsets":
@@ -167,6 +179,27 @@ def same_either_way(drawn, reads, **settings):
     together.room.restart()
     apart.room.restart()
     assert together.state()[:2] == apart.state()[:2]
+
+
+def test_a_fetch_that_is_given_up_is_answered_once_in_either_way():
+    """Cancelled while it hangs, when what it waits for is queued, when it is answered, twice, and never."""
+    drawn = [
+        Drawn("fetch", 10, 0, 1, b"", "", 0),
+        Drawn("whole", 20, 1, 0, frames(b"a"), "", 0),
+        Drawn("cancel", 20, 0, 0, b"", "", 0),
+        Drawn("cancel", 20, 0, 0, b"", "", 0),
+        Drawn("fetch", 30, 0, 0, b"", "", 0),
+        Drawn("whole", 40, 2, 0, frames(b"b"), "", 0),
+        Drawn("cancel", 40, 0, 0, b"", "", 0),
+        Drawn("fetch", 50, 0, 1, b"", "", 0),
+    ]
+    for reads in (read_each, read_all):
+        same_either_way(drawn, reads)
+        door = Door()
+        answers = [answer.correlation for answer in door.read(*reads(door, drawn))]
+        assert sorted(answers) == [10, 21, 30, 41]  # and 50 hangs on
+        answers = door.read(encode(Cancel(0, 50)), encode(Cancel(0, 50)))
+        assert [answer.correlation for answer in answers] == [50]
 
 
 def read_each(door, drawn):
