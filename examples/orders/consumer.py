@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import psycopg
 
 import txbroker
-from examples.orders.shop import GROUP, Database, OpeningHours, Order
+from examples.orders.shop import GROUP, Database, OpeningHours, Order, tell
 
 
 def bill(database: Database, broker: txbroker.Connection, partitions: Sequence[int] | None) -> None:
@@ -25,7 +25,7 @@ def bill(database: Database, broker: txbroker.Connection, partitions: Sequence[i
         order = Order.read(message.value)
         database.execute("INSERT INTO invoices VALUES (%s, %s, %s)", order.row)
         tx.send("invoices", order.write(), key=order.customer.encode())
-    print("invoiced", order.id, flush=True)
+    tell("invoiced", order.id)
 
 
 def write_invoices(

@@ -12,7 +12,7 @@ import time
 import psycopg
 
 import txbroker
-from examples.orders.shop import Database, OpeningHours, Order
+from examples.orders.shop import Database, OpeningHours, Order, tell
 from journal.transaction import Xid
 
 OUTCOMES = {
@@ -31,7 +31,7 @@ def place(database: Database, broker: txbroker.Connection, order: Order) -> None
             database.execute("INSERT INTO orders VALUES (%s, %s, %s)", order.row)
             tx.send("orders", order.write(), key=order.customer.encode())
     finally:
-        print(OUTCOMES[block.outcome], order.id, flush=True)
+        tell(OUTCOMES[block.outcome], order.id)
 
 
 def take_orders(database_url: str, broker_url: str, hours: OpeningHours, rate: float) -> None:
@@ -45,7 +45,7 @@ def take_orders(database_url: str, broker_url: str, hours: OpeningHours, rate: f
                 txbroker.connect(broker_url, timeout=5.0) as broker,
             ):
                 if unsure is not None:  # the connection had died during COMMIT: ask how it ended
-                    print("resolved", unsure[0].id, broker.wait_outcome(unsure[1]).name.lower(), flush=True)
+                    tell("resolved", unsure[0].id, broker.wait_outcome(unsure[1]).name.lower())
                     unsure = None
                 while hours:
                     order = Order.by_chance()

@@ -54,6 +54,29 @@ def test_each_party_is_killed_and_in_a_long_drill_all_at_once_too():
     assert set(PARTIES) <= {victim for event in draw(3, 14, PARTIES) for victim in event.victims}
 
 
+@pytest.mark.parametrize("buffering", ["buffered", "unbuffered"])
+def test_a_line_that_a_party_says_is_one_write_so_that_no_kill_leaves_half_of_it(buffering):
+    """A pipe of packets: each read gives one write."""
+    read, write = os.pipe2(os.O_DIRECT)
+    try:
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from examples.orders.shop import tell; tell('placed', '4d'); tell('refused', '5e')",
+            ],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "" if buffering == "buffered" else "1"},
+            stdout=write,
+            check=True,
+            timeout=60,
+        )
+        assert [os.read(read, 4096), os.read(read, 4096)] == [b"placed 4d\n", b"refused 5e\n"]
+    finally:
+        os.close(read)
+        os.close(write)
+
+
 @pytest.mark.slow
 def test_twenty_kills_over_all_parties_lose_nothing_and_double_nothing(tmp_path):
     status, said = ran(
