@@ -17,6 +17,12 @@ MAX_FRAME = 16 * MIB
 MAX_REQUEST_DATA = 16 * MIB
 """Most message bytes of one request, hence of one journal record."""
 
+MAX_REQUEST_MESSAGES = 4096
+"""Most messages of one request to a broker, however they are wrapped.
+
+Each is looked at for itself, in one go, while all other clients wait: 5 ms of the smallest, and 0.5 s without a bound.
+"""
+
 MAX_OPENED_HEADS = 512 * KIB
 """Most bytes of the compressed frames of one request, opened, that are no values: headers, keys and message headers.
 

@@ -7,9 +7,9 @@ import pytest
 
 from journal import frame_check
 from journal.compression import SIZE, compressor
-from journal.constants import KIB, MAX_FRAME, MAX_OPENED_HEADS, MIB, OPENED_FRAME
+from journal.constants import KIB, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, MIB, OPENED_FRAME
 from journal.errors import InvalidFrame, MessageTooLarge
-from journal.frame import HEADER_BYTES, encode_inner, encode_wrapper
+from journal.frame import HEADER_BYTES, encode, encode_inner, encode_wrapper
 from journal.frame_check import check_run
 from txbroker.client.batching import Batch
 
@@ -114,6 +114,21 @@ def test_a_topic_that_believes_its_producers_has_no_such_limit(name):
     assert check_run(batch(name, bare(100_000)), opens=False) == 100_000
 
 
+@pytest.mark.parametrize("how", ["alone", "in a wrapper", "compressed", "believed"])
+def test_a_request_has_at_most_so_many_messages_and_those_behind_are_not_looked_at(how, looked_at):
+    def run(count):
+        if how == "alone":
+            return encode(b"", TIME) * count
+        inner = b"".join(encode_inner(n, b"", TIME) for n in range(count))
+        return encode_wrapper(inner, count, TIME) if how == "in a wrapper" else batch("zstd", bare(count))
+
+    assert check_run(run(100), opens=how != "believed", most=100) == 100
+    before = looked_at["messages"]
+    with pytest.raises(MessageTooLarge, match="hold over 100 messages, the limit of one request"):
+        check_run(run(101) + run(5000), opens=how != "believed", most=100)
+    assert looked_at["messages"] - before <= 101
+
+
 def test_frames_that_are_not_compressed_have_no_such_limit():
     count = 50_000
     run = b"".join(encode_inner(n, b"", TIME) for n in range(count))
@@ -123,8 +138,8 @@ def test_frames_that_are_not_compressed_have_no_such_limit():
 @pytest.mark.parametrize(
     ("messages", "is_compressed"),
     [
-        (bare(ROOM // HEADER_BYTES), True),
-        (bare(ROOM // HEADER_BYTES + 1), False),
+        ([(b"k" * (ROOM // 4 - 2 * HEADER_BYTES), None)] * 4, True),
+        ([(b"k" * (ROOM // 4 - HEADER_BYTES + 1), None)] * 4, False),
         ([(b"k" * (ROOM - KIB), None)], True),
         ([(b"k" * ROOM, None)], False),
     ],
@@ -146,3 +161,11 @@ def test_large_values_are_compressed_however_large_the_batch_is():
     assert len(data) < MIB
     assert check_run(data) == 8
     assert data[HEADER_BYTES : HEADER_BYTES + 4] == SIZE.pack(made.size)
+
+
+def test_the_client_has_no_more_messages_in_a_batch_than_a_broker_takes():
+    made = Batch(1.0)
+    for _ in range(MAX_REQUEST_MESSAGES):
+        assert made.add(b"", TIME, None, None, MAX_FRAME) >= 0
+    assert made.add(b"", TIME, None, None, MAX_FRAME) == -1
+    assert check_run(made.seal(), most=MAX_REQUEST_MESSAGES) == MAX_REQUEST_MESSAGES

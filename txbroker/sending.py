@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from journal.constants import MAX_REQUEST_MESSAGES
 from journal.frame_check import check_run
 from journal.record import ProducerOpened, ProducersExpired
 from txbroker import commands
@@ -50,7 +51,12 @@ class Sending:
         limit = self._max_frame
         topic = store.settings
         own = topic.max_message_bytes
-        count = check_run(data, limit if own is None or own > limit else own, topic.check_compressed != 0)
+        count = check_run(
+            data,
+            limit if own is None or own > limit else own,
+            topic.check_compressed != 0,
+            MAX_REQUEST_MESSAGES,
+        )
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(

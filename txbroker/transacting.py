@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from journal.constants import MAX_REQUEST_MESSAGES
 from journal.frame_check import check_run
 from journal.outcomes import verb
 from journal.transaction import Cause, State, Totals, TransactionNumber
@@ -75,7 +76,7 @@ class Transacting:
             if store is None:
                 raise unknown_partition(command.partition)
             opens = store.settings.check_compressed != 0
-            count = check_run(data, frame_limit(store, self._max_frame), opens)
+            count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
             if self._engine.full:
                 raise disk_full()
             self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)

@@ -7,7 +7,7 @@ from typing import cast
 
 from journal import frame
 from journal.compression import Compressor
-from journal.constants import MAX_OPENED_HEADS, OPENED_FRAME
+from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, OPENED_FRAME
 from journal.frame import HEADER, HEADER_BYTES
 from txbroker import errors
 from txbroker.client.core import Call
@@ -58,14 +58,14 @@ class Batch(Call[Sent]):
         headers: Mapping[str, bytes] | None,
         room: int,
     ) -> int:
-        """Take a message, return its position; -1 if the batch would then be over ``room`` bytes.
+        """Take a message, return its position; -1 if the batch would then be over ``room`` bytes, or has enough.
 
         A first message is always taken. Raises as :func:`journal.frame.encode_inner`, and then has taken nothing.
         """
         count = self.count
         piece = frame.encode_inner(count, value, timestamp, key, headers)
         size = self.size + len(piece)
-        if count and size > room:
+        if count and (size > room or count >= MAX_REQUEST_MESSAGES):
             return -1
         self._pieces.append(piece)
         self.size = size
