@@ -84,6 +84,10 @@ bench-scale: .venv/.ready  ## measure how cost grows with numbers of things
 bench-atomic: debian .venv/.ready  ## measure a row with its message, and other ways
 	$(RUN) benchmarks.atomic $(ARGS)
 
+.PHONY: bench-fair
+bench-fair: .venv/.ready  ## measure what one client has beside greedy ones
+	$(RUN) benchmarks.fair $(ARGS)
+
 .PHONY: bench-guard
 bench-guard: debian .venv/.ready  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)

@@ -1,0 +1,116 @@
+"""Peers that take what they can get: ``python -m benchmarks.fair_peers PORT KIND NUMBER``, until the process is killed.
+
+Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import sys
+from typing import Final, NamedTuple
+
+from benchmarks.crowd import HELLO
+from benchmarks.peer import Peer
+from journal import frame
+from journal.compression import compressor
+from journal.constants import MAX_OPENED_HEADS, MIB
+from txbroker.client.batching import Batch
+from txbroker.codec import encode
+from txbroker.commands import AskStatus, DescribeTopics, Fetch, ListGroups, ListTransactions, Ping, Send
+
+TOPIC: Final = "fair"
+"""Has two partitions: one full of the smallest frames, one that is empty, and what peers send goes to the third."""
+TINY: Final = frame.encode(b"", 1)
+AT_LEAST: Final = 60_000
+RECEIVE: Final = 1 << 20
+
+
+class Kind(NamedTuple):
+    """What is sent again and again; ``deaf`` peers read nothing, ``stuck`` ones send it once and never go on."""
+
+    data: bytes
+    deaf: bool = False
+    stuck: bool = False
+
+
+def many_heads() -> bytes:
+    """A compressed batch of the smallest messages, as many as may be in one."""
+    batch = Batch(0.0)
+    while batch.size + 2 * len(TINY) <= MAX_OPENED_HEADS - 256:
+        batch.add(b"", 1, None, None, MAX_OPENED_HEADS)
+    return batch.seal(compressor("zstd"))
+
+
+def kinds(full: int, spare: int) -> dict[str, Kind]:
+    """The attacks by name, on a partition ``full`` of tiny frames and one to be written to."""
+    fetch = encode(Fetch(2, [(full, 0)], 16 * MIB))
+    small = encode(Fetch(2, [(full, 0)], 64 << 10))
+    tiny = TINY * ((15 * MIB) // len(TINY))
+    once = {
+        "fetches of 16 MiB": fetch,
+        "fetches of 64 KiB": small,
+        "pings": encode(Ping(2)),
+        "descriptions": encode(DescribeTopics(2, None)),
+        "statuses": encode(AskStatus(2)),
+        "lists": encode(ListTransactions(2)) + encode(ListGroups(3)),
+        "sends of 15 MiB of tiny frames": encode(Send(2, spare), tiny),
+        "compressed batches of tiny messages": encode(Send(2, spare), many_heads()),
+    }
+    found = {name: Kind(one * max(1, AT_LEAST // len(one))) for name, one in once.items()}
+    found["fetches of 16 MiB, unread"] = found["fetches of 16 MiB"]._replace(deaf=True)
+    found["halves of sends of 15 MiB"] = Kind(encode(Send(2, spare), bytes(15 * MIB))[: 14 * MIB], stuck=True)
+    return found
+
+
+class Greedy:
+    """One of them."""
+
+    def __init__(self, port: int, kind: Kind) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setblocking(False)
+        self.kind = kind
+        self._left = memoryview(HELLO)
+        self._begun = False
+
+    def write(self) -> bool:
+        """Send on; whether there is more."""
+        if not self._left:
+            if self._begun and self.kind.stuck:
+                return False
+            self._begun, self._left = True, memoryview(self.kind.data)
+        self._left = self._left[self.socket.send(self._left) :]
+        return True
+
+    def read(self) -> bool:
+        """Take in what there is; whether the broker is still there."""
+        return bool(self.socket.recv(RECEIVE))
+
+
+def attack(port: int, kind: Kind, number: int) -> None:
+    """For ever, or until all connections have been closed."""
+    with selectors.DefaultSelector() as selector:
+        for _ in range(number):
+            peer = Greedy(port, kind)
+            both = selectors.EVENT_WRITE | (0 if kind.deaf else selectors.EVENT_READ)
+            selector.register(peer.socket, both, peer)
+        while selector.get_map():
+            for key, events in selector.select():
+                peer = key.data
+                try:
+                    goes_on = not events & selectors.EVENT_READ or peer.read()
+                    if goes_on and events & selectors.EVENT_WRITE and not peer.write():
+                        selector.modify(peer.socket, selectors.EVENT_READ, peer)
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    goes_on = False
+                if not goes_on:
+                    selector.unregister(peer.socket)
+                    peer.socket.close()
+
+
+if __name__ == "__main__":
+    with Peer(int(sys.argv[1])) as asking:
+        first, second, third = (part.number for part in asking.partitions(TOPIC))
+    attack(int(sys.argv[1]), kinds(first, third)[sys.argv[2]], int(sys.argv[3]))
