@@ -31,7 +31,7 @@ from txbroker.broker import folds
 from txbroker.codec import answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, Add, Commit, CreateTopic, Fetch, Hello, Prepare, Refused, Send
 from txbroker.config import merged
-from txbroker.protocol import BrokerFactory
+from txbroker.connections import BrokerFactory
 from txbroker.serving import Serving
 
 MARKER = "getppid"
@@ -101,6 +101,12 @@ class Transport:
 
     def getPeer(self) -> None:
         """Nobody."""
+
+    def pauseProducing(self) -> None:
+        """What comes is given to the broker all the same."""
+
+    def resumeProducing(self) -> None:
+        """As above."""
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
         """This transport never asks anybody to wait."""

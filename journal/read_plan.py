@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from journal.constants import KIB
+from journal.frame import HEADER_BYTES
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
 from journal.segment import BrokenChain, Read, Segment, read_run
 from journal.segment_index import SegmentIndex, Shelf, WouldBlock
 
 HINTS = 16
+
+PIECE_BYTES = 256 * KIB
+"""What is read and checked at a time on the reactor, unless one frame is larger: 0.1 ms of frames of 1 KiB."""
+PIECE_FRAMES = 512
+"""Most frames of a piece: 0.6 ms, however small they are."""
+
+GoesOn = Callable[[], bool]
+"""Whether a read may take another piece."""
+
+
+def always() -> bool:
+    """For a read that keeps nobody waiting."""
+    return True
 
 
 class Hints:
@@ -39,8 +54,11 @@ class ReadPlan:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
-    def run_now(self) -> bytes | None:
-        """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread."""
+    def run_now(self, goes_on: GoesOn = always) -> bytes | None:  # noqa: ARG002
+        """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread.
+
+        What has to be checked frame by frame is in pieces, of which the first is taken and others while ``goes_on()``.
+        """
         return self._data
 
     def run(self) -> bytes:
@@ -80,11 +98,11 @@ class DiskReadPlan(ReadPlan):
         self._max_bytes = max_bytes
         self._file = open_log(files, segment)
 
-    def run_now(self) -> bytes | None:
+    def run_now(self, goes_on: GoesOn = always) -> bytes | None:
         """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread."""
         file = self._open_file()
         try:
-            data = self._run(reading_now(file), now=True)
+            data = self._run(reading_now(file), goes_on, now=True)
         except WouldBlock:
             return None
         except BaseException:
@@ -96,7 +114,7 @@ class DiskReadPlan(ReadPlan):
     def run(self) -> bytes:
         """Whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
         try:
-            return self._run(self._open_file().read, now=False)
+            return self._run(self._open_file().read, always, now=False)
         finally:
             self.close()
 
@@ -114,17 +132,33 @@ class DiskReadPlan(ReadPlan):
             raise RuntimeError("this read has been carried out or closed")
         return self._file
 
-    def _run(self, read: Read, now: bool) -> bytes:
+    def _run(self, read: Read, goes_on: GoesOn, now: bool) -> bytes:
         segment = self._segment
         index = SegmentIndex(self._files, segment, self._sealed, self._shelf, read, now)
         hint = self._hints.get(segment.base_offset, self._offset)
         offset, position = index.locate(self._offset) if hint is None else (self._offset, hint)
+        pieces: list[bytes] = []
+        room = self._max_bytes
         try:
-            data, end = read_run(read, segment, offset, position, self._max_bytes)
+            while True:
+                size = min(room, PIECE_BYTES)
+                data, end = read_run(read, segment, offset, position, size, PIECE_FRAMES)
+                if pieces and len(data) > room:
+                    break  # one frame too large for what is left
+                pieces.append(data)
+                offset = end
+                position += len(data)
+                room -= len(data)
+                if room < HEADER_BYTES or offset >= segment.end_offset or not goes_on():
+                    break
+        except WouldBlock:
+            if not pieces:
+                raise
         except BrokenChain as broken:
-            raise index.corrupt(broken) from broken
-        self._hints.put(segment.base_offset, end, position + len(data))
-        return data
+            if not pieces:
+                raise index.corrupt(broken) from broken
+        self._hints.put(segment.base_offset, offset, position)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def open_log(files: OpenFiles, segment: Segment) -> IFile:

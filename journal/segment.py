@@ -17,6 +17,7 @@ Read = Callable[[int, int], bytes]
 """(position, length) to bytes of the segment's file; fewer only where it ends."""
 
 SCAN_BLOCK = 64 * KIB
+MOST_FRAMES = 1 << 62
 
 _unpack_header = HEADER.unpack_from
 
@@ -170,11 +171,13 @@ def is_of_another(read: Read, segment: Segment) -> bool:
     return is_sound(memoryview(read(0, length)))
 
 
-def read_run(read: Read, segment: Segment, offset: int, position: int, max_bytes: int) -> tuple[bytes, int]:
+def read_run(
+    read: Read, segment: Segment, offset: int, position: int, max_bytes: int, most: int = MOST_FRAMES
+) -> tuple[bytes, int]:
     """Whole frames from the one of ``offset`` at ``position`` on, each with its checksum checked.
 
-    At most ``max_bytes`` but at least one frame; stops before a damaged frame. Returns the bytes and the
-    offset after them. Raises :class:`BrokenChain` if the first frame is damaged.
+    At most ``max_bytes`` and ``most`` frames, but at least one frame; stops before a damaged frame. Returns the bytes
+    and the offset after them. Raises :class:`BrokenChain` if the first frame is damaged.
     """
     rest = segment.size - position
     data = read(position, min(max(max_bytes, HEADER_BYTES), rest))
@@ -185,7 +188,7 @@ def read_run(read: Read, segment: Segment, offset: int, position: int, max_bytes
         data = read(position, length)
     view = memoryview(data)
     taken, end = 0, len(data)
-    while end - taken >= HEADER_BYTES:
+    while end - taken >= HEADER_BYTES and most:
         length, _, found, _, count, flag, _ = _unpack_header(data, taken)
         if not _continues(segment, position + taken, offset, length, found, count):
             fault = BrokenChain(f"no frame of offset {offset} is there", position + taken, offset)
@@ -200,6 +203,7 @@ def read_run(read: Read, segment: Segment, offset: int, position: int, max_bytes
         else:
             taken += length
             offset += count
+            most -= 1
             continue
         if taken:
             break

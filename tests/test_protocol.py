@@ -13,9 +13,9 @@ from journal.record import PartitionOffset
 from txbroker.codec import answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping, Refused, Send
 from txbroker.config import ServiceSettings
+from txbroker.connections import BrokerFactory
 from txbroker.intake import Intake
 from txbroker.outbox import CONGESTED, Outboxes
-from txbroker.protocol import BrokerFactory
 from txbroker.refusing import LINGER, MAX_REFUSED
 from txbroker.settings import SECOND, BrokerSettings
 
@@ -31,9 +31,12 @@ class FakeBroker:
         self.commands = []
         self.gone = []
         self.action = None
+        self.fetching = SimpleNamespace(bytes=0)
 
     def opened(self, peer, deliver, close):
-        return SimpleNamespace(peer=peer, deliver=deliver, close=close, congested=False, parked=0)
+        return SimpleNamespace(
+            peer=peer, deliver=deliver, close=close, congested=False, parked=0, due={}, given=0, wake=None
+        )
 
     def received(self, session, command, data):
         self.commands.append((session.peer, command, bytes(data)))

@@ -26,6 +26,7 @@ from txbroker.commands import (
     Refused,
     Send,
 )
+from txbroker.scheduler import STINT
 
 
 @pytest.mark.parametrize("named", [own_number, lambda door: 0], ids=["own number", "none"])
@@ -209,7 +210,7 @@ def test_those_of_a_read_that_take_long_let_others_have_their_turn(monkeypatch):
     door = Door()
     clock = door.room.timers
     run = wholes.check_run
-    monkeypatch.setattr(wholes, "check_run", lambda *what: clock.advance(0.015) or run(*what))
+    monkeypatch.setattr(wholes, "check_run", lambda *what: clock.advance(STINT * 0.75) or run(*what))
     door.protocol.dataReceived(b"".join(whole(n, door.partitions[0], b"a") for n in range(1, 9)))
     assert len(door.records) == 2 * 2 + 1
     door.carry()
@@ -289,7 +290,7 @@ def test_where_memory_is_short_it_goes_the_long_way(monkeypatch):
 
 def test_where_a_topic_says_so_what_is_compressed_is_believed_unopened(monkeypatch):
     seen = []
-    monkeypatch.setattr(wholes, "check_run", lambda data, limit, opens: seen.append(opens) or 1)
+    monkeypatch.setattr(wholes, "check_run", lambda data, limit, opens, most: seen.append(opens) or 1)
     door = Door()
     believed = door.room.topic("believed", check_compressed=0)[0]
     door.read(whole(1, door.partitions[0], b"a"), whole(2, believed, b"a"))

@@ -21,11 +21,11 @@ from txbroker.commands import (
     Prepare,
 )
 from txbroker.config import ServiceSettings
+from txbroker.connections import BrokerFactory
 from txbroker.groups import GroupsFold
 from txbroker.intake import Intake
 from txbroker.outbox import Outboxes
 from txbroker.producers import ProducersFold
-from txbroker.protocol import BrokerFactory
 
 SMALL = TransactionLimits(transactions=2, messages=4, bytes=400, requests=3, total_messages=6)
 """So small that what is drawn below runs into every one of them."""

@@ -32,7 +32,7 @@ class Welcome(Answer, frozen=True, tag=64):
     identity: str = ""
     start: bytes = b""
     secret: Secret = Secret(b"")
-    max_fetch_positions: int = 10_000
+    max_fetch_positions: int = 1000
 
 
 class Done(Answer, frozen=True, tag=65):

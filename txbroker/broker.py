@@ -63,7 +63,8 @@ from txbroker.errors import (
     StorageUnavailable,
     TxBrokerError,
 )
-from txbroker.fetching import CallLater, Fetching, RunBlocking, run_inline
+from txbroker.fetch_try import CallLater
+from txbroker.fetching import Fetching, RunBlocking, run_inline
 from txbroker.greeting import Greeting
 from txbroker.groups import GroupsFold
 from txbroker.identity import IdentityFold

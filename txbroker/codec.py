@@ -7,6 +7,7 @@ those of :mod:`txbroker.commands`. ``docs/wire_protocol.md`` has worked bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from struct import Struct
 from typing import Generic, TypeVar
 
@@ -26,6 +27,7 @@ _pack_length = _LENGTH.pack
 _encode_head = msgspec.msgpack.Encoder().encode
 _decode_request: Callable[[bytes], Request] = msgspec.msgpack.Decoder(AnyRequest).decode
 _NO_DATA = _pack_length(0)
+_NOTHING = memoryview(b"")
 
 OVERHEAD = 8
 """Bytes of a message's lengths that ``total`` counts, beside head and data."""
@@ -74,38 +76,79 @@ class Decoder(Generic[MessageType]):
         self._max_data = max_data
         self._max_head = max_head
         self._max_total = max_head + max_data + OVERHEAD
+        # What came and has not been looked at, from ``_position`` on.
+        self._came = _NOTHING
+        self._position = 0
+        self.uncut = 0
+        """Bytes that nobody has looked at: there may be whole messages in them."""
+        self.taken = 0
+        """Bytes of the messages that :meth:`take` gave last."""
         # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
         # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
-        self._begun = bytearray()
+        self.begun = bytearray()
+        """What has been looked at of a message that is not whole yet."""
         self._needed = _LENGTH.size
         self._failed = ""
 
-    @property
-    def held(self) -> int:
-        """Bytes of a message that has begun and is not whole yet."""
-        return len(self._begun)
+    def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
+        """Take bytes, return the messages that they complete, each with its data (valid for good).
 
-    def feed(self, data: bytes) -> list[tuple[MessageType, memoryview]]:
-        """Take bytes, return the messages that they complete, each with its data (valid for good)."""
+        As :meth:`add` and then :meth:`take`, in one go where nothing was kept: most reads are a message or two.
+        """
+        if self._failed or self.begun or self.uncut:
+            self.add(data)
+            return self.take(work, each)
+        found: list[tuple[MessageType, memoryview]] = []
+        view, self._position = memoryview(data), 0
+        if not self._take(view, found, work, each):
+            self._came, self.uncut = view, len(view) - self._position
+        elif self._position < len(view):
+            self.begun += view[self._position :]
+        self.taken = self._position
+        return found
+
+    def add(self, data: bytes) -> None:
+        """Take bytes, and keep them for :meth:`take`."""
         if self._failed:
             raise PeerViolation(self._failed)
         whole: bytes | bytearray = data
-        if self._begun:
-            self._begun += data
-            if len(self._begun) < self._needed:
-                return []
-            whole, self._begun = self._begun, bytearray()
+        if self.uncut:
+            whole = b"".join((self._came[self._position :], data))
+        elif self.begun:
+            self.begun += data
+            if len(self.begun) < self._needed:
+                return
+            whole, self.begun = self.begun, bytearray()
+        self._came, self._position, self.uncut = memoryview(whole), 0, len(whole)
+
+    def take(self, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
+        """The next whole messages, while they are less than ``work`` in bytes and ``each`` for each of them."""
+        view = self._came
         found: list[tuple[MessageType, memoryview]] = []
-        view = memoryview(whole)
-        position = self._take(view, found)
-        if position < len(whole):
-            self._begun += view[position:]
+        if not self.uncut:
+            return found
+        start = self._position
+        is_all = self._take(view, found, work, each)
+        self.taken = self._position - start
+        if is_all:
+            if self._position < len(view):
+                self.begun += view[self._position :]
+            self._came, self.uncut = _NOTHING, 0
+        else:
+            self.uncut = len(view) - self._position
         return found
 
-    def _take(self, view: memoryview, found: list[tuple[MessageType, memoryview]]) -> int:
-        """Append the whole messages at the start of ``view`` to ``found``; return where they end."""
-        position, end = 0, len(view)
+    def _take(
+        self, view: memoryview, found: list[tuple[MessageType, memoryview]], work: float, each: int
+    ) -> bool:
+        """Append the next whole messages to ``found``; whether there is no other."""
+        position = self._position
+        end, stop = len(view), position + work
         while end - position >= OVERHEAD:
+            if position >= stop:
+                self._position = position
+                return False
+            stop -= each
             total, head_length = _unpack_lengths(view, position)
             if not OVERHEAD < total <= self._max_total:
                 raise self._wrong_total(total)
@@ -118,16 +161,18 @@ class Decoder(Generic[MessageType]):
             after = position + 4 + total
             if after > end:
                 self._needed = after - position
-                return position
+                self._position = position
+                return True
             found.append(self._message(view, position, head_length, after))
             position = after
+        self._position = position
         self._needed = _LENGTH.size
         if end - position >= _LENGTH.size:
             (total,) = _unpack_length(view, position)
             if not OVERHEAD < total <= self._max_total:
                 raise self._wrong_total(total)
             self._needed = OVERHEAD
-        return position
+        return True
 
     def _message(
         self, view: memoryview, position: int, head_length: int, after: int
@@ -151,7 +196,7 @@ class Decoder(Generic[MessageType]):
 
     def _violation(self, reason: str) -> PeerViolation:
         self._failed = reason
-        self._begun = bytearray()
+        self.begun, self._came, self.uncut = bytearray(), _NOTHING, 0
         return PeerViolation(reason)
 
 

@@ -24,7 +24,7 @@ from txbroker.commands import (
     Timed,
 )
 from txbroker.errors import MemoryExhausted
-from txbroker.fetching import CallLater
+from txbroker.fetch_try import CallLater
 from txbroker.session import Session
 
 if TYPE_CHECKING:

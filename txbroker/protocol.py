@@ -5,13 +5,11 @@ Only time-outs and bounds are decided here; what a command means is :mod:`txbrok
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.abstract import FileDescriptor
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Protocol, ServerFactory
+from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -19,16 +17,14 @@ from journal.constants import KIB
 from txbroker.codec import encode, request_decoder
 from txbroker.commands import AnyRequest, Hello, Refused
 from txbroker.errors import PeerViolation, TxBrokerError
-from txbroker.intake import Intake, Pause
-from txbroker.outbox import Outbox, Outboxes
+from txbroker.intake import Pause
+from txbroker.outbox import Outbox
 from txbroker.parking import READING
-from txbroker.refusing import LINGER, MAX_REFUSED, RefusingProtocol
-from txbroker.settings import SECOND, BrokerSettings
+from txbroker.scheduler import AT_ONCE, REQUEST, Flow
 from txbroker.wholes import BEGINNINGS
 
 if TYPE_CHECKING:
-    from txbroker.broker import Broker
-    from txbroker.config import ServiceSettings
+    from txbroker.connections import BrokerFactory
 
 MAX_STRANGER = 64 * KIB
 """Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
@@ -40,17 +36,14 @@ Batches of 64 KiB each came in two reads and were put together again: 158 instea
 Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
 """
 
-TURN = 0.02
-"""Seconds after which a connection's requests wait until others had their turn: a read can hold thousands of them."""
-
-_LEAST_UNSENT = 64 * KIB
+LEAST_UNSENT = 64 * KIB
 Requests = list[tuple[AnyRequest, memoryview]]
 
 _NOT_KEPT = READING | {Hello}
 """Requests that make nothing that would wait for the disk."""
 
 
-class BrokerProtocol(Protocol):
+class BrokerProtocol(Protocol, Flow):
     """One peer's connection."""
 
     factory: BrokerFactory
@@ -64,6 +57,7 @@ class BrokerProtocol(Protocol):
         self.peer = factory.name_of(transport.getPeer())
         self._decoder = request_decoder(factory.broker.settings.max_request)
         self._pauses = Pause(0)
+        self._takes = True
         self._greeted = self._ended = self._counted = self._bulk = False
         self._left: Requests = []
         self._active = True
@@ -72,19 +66,99 @@ class BrokerProtocol(Protocol):
         self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion, self._on_fault)
         transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
+        self.session.wake = partial(factory.scheduler.add, self)
+        self._scheduler, self._outboxes, self._fetching = (
+            factory.scheduler,
+            factory.outboxes,
+            factory.broker.fetching,
+        )
         factory.connections.add(self)
 
-    def dataReceived(self, data: bytes, left: Requests | None = None) -> None:
-        """Hand every whole message to the broker, then write all answers that this gave. ``left`` came before."""
+    def dataReceived(self, data: bytes) -> None:
+        """Carry out the requests in these bytes, at once if nobody waits, else in the session's turn."""
         if self._ended:
             return
-        outboxes = self.factory.outboxes
-        outboxes.hold()
         self._active = True
+        scheduler = self._scheduler
+        if scheduler.busy:
+            self._keep(data)
+        else:
+            scheduler.until = 0.0
+            work = self._carry_out(AT_ONCE, data)
+            session = self.session
+            if self._left or self._decoder.uncut or session.due:
+                scheduler.begun(self)
+                self._wait()
+            if session.given:
+                work += session.given
+                session.given = 0
+            scheduler.at_once += work
+            if scheduler.at_once > AT_ONCE:
+                scheduler.have_the_reactor_go_round()
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def take_turn(self, most: int) -> int:
+        """Carry out fetches that are due, then requests, as far as work and time go; return the work done."""
+        session, done = self.session, 0
+        while not self._ended:
+            if session.due:
+                done += REQUEST
+                self._outboxes.hold()
+                self._fetching.go_on(session)
+                self._outboxes.flush()
+            elif self._takes and (self._left or self._decoder.uncut):
+                done += self._carry_out(most - done)
+            else:
+                break
+            done += session.given
+            session.given = 0
+            if done >= most or not self._scheduler.goes_on():
+                break
+        self.more = not self._ended and bool(
+            session.due or (self._takes and (self._left or self._decoder.uncut))
+        )
+        return done
+
+    def leaves(self) -> None:
+        """All that was kept has been carried out: there may come more."""
+        if not self._ended:
+            self.resume(Pause.TURN)
+
+    def _carry_out(self, most: int, data: bytes = b"") -> int:  # noqa: C901  (apart it is 400 instructions a request)
+        """Hand requests to the broker, and write all answers that this gives; return the work that they are.
+
+        Those that time is too short for are left.
+        """
+        outboxes, decoder = self._outboxes, self._decoder
+        outboxes.hold()
         if outboxes.over:
             outboxes.congest(self.outbox)
+        work = kept = 0
         try:
-            self._receive(data, left)
+            messages = self._left
+            if messages:
+                self._left = []
+            else:
+                messages = decoder.feed(data, most, REQUEST) if data else decoder.take(most, REQUEST)
+                work = decoder.taken + REQUEST * len(messages)
+            if messages:
+                kept = self._judge(messages)
+            if self._ended:
+                return work
+            if decoder.begun and not decoder.uncut:
+                self._hold(len(decoder.begun), bool(messages))
+            elif messages:
+                self._since = None
+                self._greeted = True
+                if self._counted:
+                    self._count(0)
+                if self._bulk:
+                    self._read_bulk(False)
+            if kept or self.session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
+                self.factory.intake.produced(self)
+            if self.outbox.unsent > LEAST_UNSENT:
+                self._bound_unsent()
         except PeerViolation as error:
             self.drop(error)
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
@@ -94,53 +168,46 @@ class BrokerProtocol(Protocol):
             self.abort()
         finally:
             outboxes.flush()
+        return work
 
-    def _receive(self, data: bytes, left: Requests | None) -> None:
-        """Judge what fits into a turn; the rest in the next ones, and nothing is read before that."""
-        factory, session, decoder = self.factory, self.session, self._decoder
-        received, seconds = factory.broker.received, factory.clock.seconds
-        messages = decoder.feed(data) if left is None else left
-        if self._left:  # of a transport that gives what it has though it is paused: TLS
-            self._left += messages
-        count = 0 if self._left else len(messages)
-        until = seconds() + TURN if count > 2 else inf  # most reads are a request, or a whole transaction
+    def _judge(self, messages: Requests) -> int:
+        """Hand them to the broker, but for those that time is too short for; return what may be kept of them."""
+        broker, session, goes_on = self.factory.broker, self.session, self._scheduler.goes_on
+        received = broker.received
+        count = len(messages)
         kept = done = 0
-        if count and type(messages[0][0]) in BEGINNINGS:
-            kept = done = factory.broker.wholes.take(session, messages, seconds, until)
+        if count > 2:  # most reads are a request, or a whole transaction: no time is taken of these
+            goes_on()
+        if type(messages[0][0]) in BEGINNINGS:
+            kept = done = broker.wholes.take(session, messages, goes_on)
         while done < count:
             command, frames = messages[done]
             done += 1
             received(session, command, frames)
             kept += len(frames)
             if self._ended:
-                return
-            if done < count and seconds() > until:
+                return 0
+            if done < count and count > 2 and not goes_on():
                 self._left = messages[done:]
-                self.pause(Pause.TURN)
-                factory.clock.callLater(0, self._go_on)
                 break
-        held = decoder.held
-        if held:
-            self._hold(held, bool(messages))
-        elif messages:
-            self._since = None
-            self._greeted = True
-            if self._counted:
-                self._count(0)
-            if self._bulk:
-                self._read_bulk(False)
-        if kept or session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
-            factory.intake.produced(self)
-        if self.outbox.unsent > _LEAST_UNSENT:
-            self._bound_unsent()
+        return kept
 
-    def _go_on(self) -> None:
-        """The next turn, unless requests are not taken any more, or the connection has ended."""
-        left, self._left = self._left, []
-        if not self._pauses & Pause.ENDING:
-            self.dataReceived(b"", left)
-        if not (self._left or self._ended):
-            self.resume(Pause.TURN)
+    def _keep(self, data: bytes) -> None:
+        """Others wait: keep bytes for the session's turn."""
+        try:
+            self._decoder.add(data)
+        except PeerViolation as error:
+            self.drop(error)
+            return
+        self._scheduler.add(self)
+        self._wait()
+
+    def _wait(self) -> None:
+        """It is in line: nothing is read until all that was kept has been carried out, and what came is counted."""
+        self.pause(Pause.TURN)
+        kept = self._decoder.uncut + len(self._decoder.begun)
+        if kept > MAX_STRANGER or self._counted:
+            self._count(kept)
 
     def _hold(self, held: int, begun_now: bool) -> None:
         """Note that a message has begun, and that its bytes take memory."""
@@ -172,6 +239,7 @@ class BrokerProtocol(Protocol):
         if not self._pauses and self.transport is not None:
             self.transport.pauseProducing()  # type: ignore[attr-defined]
         self._pauses |= reason
+        self._takes = self._takes and reason is not Pause.ENDING
 
     def resume(self, reason: Pause) -> None:
         """This reason is gone.
@@ -214,7 +282,7 @@ class BrokerProtocol(Protocol):
             if not self._greeted and now - since > limits.hello:
                 self.drop(PeerViolation(f"it has not said hello within {limits.hello:g} s"))
             elif self._greeted and now - since > limits.message:
-                held = self._decoder.held
+                held = len(self._decoder.begun)
                 self.drop(
                     PeerViolation(f"{held} bytes of a message, and not the rest in {limits.message:g} s")
                 )
@@ -275,115 +343,6 @@ class BrokerProtocol(Protocol):
         factory.intake.gone(self)
         factory.broker.closed(self.session)
         factory.connection_gone()
-
-
-class Limits(NamedTuple):
-    """Time-outs in seconds."""
-
-    hello: float
-    message: float
-    unsent: float
-    close: float
-    idle: float | None
-
-    @classmethod
-    def of(cls, service: ServiceSettings, broker: BrokerSettings) -> Limits:
-        """Those of the settings."""
-        idle = broker.idle_timeout
-        times = (broker.hello_timeout, service.message_timeout, service.unsent_timeout, service.close_timeout)
-        hello, message, unsent, close = (time / SECOND for time in times)
-        return cls(hello, message, unsent, close, None if idle is None else idle / SECOND)
-
-
-class BrokerFactory(ServerFactory):
-    """All connections of a broker, from whatever endpoint."""
-
-    noisy = False
-    log = Logger()
-
-    def __init__(
-        self,
-        broker: Broker,
-        intake: Intake,
-        outboxes: Outboxes,
-        settings: ServiceSettings,
-        clock: IReactorTime,
-    ) -> None:
-        self.broker = broker
-        self.intake = intake
-        self.outboxes = outboxes
-        self.limits = Limits.of(settings, broker.settings)
-        self.clock = clock
-        self.max_connections = broker.settings.max_sessions
-        self.connections: set[BrokerProtocol] = set()
-        self.refusing: set[RefusingProtocol] = set()
-        self._unix_peers = 0
-        self._refused = 0
-        self._on_empty: Callable[[], None] | None = None
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:  # noqa: ARG002
-        """A connection, or one that only says that there are too many."""
-        if len(self.connections) < self.max_connections:
-            return self._made(BrokerProtocol())
-        self._refused += 1
-        if len(self.refusing) >= MAX_REFUSED:
-            return None
-        return self._made(RefusingProtocol())
-
-    def _made(self, protocol: BrokerProtocol | RefusingProtocol) -> Protocol:
-        protocol.factory = self
-        return protocol
-
-    def name_of(self, peer: Any) -> str:
-        """A peer's address as people read it."""
-        if hasattr(peer, "port"):
-            host = f"[{peer.host}]" if ":" in peer.host else peer.host
-            return f"{host}:{peer.port}"
-        self._unix_peers += 1
-        return f"unix:{self._unix_peers}"
-
-    def unsent_share(self) -> int:
-        """Unsent bytes above which one connection is not read: its share of the budget."""
-        return max(self.outboxes.budget // max(len(self.connections), 1), _LEAST_UNSENT)
-
-    def sweep(self) -> None:
-        """Close connections whose peers have used up their time; call it every second."""
-        now = self.clock.seconds()
-        for connection in list(self.connections):
-            connection.check(now)
-        for refusal in [one for one in self.refusing if now - one.since > LINGER]:
-            refusal.abort()
-        if self._refused:
-            self.log.warn(
-                "refused {refused} connections: there are {limit} (max_sessions, or what the system allows)",
-                refused=self._refused, limit=self.max_connections,
-            )  # fmt: skip
-            self._refused = 0
-
-    def stop_reading(self) -> None:
-        """Take no more requests; answers still go out."""
-        for connection in self.connections:
-            connection.pause(Pause.ENDING)
-
-    def close_all(self, when_empty: Callable[[], None]) -> None:
-        """Close every connection after its last answer, then call ``when_empty``."""
-        self._on_empty = when_empty
-        for connection in list(self.connections):
-            connection.close()
-        for refusal in list(self.refusing):
-            refusal.abort()
-        self.connection_gone()
-
-    def connection_gone(self) -> None:
-        """A connection has ended."""
-        if self._on_empty is not None and not self.connections:
-            when_empty, self._on_empty = self._on_empty, None
-            when_empty()
-
-    def abort_all(self) -> None:
-        """Close every connection at once."""
-        for connection in list(self.connections):
-            connection.abort()
 
 
 def _tune(transport: Any) -> None:

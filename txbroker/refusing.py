@@ -12,7 +12,7 @@ from txbroker.commands import Refused
 from txbroker.errors import LimitExceeded
 
 if TYPE_CHECKING:
-    from txbroker.protocol import BrokerFactory
+    from txbroker.connections import BrokerFactory
 
 MAX_REFUSED = 256
 """So many connections over the limit are told so; more are closed without a word."""

@@ -15,11 +15,11 @@ from twisted.logger import Logger
 from journal.engine import Engine
 from txbroker.broker import Broker
 from txbroker.config import Config
+from txbroker.connections import BrokerFactory
 from txbroker.flusher import Flusher
 from txbroker.intake import Intake
 from txbroker.lane import Lane
 from txbroker.outbox import Outboxes
-from txbroker.protocol import BrokerFactory
 from txbroker.scrubber import Scrubber
 from txbroker.settings import SECOND
 from txbroker.timeouts import Duty, Timeouts
@@ -68,7 +68,7 @@ class Serving:
         self.intake = Intake(self.broker, config.broker.pending_bytes, config.service.assembly_bytes)
         self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, config.service, reactor)
         self.writer = Writer(
-            engine, self._writing, reactor, self.outboxes.hold, self._after_publish, on_failure,
+            engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces,
         )  # fmt: skip
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
@@ -88,8 +88,13 @@ class Serving:
         self.scrubber.start()
         self.writer.wake()
 
+    def _before_publish(self) -> None:
+        self.outboxes.hold()
+        self.factory.scheduler.hold()
+
     def _after_publish(self) -> None:
         self.outboxes.flush()
+        self.factory.scheduler.release()
         self.intake.published()
 
     def _sweep(self) -> None:

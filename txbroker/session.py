@@ -78,12 +78,14 @@ class Session:
     ``secret`` is told to its client alone: who shows it with a later hello had this session. ``deliver`` takes the
     bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
     seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the order
-    in which they came; ``reading`` says that one of them is at the disk.
+    in which they came; ``reading`` says that one of them is at the disk. ``given`` is how many bytes they have been
+    answered with in the session's present turn. ``due`` are those to be tried in its next turn, for which ``wake`` gets
+    it in line; without a line (None) they are tried at once.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "fetches", "last_serial", "number", "on_drained", "opened_at",
-        "owner", "parked", "peer", "reading", "secret", "state",
+        "_congested", "client", "close", "deliver", "due", "fetches", "given", "last_serial", "number", "on_drained",
+        "opened_at", "owner", "parked", "peer", "reading", "secret", "state", "wake",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +109,9 @@ class Session:
         self.last_serial = 0
         self.parked = 0
         self.fetches: dict[Any, None] = {}
+        self.due: dict[Any, None] = {}
+        self.given = 0
+        self.wake: Callable[[], object] | None = None
         self.reading = False
         self.on_drained: Callable[[Session], None] | None = None
         self._congested = False

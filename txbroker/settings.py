@@ -94,7 +94,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_group_positions: int = 100_000
     max_offset_metadata: Bytes = 256
     max_fetch: Bytes = 16 * MIB
-    max_fetch_positions: int = 10_000
+    max_fetch_positions: int = 1000
     max_fetch_wait: Micros = 60 * SECOND
     max_fetches_per_session: int = 16
     max_preview: Bytes = MIB

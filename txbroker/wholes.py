@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from crc32c import crc32c
 
+from journal.constants import MAX_REQUEST_MESSAGES
 from journal.frame_check import check_run
 from journal.transaction import number_of
 from journal.whole_commit import Whole, WholeCommits
@@ -48,10 +49,10 @@ class Wholes:
         self._table = engine.transactions
         self._broke = broke
 
-    def take(self, session: Session, requests: Requests, seconds: Callable[[], float], until: float) -> int:
+    def take(self, session: Session, requests: Requests, goes_on: Callable[[], bool]) -> int:
         """Carry out those that a read begins with; return how many requests these were: the others are the broker's.
 
-        No more are begun when ``seconds`` has passed ``until``.
+        No more are begun when ``goes_on()`` says so, which is not asked in a read of one.
         """
         done, taken, count = 0, 0, len(requests)
         while taken < count and not self._line and session.state is OPEN:
@@ -73,7 +74,7 @@ class Wholes:
                 break
             self._when_forced(session.deliver, encode(answer))
             done = taken
-            if done < count and seconds() > until:
+            if done < count and count > 2 and not goes_on():
                 break
         return done
 
@@ -109,7 +110,7 @@ class Wholes:
             return None
         try:
             opens = store.settings.check_compressed != 0
-            count = check_run(data, frame_limit(store, self._max_frame), opens)
+            count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
         except RequestRefused:
             return None  # it is refused again, and the transaction with it
         frames = bytes(data)

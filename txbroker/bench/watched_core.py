@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from math import inf
 from typing import NamedTuple
 
 from txbroker.bench.plan import MICROS
@@ -89,7 +90,7 @@ class _Unwrapping(Decoder[AnyAnswer]):
         super().__init__(AnyAnswer, MAX_DATA, MAX_ANSWER_HEAD)  # type: ignore[arg-type]
         self._answered = core.answered
 
-    def feed(self, data: bytes) -> list[tuple[AnyAnswer, memoryview]]:
+    def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[AnyAnswer, memoryview]]:
         """As any decoder's."""
         answered = self._answered
-        return [(answered(head), body) for head, body in super().feed(data)]
+        return [(answered(head), body) for head, body in super().feed(data, work, each)]

@@ -1,0 +1,160 @@
+"""Whose turn it is: one line of sessions for the reactor's time, so that none can keep it from the others.
+
+Deficit round robin with two lists, as FQ-CoDel has it (RFC 8290, section 4) without its drops: a session that was idle
+is served before those with backlog, once, and then takes its place among them. What is shared is *work*: bytes, and
+:data:`REQUEST` for each request, so that it can be counted; time is only a brake.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IReactorTime
+
+from journal.constants import KIB
+
+QUANTUM: Final = 64 * KIB
+"""Work that a session may have done in a turn."""
+
+REQUEST: Final = 200
+"""Work that a request counts for beside its bytes, and a frame that has to be looked at for itself."""
+
+TURN: Final = 0.0005
+"""Seconds after which a turn ends while others wait, whatever work is left of it."""
+
+STINT: Final = 0.002
+"""Seconds after which the reactor is given its turn."""
+
+AT_ONCE: Final = 4 * QUANTUM
+"""Work that is done as it comes, without getting in line, until the reactor has been round."""
+
+
+class Flow:
+    """What one session has to be carried out. ``in_line``: it waits for a turn; ``more``: its last left something."""
+
+    deficit = 0
+    in_line = more = False
+
+    def take_turn(self, most: int) -> int:
+        """Carry out what there is, say in ``more`` whether anything is left; return the work done.
+
+        After ``most`` work, or when :meth:`Scheduler.goes_on` says so, no more is begun. Raises nothing.
+        """
+        raise NotImplementedError
+
+    def leaves(self) -> None:
+        """All has been carried out."""
+
+
+class Scheduler:
+    """The line. ``clock`` is the reactor: its :meth:`run` is called again and again while anybody is in line.
+
+    ``busy``: who has something to do has to get in line. If not, it is done as it comes: ``until`` is to be 0 then, and
+    its work to be added to ``at_once``.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._seconds: Callable[[], float] = clock.seconds
+        self._new: deque[Flow] = deque()
+        self._old: deque[Flow] = deque()
+        self._is_due = self._holds = self._running = False
+        self.busy = False
+        self.at_once = 0
+        self.until = 0.0
+        """When the turn under way ends, by the clock's seconds; 0 if that is a stint from when it is asked first."""
+
+    def goes_on(self) -> bool:
+        """Whether the turn under way has time left."""
+        now = self._seconds()
+        if not self.until:
+            self.until = now + STINT
+        return now < self.until
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions are in line."""
+        return sum(flow.in_line for flow in (*self._new, *self._old))
+
+    def have_the_reactor_go_round(self) -> None:
+        """More than :data:`AT_ONCE` has been done as it came: what comes now gets in line, until the next round."""
+        self.busy = True
+        self._come_again()
+
+    def add(self, flow: Flow) -> None:
+        """Have a session get in line, before those that have had a turn."""
+        if not flow.in_line:
+            self._put(flow, self._new, QUANTUM)
+
+    def begun(self, flow: Flow) -> None:
+        """Have a session get in line that has had a turn as it came."""
+        if not flow.in_line:
+            self._put(flow, self._old, 0)
+
+    def _put(self, flow: Flow, line: deque[Flow], deficit: int) -> None:
+        flow.in_line = self.busy = True
+        flow.deficit = deficit
+        line.append(flow)
+        self._come_again()
+
+    def _come_again(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._clock.callLater(0, self._again)
+
+    def _again(self) -> None:
+        self._is_due = self.busy = False
+        self.at_once = 0
+        self.run()
+
+    def hold(self) -> None:
+        """Have those who get in line wait for :meth:`release`, which the caller promises to call in this turn."""
+        if not (self._new or self._old):
+            self.busy = False  # a force is told of in a round of its own
+        self.at_once = 0
+        self._holds = not self._is_due
+        self._is_due = True
+
+    def release(self) -> None:
+        """Give out turns to those who came since :meth:`hold`, and to who else is in line."""
+        if self._holds:
+            self._holds = self._is_due = False
+        self.run()
+
+    def run(self) -> None:
+        """Give out turns until nobody is in line, or the reactor must have its own."""
+        if self._running or not (self._new or self._old):
+            return
+        self._running = True
+        stop = self._seconds() + STINT
+        try:
+            while self._new or self._old:
+                now = self._seconds()
+                if now >= stop:
+                    break
+                self._give_turn(now, stop)
+        finally:
+            self._running = False
+            self.busy = bool(self._new or self._old) or self.at_once > AT_ONCE
+            if self._new or self._old:
+                self._come_again()
+
+    def _give_turn(self, now: float, stop: float) -> None:
+        new, old = self._new, self._old
+        line = new or old
+        flow = line.popleft()
+        if flow.deficit <= 0:
+            flow.deficit += QUANTUM
+            old.append(flow)
+            return
+        self.until = min(stop, now + TURN) if new or old else stop
+        flow.deficit -= flow.take_turn(flow.deficit)
+        if flow.more:
+            old.append(flow)
+        elif line is new and old:
+            old.append(flow)  # it is not new again before the others have had their turns
+        else:
+            flow.in_line = False
+            flow.leaves()
