@@ -1,8 +1,11 @@
 import pytest
+from msgspec.structs import replace
 
 from journal.frame import decode_run
-from tests.broker_room import Room, frames, refused
+from tests.broker_room import Peer, Room, frames, refused
+from tests.engine_room import contents
 from txbroker import commands
+from txbroker.secret import SECRET_BYTES, Secret
 
 MAX = 1 << 20
 
@@ -64,15 +67,16 @@ def test_a_repeated_send_is_answered_as_the_first_time_and_stored_once(room, par
     mine = producer(peer)
     assert peer.send(partition, b"a", b"b", **mine).base_offset == 0
     assert peer.send(partition, b"c", sequence=2, **mine).base_offset == 2
-    assert room.peer().send(partition, b"a", b"b", **mine).base_offset == 0
+    assert peer.again().send(partition, b"a", b"b", **mine).base_offset == 0
     assert values(room, partition) == [b"a", b"b", b"c"]
     assert room.broker.sending.repeats == 1
 
 
 def test_a_repetition_waits_for_the_force_of_the_first(room, partition):
-    peer, other = room.peer(), room.peer()
+    peer = room.peer()
     mine = producer(peer)
     peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+    other = peer.again()
     repeated = other.tell(commands.Send, partition, data=frames(b"a"), **mine)
     assert other.answers == []
     room.engine.sync()
@@ -84,7 +88,7 @@ def test_a_repetition_is_recognized_after_a_restart(room, partition):
     mine = producer(peer)
     peer.send(partition, b"a", **mine)
     room.restart()
-    peer = room.peer()
+    peer = peer.again()
     assert peer.send(partition, b"a", **mine).base_offset == 0
     assert peer.send(partition, b"b", sequence=1, **mine).base_offset == 1
 
@@ -105,6 +109,74 @@ def test_a_name_fences_its_earlier_holder_and_the_nameless_never_meet(room, part
     refused(peer.send(partition, b"a", **old), "ProducerFenced")
     assert isinstance(peer.send(partition, b"a", **new), commands.Sent)
     assert producer(peer)["producer_id"] != producer(peer)["producer_id"]
+
+
+class TestWhoseAProducerIs:
+    """Ids and sequences are small numbers: a stranger's send must not be acknowledged as mine, or be in its place."""
+
+    def test_a_session_that_did_not_open_it_is_refused_and_nothing_stored(self, room, partition):
+        peer, stranger = room.peer(), room.peer()
+        mine = producer(peer)
+        said = refused(stranger.send(partition, b"evil", **mine), "UnknownProducer")
+        assert "another secret" in said
+        assert "nothing was stored" in said
+        peer.send(partition, b"a", **mine)
+        refused(stranger.send(partition, b"a", **mine), "UnknownProducer")
+        refused(stranger.send(partition, b"evil", sequence=1, **mine), "UnknownProducer")
+        assert peer.send(partition, b"b", sequence=1, **mine).base_offset == 1
+        assert values(room, partition) == [b"a", b"b"]
+
+    def test_its_client_goes_on_over_connections_starts_and_checkpoints(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        for sequence in range(8):
+            assert peer.send(partition, b"%d" % sequence, sequence=sequence, **mine).base_offset == sequence
+            if sequence % 2:
+                peer.leave()
+            if sequence in (2, 3, 6):
+                room.restart()
+            if sequence == 5:
+                room.engine.housekeeping.request_checkpoint()
+                room.engine.housekeeping.run_inline()
+            peer = peer.again()
+        stranger = room.peer()
+        refused(stranger.send(partition, b"evil", sequence=8, **mine), "UnknownProducer")
+
+    def test_after_a_start_a_former_session_proves_nothing_without_its_secret(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        room.restart()
+        for secret in (b"", b"x", bytes(SECRET_BYTES)):
+            thief = Peer(room, after=replace(peer.former, secret=Secret(secret)))
+            refused(thief.send(partition, b"evil", **mine), "UnknownProducer")
+        assert isinstance(peer.again().send(partition, b"a", **mine), commands.Sent)
+
+    def test_a_secret_of_no_use_is_not_gone_on_with(self, room):
+        peer = room.peer()
+        peer.leave()
+        for secret in (b"", b"x", bytes(SECRET_BYTES + 1)):
+            other = Peer(room, after=replace(peer.former, secret=Secret(secret)))
+            assert len(other.former.secret.value) == SECRET_BYTES
+        assert peer.again().former.secret == peer.former.secret
+
+    def test_a_name_is_anybodys_and_who_had_it_before_is_fenced(self, room, partition):
+        first, second = room.peer(), room.peer()
+        old, new = producer(first, "billing"), producer(second, "billing")
+        refused(first.send(partition, b"a", **old), "ProducerFenced")
+        refused(first.send(partition, b"a", **new), "UnknownProducer")
+        assert isinstance(second.send(partition, b"a", **new), commands.Sent)
+        room.restart()
+        refused(first.again().send(partition, b"a", **old), "ProducerFenced")
+        assert isinstance(second.again().send(partition, b"b", sequence=1, **new), commands.Sent)
+
+    def test_no_record_has_the_secret(self, room, partition):
+        peer = room.peer()
+        producer(peer)
+        room.engine.housekeeping.request_checkpoint()
+        room.engine.housekeeping.run_inline()
+        written = b"".join(contents(room.filesystem).values())
+        assert peer.former.secret.owner in written
+        assert peer.former.secret.value not in written
 
 
 def test_an_unknown_producer_is_refused(room, partition):

@@ -38,7 +38,7 @@ class Sending:
         self.bytes = 0
         self.repeats = 0
 
-    def send(self, session: Session, command: Send, data: memoryview) -> Sent:  # noqa: ARG002
+    def send(self, session: Session, command: Send, data: memoryview) -> Sent:
         """Check the frames and append them; a repeated send is answered as the first time.
 
         The hot path: 100,000/s. Flat, with everything bound beforehand: 4.4 µs a request through
@@ -54,8 +54,9 @@ class Sending:
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(
-                producer_id, command.epoch, command.partition, command.sequence, count, self._max_pairs
-            )
+                session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count,
+                self._max_pairs,
+            )  # fmt: skip
             if base is not None:
                 self.repeats += 1
                 return Sent(command.correlation, base)
@@ -72,11 +73,11 @@ class Sending:
 
     def open_producer(
         self,
-        session: Session,  # noqa: ARG002
+        session: Session,
         command: OpenProducer,
         data: memoryview,  # noqa: ARG002
     ) -> commands.ProducerOpened:
-        """Give out an id, or the next epoch of a name; sequences begin at 0 in every epoch."""
+        """Give out an id, or the next epoch of a name, to this client; sequences begin at 0 in every epoch."""
         engine, producers = self._engine, self._producers
         if command.name:
             check_name("producer", command.name)
@@ -85,9 +86,10 @@ class Sending:
             if engine.full:
                 raise disk_full()
             self._make_room()
-            record = ProducerOpened(producers.next_id, 0, command.name, engine.now())
+            number, epoch = producers.next_id, 0
         else:
-            record = ProducerOpened(known, producers.producers[known].epoch + 1, command.name, engine.now())
+            number, epoch = known, producers.producers[known].epoch + 1
+        record = ProducerOpened(number, epoch, command.name, engine.now(), session.producer_owner)
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
 
