@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from zope.interface import implementer
@@ -115,6 +116,8 @@ class ProducersFold:
         self.next_id = 1
         self.pairs = 0
         """How many pairs of a producer and a partition are remembered."""
+        self.owned: Counter[bytes] = Counter()
+        """How many producers each owner has."""
         self._ranges = PartitionRanges()
 
     # -- judging: what may be asked before a record is made ---------------------------------------
@@ -175,10 +178,20 @@ class ProducersFold:
             "nothing was stored. Open a producer, after finding out what of the last messages is there"
         )
 
-    def idle(self, before: int, most: int | None = None) -> list[int]:
-        """Ids of producers last used before that journal time, the longest idle first, at most ``most``."""
-        found = sorted((p.used, p.id) for p in self.producers.values() if p.used < before)
-        return [number for _, number in found[:most]]
+    def idle(self, before: int, most: int | None = None, owner: bytes | None = None) -> list[int]:
+        """Ids of producers last used before that journal time, the longest idle first, at most ``most``.
+
+        With ``owner`` of those that are his alone.
+        """
+        return _longest_idle(
+            (p for p in self.producers.values() if p.used < before and owner in (None, p.owner)), most
+        )
+
+    def abandoned(self, present: Container[bytes], most: int) -> list[int]:
+        """Ids of nameless producers of owners who are not ``present``, the longest idle first, at most ``most``."""
+        return _longest_idle(
+            (p for p in self.producers.values() if not p.name and p.owner not in present), most
+        )
 
     # -- folding ----------------------------------------------------------------------------------
 
@@ -235,6 +248,7 @@ class ProducersFold:
             self.producers[record.producer_id] = Producer(
                 record.producer_id, record.epoch, record.name, record.at, record.owner
             )
+            self.owned[record.owner] += 1
             self.next_id = record.producer_id + 1
             if record.name:
                 self.names[record.name] = record.producer_id
@@ -243,14 +257,22 @@ class ProducersFold:
         self.pairs -= len(producer.partitions)
         producer.partitions = {}
         producer.epoch = record.epoch
+        self._disown(producer)
+        self.owned[record.owner] += 1
         producer.owner = record.owner
         producer.used = record.at
 
     def _forget(self, number: int) -> None:
         producer = self.producers.pop(number)
+        self._disown(producer)
         self.pairs -= len(producer.partitions)
         if producer.name:
             del self.names[producer.name]
+
+    def _disown(self, producer: Producer) -> None:
+        self.owned[producer.owner] -= 1
+        if not self.owned[producer.owner]:
+            del self.owned[producer.owner]
 
     def _drop_partitions(self, gone: range) -> None:
         for producer in self.producers.values():
@@ -282,6 +304,7 @@ class ProducersFold:
         self._ranges = PartitionRanges(first[1])
         for number, epoch, name, used, sequences, owner in each:
             producer = self.producers[number] = Producer(number, epoch, name, used, owner)
+            self.owned[owner] += 1
             if name:
                 self.names[name] = number
             for partition, following, end, starts, bases in sequences:
@@ -290,3 +313,7 @@ class ProducersFold:
                 known.starts.extend(starts)
                 known.bases.extend(bases)
             self.pairs += len(producer.partitions)
+
+
+def _longest_idle(producers: Iterable[Producer], most: int | None) -> list[int]:
+    return [number for _, number in sorted((each.used, each.id) for each in producers)[:most]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from journal.frame_check import check_run
@@ -25,7 +26,14 @@ EXPIRE_AT_ONCE = 1024
 class Sending:
     """What Send and OpenProducer mean. ``messages`` and ``bytes`` count what was sent outside transactions."""
 
-    def __init__(self, engine: Engine, settings: BrokerSettings, producers: ProducersFold) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        producers: ProducersFold,
+        sessions: Mapping[int, Session],
+    ) -> None:
+        self._sessions = sessions
         self._engine = engine
         self._settings = settings
         self._producers = producers
@@ -85,7 +93,7 @@ class Sending:
         if known is None:
             if engine.full:
                 raise disk_full()
-            self._make_room()
+            self._make_room(session.producer_owner)
             number, epoch = producers.next_id, 0
         else:
             number, epoch = known, producers.producers[known].epoch + 1
@@ -93,25 +101,36 @@ class Sending:
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
 
-    def _make_room(self) -> None:
-        """Forget idle producers if there are as many as may be; raises :class:`LimitExceeded` if none is."""
-        limit = self._settings.max_producers
-        if len(self._producers.producers) < limit:
-            return
-        before = self._engine.now() - self._settings.producer_idle
-        if not self._expire(before, max(1, limit // 16)):
+    def _make_room(self, owner: bytes) -> None:
+        """Forget producers if there are as many as may be; raises :class:`LimitExceeded` if none may go.
+
+        Which clients have a session is known to this process only; the record says which producers are forgotten.
+        """
+        producers, settings = self._producers, self._settings
+        idle = self._engine.now() - settings.producer_idle
+        most = settings.max_producers_per_session
+        if producers.owned[owner] >= most and not self._forget(producers.idle(idle, EXPIRE_AT_ONCE, owner)):
             raise LimitExceeded(
-                f"there are {limit} producers (max_producers) and none has been idle for "
-                f"{self._settings.producer_idle} µs (producer_idle); none was opened"
+                f"this client has {most} producers (max_producers_per_session) and none has been idle for "
+                f"{settings.producer_idle} µs (producer_idle); none was opened. Go on with those"
+            )
+        limit = settings.max_producers
+        if len(producers.producers) < limit:
+            return
+        many = min(max(1, limit // 16), EXPIRE_AT_ONCE)
+        present = {session.producer_owner for session in self._sessions.values()}
+        if not self._forget(producers.abandoned(present, many) or producers.idle(idle, many)):
+            raise LimitExceeded(
+                f"there are {limit} producers (max_producers), each with a name or a client that is connected, and "
+                f"none has been idle for {settings.producer_idle} µs (producer_idle); none was opened. Try again later"
             )
 
     def expire(self, now: int) -> None:
         """Forget producers that have been silent for ``producer_age``."""
-        while self._expire(now - self._settings.producer_age, EXPIRE_AT_ONCE):
+        while self._forget(self._producers.idle(now - self._settings.producer_age, EXPIRE_AT_ONCE)):
             pass
 
-    def _expire(self, before: int, most: int) -> bool:
-        numbers = self._producers.idle(before, min(most, EXPIRE_AT_ONCE))
+    def _forget(self, numbers: list[int]) -> bool:
         if numbers:
             self._engine.accept(ProducersExpired(numbers, self._engine.now()))
         return bool(numbers)
