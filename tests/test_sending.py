@@ -1,7 +1,10 @@
 import pytest
 from msgspec.structs import replace
 
+from journal.errors import CorruptSegment
 from journal.frame import decode_run
+from journal.record import LogStartMoved
+from journal.testing.memory import MemoryFile
 from tests.broker_room import Peer, Room, frames, refused
 from tests.engine_room import contents
 from txbroker import commands
@@ -198,6 +201,87 @@ def test_at_the_limit_idle_producers_go_before_new_ones_are_refused():
     room.clock.advance(500_001)
     assert producer(peer, "c")["producer_id"] > second["producer_id"]
     assert first["producer_id"] not in room.broker.producers.producers
+
+
+class TestAnotherContent:
+    """A sequence that is used twice is told, as long as the broker has at hand what it was used for."""
+
+    @pytest.fixture(params=["memory", "segment", "both"])
+    def sent(self, request, room, partition):
+        """A peer that has sent a, b and c in two requests; it and its producer."""
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", b"b", **mine)
+        if request.param == "both":
+            room.flush()
+        peer.send(partition, b"c", sequence=2, **mine)
+        if request.param == "segment":
+            room.flush()
+        return peer, mine
+
+    def test_the_same_is_answered_as_the_first_time(self, room, partition, sent):
+        peer, mine = sent
+        assert peer.send(partition, b"a", b"b", **mine).base_offset == 0
+        assert peer.send(partition, b"a", b"b", b"c", **mine).base_offset == 0
+        assert peer.send(partition, b"b", b"c", sequence=1, **mine).base_offset == 1
+        assert room.engine.catalog.stores[partition].end_offset == 3
+
+    @pytest.mark.parametrize(
+        ("sequence", "again"),
+        [(0, [b"A"]), (0, [b"a", b"B"]), (1, [b"a"]), (2, [b"longer"]), (0, [b"a", b"b", b"C"])],
+    )
+    def test_another_content_is_refused_and_nothing_stored(self, room, partition, sent, sequence, again):
+        peer, mine = sent
+        said = refused(peer.send(partition, *again, sequence=sequence, **mine), "SequenceOutOfOrder")
+        assert f"stored at offset {sequence}, with another content" in said
+        assert room.engine.catalog.stores[partition].end_offset == 3
+        assert isinstance(peer.send(partition, b"d", sequence=3, **mine), commands.Sent)
+
+    def test_also_of_what_is_not_forced_yet(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+        same = peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+        other = peer.tell(commands.Send, partition, data=frames(b"b"), **mine)
+        room.engine.sync()
+        assert peer.answer(same).base_offset == 0
+        refused(peer.answer(other), "SequenceOutOfOrder")
+
+    def test_what_would_wait_for_the_disk_is_not_compared(self, room, partition, monkeypatch):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        room.flush()
+        monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+        assert peer.send(partition, b"A", **mine).base_offset == 0
+
+    def test_what_retention_took_is_not_compared(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        peer.send(partition, b"b", sequence=1, **mine)
+        room.flush()
+        room.engine.accept(LogStartMoved(partition, 1, room.engine.now()))
+        room.engine.sync()
+        assert peer.send(partition, b"A", **mine).base_offset == 0
+        refused(peer.send(partition, b"B", sequence=1, **mine), "SequenceOutOfOrder")
+
+    def test_what_is_damaged_is_not_compared(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        room.flush()
+        store = room.engine.catalog.stores[partition]
+        [path] = [
+            path
+            for path in contents(room.filesystem)
+            if path.startswith(store.directory) and path.endswith("log")
+        ]
+        file = room.filesystem.open(path)
+        file.write_some(0, [bytes(8)])
+        with pytest.raises(CorruptSegment):
+            store.read(0, MAX)
+        assert peer.send(partition, b"A", **mine).base_offset == 0
 
 
 class TestRoomForProducers:

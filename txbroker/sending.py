@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from journal.frame import stamp, walk
 from journal.frame_check import check_run
 from journal.record import ProducerOpened, ProducersExpired
 from txbroker import commands
 from txbroker.commands import OpenProducer, Send, Sent
-from txbroker.errors import DiskFull, LimitExceeded, UnknownPartition
+from txbroker.errors import DiskFull, LimitExceeded, SequenceOutOfOrder, UnknownPartition
 from txbroker.producers import ProducersFold
 from txbroker.refusals import check_name
 from txbroker.session import Session
@@ -66,6 +67,7 @@ class Sending:
                 self._max_pairs,
             )  # fmt: skip
             if base is not None:
+                check_same(store, base, data, command)
                 self.repeats += 1
                 return Sent(command.correlation, base)
             if self._engine.full:
@@ -134,6 +136,27 @@ class Sending:
         if numbers:
             self._engine.accept(ProducersExpired(numbers, self._engine.now()))
         return bool(numbers)
+
+
+def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:
+    """Raise :class:`SequenceOutOfOrder` if the log is seen to hold, from ``base`` on, other frames than a repetition.
+
+    What cannot be had without waiting (retention took it, it is damaged or on the disk alone) is not compared.
+    """
+    sent, place, offset = bytearray(data), 0, base
+    stamp(memoryview(sent), base)
+    while place < len(sent):
+        stored = store.at_hand(offset, len(sent) - place)
+        if not stored:
+            return
+        if sent[place : place + len(stored)] != stored:
+            raise SequenceOutOfOrder(
+                f"producer {command.producer_id} sends its message {command.sequence} to partition {command.partition} "
+                f"again, stored at offset {base}, with another content: the number was used twice. Nothing was stored "
+                "again. Read what is there, and send the rest as another producer"
+            )
+        place += len(stored)
+        offset += sum(count for *_, count in walk(stored))
 
 
 def unknown_partition(number: int) -> UnknownPartition:
