@@ -83,7 +83,7 @@ class Builder:
         engine = self.engine
         catalog = engine.catalog
         engine.accept(catalog.judge_creation(TOPIC, partitions, TopicSettings(), engine.now(), new_id()))
-        engine.accept(ProducerOpened(PRODUCER, 1, "", engine.now()))
+        engine.accept(ProducerOpened(PRODUCER, 1, "", engine.now(), bytes(16)))
         stores = catalog.topics[TOPIC].partitions
         for store in stores:
             engine.append(store, SINGLE, 1)

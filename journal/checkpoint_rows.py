@@ -14,6 +14,7 @@ from journal.errors import CorruptJournal, InvalidFrame
 from journal.frame import HEADER_BYTES
 from journal.interfaces import IFilesystem
 from journal.outcomes import MarkRow, Outcome
+from journal.record import Owner
 from journal.starts import StartRow
 from journal.transaction_state import TransactionRow
 
@@ -47,6 +48,7 @@ class ProducerRow(msgspec.Struct, array_like=True, frozen=True):
     name: str
     used: int
     sequences: list[SequencesRow]
+    owner: Owner
 
 
 class GroupsHead(msgspec.Struct, array_like=True, frozen=True):

@@ -8,7 +8,7 @@ from itertools import accumulate
 import msgspec
 from zope.interface import implementer
 
-from journal.errors import NEXT_STEP, CorruptJournal, OffsetOutOfRange
+from journal.errors import NEXT_STEP, CorruptJournal, CorruptSegment, OffsetOutOfRange
 from journal.filenames import is_internal, partition_directory
 from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
@@ -231,6 +231,20 @@ class MessageStore:
         if self._hints is None:
             self._hints = Hints()
         return DiskReadPlan(self._files, segment, sealed, self._shelf, self._hints, offset, max_bytes)
+
+    def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
+        """As :meth:`read`, also what is not published; None for what is gone, damaged, or would wait for the disk."""
+        if offset >= self._tail.base_offset:
+            return self._tail.read(offset, self.end_offset, max_bytes)
+        if not self.start_offset <= offset < self.high_watermark:
+            return None
+        try:
+            plan = self.plan_read(offset, max_bytes)
+            found = plan.run_now()
+        except CorruptSegment:
+            return None
+        plan.close()
+        return found
 
     def offset_for_time(self, time: int) -> int:
         """The first offset whose append time is ``time`` or later; the high watermark if there is none.

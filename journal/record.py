@@ -35,6 +35,11 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_B
 """Random bytes that tell a start from another of the same number, which a copy of the data may give out again."""
 
 
+OWNER_BYTES = 16
+Owner = Annotated[bytes, msgspec.Meta(min_length=OWNER_BYTES, max_length=OWNER_BYTES)]
+"""Tells whose a producer is: a hash of the secret of the session that opened it."""
+
+
 class Started(Record, frozen=True, tag=1):
     """The engine started: active transactions are rolled back, sessions of earlier starts are dead.
 
@@ -92,12 +97,13 @@ class LogStartMoved(Record, frozen=True, tag=6):
 
 
 class ProducerOpened(Record, frozen=True, tag=7):
-    """A producer may send with this id and epoch; lower epochs of the id are fenced."""
+    """A producer may send with this id and epoch; lower epochs of the id are fenced. ``owner``: hash of a secret."""
 
     producer_id: int
     epoch: int
     name: str
     at: int
+    owner: Owner
 
 
 class ProducersExpired(Record, frozen=True, tag=8):

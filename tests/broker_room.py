@@ -28,7 +28,13 @@ def frames(*values: bytes) -> bytes:
 class Peer:
     """One connection. ``answers`` are what it was sent, oldest first, each with its data."""
 
-    def __init__(self, room: Room, name: str = "10.0.0.1:5", hello: bool = True) -> None:
+    def __init__(
+        self,
+        room: Room,
+        name: str = "10.0.0.1:5",
+        hello: bool = True,
+        after: commands.FormerSession | None = None,
+    ) -> None:
         self._room = room
         self._decoder = answer_decoder(1 << 26)
         self.answers: list[Any] = []
@@ -37,7 +43,7 @@ class Peer:
         self.session = room.broker.opened(name, self._deliver, self.closed.append)
         self._correlation = 0
         if hello:
-            self.tell(commands.Hello, commands.MAGIC, [1], "tester")
+            self.tell(commands.Hello, commands.MAGIC, [1], "tester", after)
             [welcome] = self.answers or [None]
             if isinstance(welcome, commands.Welcome):
                 self.former = commands.FormerSession(welcome.session, welcome.start, welcome.secret)
@@ -69,6 +75,10 @@ class Peer:
 
     def send(self, partition: int, *values: bytes, **named: Any) -> Any:
         return self.ask(commands.Send, partition, data=frames(*values), **named)
+
+    def again(self) -> Peer:
+        """The same client on a new connection."""
+        return Peer(self._room, after=self.former)
 
     def leave(self) -> None:
         self._room.broker.closed(self.session)

@@ -130,7 +130,7 @@ def built() -> DamagedStore:
     store.topic("twins", 2)  # 5, 6
     store.send(5, b"castor")
     store.send(6, b"pollux")
-    store.accept(ProducerOpened(1, 1, "p", store.engine.now()))
+    store.accept(ProducerOpened(1, 1, "p", store.engine.now(), bytes(16)))
     store.send(1, b"first", producer_id=1, epoch=1, sequence=0)
     store.send(2, b"frist", producer_id=1, epoch=1, sequence=0)
     for number in range(6):

@@ -132,7 +132,7 @@ STEPS: dict[str, Step] = {
     "topic gone": lambda s: s.topic("gone", 1),
     "send": lambda s: s.send(1, b"first", b"second"),
     "send to what will go": lambda s: s.send(4, b"never"),
-    "producer": lambda s: s.decide(ProducerOpened(1, 1, "p", s.engine.now())),
+    "producer": lambda s: s.decide(ProducerOpened(1, 1, "p", s.engine.now(), bytes(16))),
     "send of a producer": lambda s: s.send(2, b"numbered", producer_id=1, epoch=1, sequence=0),
     "prepare": lambda s: (s.begin((1, b"p"), (2, b"p" + BIG)).prepare("p"), s.settle()),
     "big": lambda s: s.send(3, BIG),

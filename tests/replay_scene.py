@@ -35,7 +35,7 @@ class Sender:
         self.room.engine = self.engine
         self.room.topic("t", PARTITIONS)
         for producer in range(1, PRODUCERS + 1):
-            self.engine.accept(ProducerOpened(producer, 1, "", self.engine.now()))
+            self.engine.accept(ProducerOpened(producer, 1, "", self.engine.now(), bytes(16)))
         self.sequences = {}
         self.begun = {}
         self.archive = archive

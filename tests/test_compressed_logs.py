@@ -92,7 +92,7 @@ def test_a_batch_sent_again_has_the_effect_of_one_and_sequences_count_its_messag
     assert sent(peer, number, first, sequence=0, **named).base_offset == 0
     assert sent(peer, number, second, sequence=50, **named).base_offset == 50
     room.restart()
-    peer = room.peer()
+    peer = peer.again()
     assert sent(peer, number, second, sequence=50, **named).base_offset == 50
     assert sent(peer, number, first, sequence=101, **named).error == "SequenceOutOfOrder"
     assert sent(peer, number, first, sequence=100, **named).base_offset == 100

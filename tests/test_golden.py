@@ -58,7 +58,7 @@ RECORDS = [
     r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID),
     r.TopicDeleted("orders", 1004),
     r.LogStartMoved(1, 1 << 33, 1005),
-    r.ProducerOpened(3, 4, "name", 1006),
+    r.ProducerOpened(3, 4, "name", 1006, bytes(range(16))),
     r.ProducersExpired([3, 1 << 40], 1007),
     r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, "me"),
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, "me", ID),

@@ -239,6 +239,24 @@ class TestClients:
             rig.connect()
             assert (rig.core.phase, rig.core.session) == (Phase.OPEN, rig.session)
 
+    @pytest.mark.parametrize("is_forgotten", [False, True])
+    def test_a_client_sends_on_under_its_producer_or_if_that_made_room_under_a_new_one(self, is_forgotten):
+        room = Room(max_producers=2)
+        room.topic("t")
+        rig = Rig(Cable(room))
+        first, _ = rig.send(b"a")
+        rig.pump()
+        before = rig.producer.identity
+        rig.cut()
+        for _ in range(2 if is_forgotten else 1):
+            room.peer().ask(commands.OpenProducer)
+        room.restart()
+        rig.connect()
+        second, _ = rig.send(b"b")
+        rig.pump()
+        assert (first.result().base_offset, second.result().base_offset) == (0, 1)
+        assert (rig.producer.identity != before) is is_forgotten
+
     def test_a_client_whose_broker_was_set_back_stops_for_good_and_says_nothing_but_hello(self, room):
         copy = room.filesystem.crash_clone(1)
         room.restart()

@@ -12,6 +12,7 @@ from txbroker.producers import ProducersFold, UnexpectedSequence
 from txbroker.refusals import error_name
 
 MANY = 1000
+OWNER = b"sixteen bytes of"
 
 
 class Journal:
@@ -27,11 +28,11 @@ class Journal:
         self.fold.apply(next(self.lsn), record, b"")
 
     def open(self, number=1, epoch=0, name=""):
-        self.accept(ProducerOpened(number, epoch, name, self.at))
+        self.accept(ProducerOpened(number, epoch, name, self.at, OWNER))
 
-    def send(self, sequence, count=1, producer=1, epoch=0, partition=7):
+    def send(self, sequence, count=1, producer=1, epoch=0, partition=7, owner=OWNER):
         """As the broker does: (repeated, base offset)."""
-        repeated = self.fold.repeated(producer, epoch, partition, sequence, count, MANY)
+        repeated = self.fold.repeated(owner, producer, epoch, partition, sequence, count, MANY)
         if repeated is not None:
             return True, repeated
         base = self.ends.get(partition, 0)
@@ -173,8 +174,8 @@ def test_idle_ones_are_listed_the_longest_idle_first(journal):
 def test_a_new_partition_beyond_the_limit_is_refused_and_known_ones_go_on(journal):
     journal.send(0)
     with pytest.raises(LimitExceeded, match="max_producer_partitions"):
-        journal.fold.repeated(1, 0, 8, 0, 1, 1)
-    assert journal.fold.repeated(1, 0, 7, 1, 1, 1) is None
+        journal.fold.repeated(OWNER, 1, 0, 8, 0, 1, 1)
+    assert journal.fold.repeated(OWNER, 1, 0, 7, 1, 1, 1) is None
 
 
 def test_a_deleted_topic_gives_back_what_was_remembered_of_its_partitions(journal):

@@ -1,8 +1,14 @@
 import pytest
+from msgspec.structs import replace
 
+from journal.errors import CorruptSegment
 from journal.frame import decode_run
-from tests.broker_room import Room, frames, refused
+from journal.record import LogStartMoved
+from journal.testing.memory import MemoryFile
+from tests.broker_room import Peer, Room, frames, refused
+from tests.engine_room import contents
 from txbroker import commands
+from txbroker.secret import SECRET_BYTES, Secret
 
 MAX = 1 << 20
 
@@ -64,15 +70,16 @@ def test_a_repeated_send_is_answered_as_the_first_time_and_stored_once(room, par
     mine = producer(peer)
     assert peer.send(partition, b"a", b"b", **mine).base_offset == 0
     assert peer.send(partition, b"c", sequence=2, **mine).base_offset == 2
-    assert room.peer().send(partition, b"a", b"b", **mine).base_offset == 0
+    assert peer.again().send(partition, b"a", b"b", **mine).base_offset == 0
     assert values(room, partition) == [b"a", b"b", b"c"]
     assert room.broker.sending.repeats == 1
 
 
 def test_a_repetition_waits_for_the_force_of_the_first(room, partition):
-    peer, other = room.peer(), room.peer()
+    peer = room.peer()
     mine = producer(peer)
     peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+    other = peer.again()
     repeated = other.tell(commands.Send, partition, data=frames(b"a"), **mine)
     assert other.answers == []
     room.engine.sync()
@@ -84,7 +91,7 @@ def test_a_repetition_is_recognized_after_a_restart(room, partition):
     mine = producer(peer)
     peer.send(partition, b"a", **mine)
     room.restart()
-    peer = room.peer()
+    peer = peer.again()
     assert peer.send(partition, b"a", **mine).base_offset == 0
     assert peer.send(partition, b"b", sequence=1, **mine).base_offset == 1
 
@@ -107,6 +114,74 @@ def test_a_name_fences_its_earlier_holder_and_the_nameless_never_meet(room, part
     assert producer(peer)["producer_id"] != producer(peer)["producer_id"]
 
 
+class TestWhoseAProducerIs:
+    """Ids and sequences are small numbers: a stranger's send must not be acknowledged as mine, or be in its place."""
+
+    def test_a_session_that_did_not_open_it_is_refused_and_nothing_stored(self, room, partition):
+        peer, stranger = room.peer(), room.peer()
+        mine = producer(peer)
+        said = refused(stranger.send(partition, b"evil", **mine), "UnknownProducer")
+        assert "another secret" in said
+        assert "nothing was stored" in said
+        peer.send(partition, b"a", **mine)
+        refused(stranger.send(partition, b"a", **mine), "UnknownProducer")
+        refused(stranger.send(partition, b"evil", sequence=1, **mine), "UnknownProducer")
+        assert peer.send(partition, b"b", sequence=1, **mine).base_offset == 1
+        assert values(room, partition) == [b"a", b"b"]
+
+    def test_its_client_goes_on_over_connections_starts_and_checkpoints(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        for sequence in range(8):
+            assert peer.send(partition, b"%d" % sequence, sequence=sequence, **mine).base_offset == sequence
+            if sequence % 2:
+                peer.leave()
+            if sequence in (2, 3, 6):
+                room.restart()
+            if sequence == 5:
+                room.engine.housekeeping.request_checkpoint()
+                room.engine.housekeeping.run_inline()
+            peer = peer.again()
+        stranger = room.peer()
+        refused(stranger.send(partition, b"evil", sequence=8, **mine), "UnknownProducer")
+
+    def test_after_a_start_a_former_session_proves_nothing_without_its_secret(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        room.restart()
+        for secret in (b"", b"x", bytes(SECRET_BYTES)):
+            thief = Peer(room, after=replace(peer.former, secret=Secret(secret)))
+            refused(thief.send(partition, b"evil", **mine), "UnknownProducer")
+        assert isinstance(peer.again().send(partition, b"a", **mine), commands.Sent)
+
+    def test_a_secret_of_no_use_is_not_gone_on_with(self, room):
+        peer = room.peer()
+        peer.leave()
+        for secret in (b"", b"x", bytes(SECRET_BYTES + 1)):
+            other = Peer(room, after=replace(peer.former, secret=Secret(secret)))
+            assert len(other.former.secret.value) == SECRET_BYTES
+        assert peer.again().former.secret == peer.former.secret
+
+    def test_a_name_is_anybodys_and_who_had_it_before_is_fenced(self, room, partition):
+        first, second = room.peer(), room.peer()
+        old, new = producer(first, "billing"), producer(second, "billing")
+        refused(first.send(partition, b"a", **old), "ProducerFenced")
+        refused(first.send(partition, b"a", **new), "UnknownProducer")
+        assert isinstance(second.send(partition, b"a", **new), commands.Sent)
+        room.restart()
+        refused(first.again().send(partition, b"a", **old), "ProducerFenced")
+        assert isinstance(second.again().send(partition, b"b", sequence=1, **new), commands.Sent)
+
+    def test_no_record_has_the_secret(self, room, partition):
+        peer = room.peer()
+        producer(peer)
+        room.engine.housekeeping.request_checkpoint()
+        room.engine.housekeeping.run_inline()
+        written = b"".join(contents(room.filesystem).values())
+        assert peer.former.secret.owner in written
+        assert peer.former.secret.value not in written
+
+
 def test_an_unknown_producer_is_refused(room, partition):
     refused(room.peer().send(partition, b"a", producer_id=99), "UnknownProducer")
 
@@ -126,6 +201,179 @@ def test_at_the_limit_idle_producers_go_before_new_ones_are_refused():
     room.clock.advance(500_001)
     assert producer(peer, "c")["producer_id"] > second["producer_id"]
     assert first["producer_id"] not in room.broker.producers.producers
+
+
+class TestAnotherContent:
+    """A sequence that is used twice is told, as long as the broker has at hand what it was used for."""
+
+    @pytest.fixture(params=["memory", "segment", "both"])
+    def sent(self, request, room, partition):
+        """A peer that has sent a, b and c in two requests; it and its producer."""
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", b"b", **mine)
+        if request.param == "both":
+            room.flush()
+        peer.send(partition, b"c", sequence=2, **mine)
+        if request.param == "segment":
+            room.flush()
+        return peer, mine
+
+    def test_the_same_is_answered_as_the_first_time(self, room, partition, sent):
+        peer, mine = sent
+        assert peer.send(partition, b"a", b"b", **mine).base_offset == 0
+        assert peer.send(partition, b"a", b"b", b"c", **mine).base_offset == 0
+        assert peer.send(partition, b"b", b"c", sequence=1, **mine).base_offset == 1
+        assert room.engine.catalog.stores[partition].end_offset == 3
+
+    @pytest.mark.parametrize(
+        ("sequence", "again"),
+        [(0, [b"A"]), (0, [b"a", b"B"]), (1, [b"a"]), (2, [b"longer"]), (0, [b"a", b"b", b"C"])],
+    )
+    def test_another_content_is_refused_and_nothing_stored(self, room, partition, sent, sequence, again):
+        peer, mine = sent
+        said = refused(peer.send(partition, *again, sequence=sequence, **mine), "SequenceOutOfOrder")
+        assert f"stored at offset {sequence}, with another content" in said
+        assert room.engine.catalog.stores[partition].end_offset == 3
+        assert isinstance(peer.send(partition, b"d", sequence=3, **mine), commands.Sent)
+
+    def test_also_of_what_is_not_forced_yet(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+        same = peer.tell(commands.Send, partition, data=frames(b"a"), **mine)
+        other = peer.tell(commands.Send, partition, data=frames(b"b"), **mine)
+        room.engine.sync()
+        assert peer.answer(same).base_offset == 0
+        refused(peer.answer(other), "SequenceOutOfOrder")
+
+    def test_what_would_wait_for_the_disk_is_not_compared(self, room, partition, monkeypatch):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        room.flush()
+        monkeypatch.setattr(MemoryFile, "read_now", lambda *_: None)
+        assert peer.send(partition, b"A", **mine).base_offset == 0
+
+    def test_what_retention_took_is_not_compared(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        peer.send(partition, b"b", sequence=1, **mine)
+        room.flush()
+        room.engine.accept(LogStartMoved(partition, 1, room.engine.now()))
+        room.engine.sync()
+        assert peer.send(partition, b"A", **mine).base_offset == 0
+        refused(peer.send(partition, b"B", sequence=1, **mine), "SequenceOutOfOrder")
+
+    def test_what_is_damaged_is_not_compared(self, room, partition):
+        peer = room.peer()
+        mine = producer(peer)
+        peer.send(partition, b"a", **mine)
+        room.flush()
+        store = room.engine.catalog.stores[partition]
+        [path] = [
+            path
+            for path in contents(room.filesystem)
+            if path.startswith(store.directory) and path.endswith("log")
+        ]
+        file = room.filesystem.open(path)
+        file.write_some(0, [bytes(8)])
+        with pytest.raises(CorruptSegment):
+            store.read(0, MAX)
+        assert peer.send(partition, b"A", **mine).base_offset == 0
+
+
+class TestRoomForProducers:
+    """Who is gone makes room at once, who is there or has a name stays."""
+
+    def known(self, room):
+        return set(room.broker.producers.producers)
+
+    def test_the_nameless_without_a_session_go_the_longest_idle_first(self):
+        room = Room(max_producers=4)
+        [partition] = room.topic()
+        gone, present = room.peer(), room.peer()
+        first, _ = producer(gone), producer(gone)
+        named, mine = producer(gone, "billing"), producer(present)
+        room.clock.advance(1)
+        gone.send(partition, b"a", **first)
+        gone.leave()
+        third = producer(room.peer())
+        ids = [each["producer_id"] for each in (first, named, mine, third)]
+        assert self.known(room) == set(ids)
+        fourth = producer(room.peer())
+        assert self.known(room) == {*ids[1:], fourth["producer_id"]}
+        said = refused(room.peer().ask(commands.OpenProducer), "LimitExceeded")
+        assert "4 producers (max_producers), each with a name or a client that is connected" in said
+        assert isinstance(present.send(partition, b"a", **mine), commands.Sent)
+        refused(gone.again().send(partition, b"b", sequence=1, **first), "UnknownProducer")
+
+    def test_a_client_that_has_come_back_keeps_its_own(self):
+        room = Room(max_producers=2)
+        [partition] = room.topic()
+        peer, other = room.peer(), room.peer()
+        mine, theirs = producer(peer), producer(other)
+        room.restart()
+        peer = peer.again()
+        producer(room.peer())
+        assert isinstance(peer.send(partition, b"a", **mine), commands.Sent)
+        refused(other.again().send(partition, b"a", **theirs), "UnknownProducer")
+
+    @pytest.mark.parametrize("has_checkpoint", [False, True])
+    def test_what_made_room_is_the_same_after_a_restart(self, has_checkpoint):
+        room = Room(max_producers=3)
+        for _ in range(5):
+            peer = room.peer()
+            producer(peer)
+            peer.leave()
+        before = self.known(room)
+        assert len(before) == 3
+        if has_checkpoint:
+            room.engine.housekeeping.request_checkpoint()
+            room.engine.housekeeping.run_inline()
+        room.restart()
+        assert self.known(room) == before
+        assert sum(room.broker.producers.owned.values()) == 3
+
+    def test_many_clients_that_come_and_go_keep_nobody_from_sending(self):
+        room = Room(max_producers=100)
+        [partition] = room.topic()
+        for _ in range(300):
+            peer = room.peer()
+            assert isinstance(peer.send(partition, b"a", **producer(peer)), commands.Sent)
+            peer.leave()
+        assert len(self.known(room)) <= 100
+
+    def test_a_clients_own_are_bounded_over_its_sessions_and_the_idle_make_room(self):
+        room = Room(max_producers_per_session=2, producer_idle=1_000_000)
+        peer, other = room.peer(), room.peer()
+        theirs = producer(other)
+        producer(peer)
+        peer = peer.again()
+        second = producer(peer)
+        room.clock.advance(600_000)
+        said = refused(peer.ask(commands.OpenProducer), "LimitExceeded")
+        assert "2 producers (max_producers_per_session)" in said
+        [partition] = room.topic()
+        peer.send(partition, b"a", **second)
+        room.clock.advance(600_000)
+        third = producer(peer)
+        assert self.known(room) == {each["producer_id"] for each in (theirs, second, third)}
+
+    def test_what_is_expired_or_taken_by_name_counts_no_more(self):
+        room = Room(max_producers_per_session=1, producer_age=1_000_000)
+        peer, other = room.peer(), room.peer()
+        producer(peer, "billing")
+        refused(peer.ask(commands.OpenProducer), "LimitExceeded")
+        producer(other, "billing")
+        producer(peer)
+        refused(other.ask(commands.OpenProducer), "LimitExceeded")
+        room.clock.advance(2_000_000)
+        room.broker.expire_producers(room.engine.now())
+        producer(peer)
+        producer(other)
+        assert len(self.known(room)) == 2
 
 
 def test_pairs_of_producer_and_partition_are_bounded():

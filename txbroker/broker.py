@@ -136,7 +136,7 @@ class Broker:
         self.groups = _fold(engine, GroupsFold)
         self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
         self._line = self.parking.line
-        self.sending = Sending(engine, settings, self.producers)
+        self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.fetching = Fetching(engine, settings, run_blocking, call_later)
         self.consuming = Consuming(engine, settings, self.groups)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)

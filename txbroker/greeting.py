@@ -84,8 +84,13 @@ class Greeting:
         return None if hello.after is None else self._sessions.get(hello.after.session)
 
     def welcome(self, session: Session, hello: Hello) -> Welcome:
-        """The answer to a hello that was judged."""
+        """The answer to a hello that was judged. A client that shows a secret goes on with it, and with its producers.
+
+        Whether an earlier start gave out that secret is not known, and need not be: it alone tells whose a producer is.
+        """
         settings = self._settings
+        if hello.after is not None and len(hello.after.secret.value) == SECRET_BYTES:
+            session.go_on_with(hello.after.secret)
         return Welcome(
             hello.correlation,
             max(set(hello.versions) & set(VERSIONS)),

@@ -5,13 +5,17 @@ a sequence that counts its messages from 0 in every epoch. Where the messages we
 while a producer's messages lie side by side in a partition they make one run, however many requests brought
 them. So a retry is answered with the offset of the first time even if a client had thousands of requests on
 their way; what is bounded is how often other producers' messages came between.
+
+Ids are small numbers that can be guessed, so a producer is used only by the client that opened it last, known by its
+owner: a hash of the secret of its sessions (:mod:`txbroker.secret`).
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from zope.interface import implementer
@@ -83,15 +87,19 @@ class Sequences:
 
 
 class Producer:
-    """A producer. ``used`` is the journal time of its last message or opening; ``name`` is "" for a nameless one."""
+    """A producer. ``used`` is the journal time of its last message or opening; ``name`` is "" for a nameless one.
 
-    __slots__ = ("epoch", "id", "name", "partitions", "used")
+    ``owner`` is that of the session that opened it last.
+    """
 
-    def __init__(self, number: int, epoch: int, name: str, used: int) -> None:
+    __slots__ = ("epoch", "id", "name", "owner", "partitions", "used")
+
+    def __init__(self, number: int, epoch: int, name: str, used: int, owner: bytes) -> None:
         self.id = number
         self.epoch = epoch
         self.name = name
         self.used = used
+        self.owner = owner
         self.partitions: dict[int, Sequences] = {}
 
 
@@ -108,12 +116,21 @@ class ProducersFold:
         self.next_id = 1
         self.pairs = 0
         """How many pairs of a producer and a partition are remembered."""
+        self.owned: Counter[bytes] = Counter()
+        """How many producers each owner has."""
         self._ranges = PartitionRanges()
 
     # -- judging: what may be asked before a record is made ---------------------------------------
 
     def repeated(
-        self, producer_id: int, epoch: int, partition: int, sequence: int, count: int, max_pairs: int
+        self,
+        owner: bytes,
+        producer_id: int,
+        epoch: int,
+        partition: int,
+        sequence: int,
+        count: int,
+        max_pairs: int,
     ) -> int | None:
         """None if these messages are new and next; the base offset of the first time if they are stored already.
 
@@ -121,7 +138,7 @@ class ProducersFold:
         :class:`SequenceOutOfOrder`, and :class:`LimitExceeded` for a new partition beyond ``max_pairs``.
         """
         producer = self.producers.get(producer_id)
-        if producer is None or producer.epoch != epoch:
+        if producer is None or producer.epoch != epoch or producer.owner != owner:
             raise self._stranger(producer_id, epoch)
         known = producer.partitions.get(partition)
         if known is not None:
@@ -145,25 +162,36 @@ class ProducersFold:
 
     def _stranger(self, producer_id: int, epoch: int) -> Exception:
         producer = self.producers.get(producer_id)
-        if producer is None or epoch > producer.epoch:
-            known = (
-                "is not known or was forgotten after a long silence"
-                if producer is None
-                else "never had that epoch"
+        if producer is not None and epoch < producer.epoch:
+            return ProducerFenced(
+                f"producer {producer_id} ({producer.name!r}) is at epoch {producer.epoch}, this one has {epoch}: "
+                "a newer holder of the name is at work; nothing was stored. Stop this one"
             )
-            return UnknownProducer(
-                f"producer {producer_id} (epoch {epoch}) {known}, so a repetition could not be told apart; "
-                "nothing was stored. Open a producer, after finding out what of the last messages is there"
-            )
-        return ProducerFenced(
-            f"producer {producer_id} ({producer.name!r}) is at epoch {producer.epoch}, this one has {epoch}: "
-            "a newer holder of the name is at work; nothing was stored. Stop this one"
+        if producer is None:
+            known = "is not known or was forgotten"
+        elif epoch > producer.epoch:
+            known = "never had that epoch"
+        else:
+            known = "was opened by a session with another secret than this one's"
+        return UnknownProducer(
+            f"producer {producer_id} (epoch {epoch}) {known}, so a repetition could not be told apart; "
+            "nothing was stored. Open a producer, after finding out what of the last messages is there"
         )
 
-    def idle(self, before: int, most: int | None = None) -> list[int]:
-        """Ids of producers last used before that journal time, the longest idle first, at most ``most``."""
-        found = sorted((p.used, p.id) for p in self.producers.values() if p.used < before)
-        return [number for _, number in found[:most]]
+    def idle(self, before: int, most: int | None = None, owner: bytes | None = None) -> list[int]:
+        """Ids of producers last used before that journal time, the longest idle first, at most ``most``.
+
+        With ``owner`` of those that are his alone.
+        """
+        return _longest_idle(
+            (p for p in self.producers.values() if p.used < before and owner in (None, p.owner)), most
+        )
+
+    def abandoned(self, present: Container[bytes], most: int) -> list[int]:
+        """Ids of nameless producers of owners who are not ``present``, the longest idle first, at most ``most``."""
+        return _longest_idle(
+            (p for p in self.producers.values() if not p.name and p.owner not in present), most
+        )
 
     # -- folding ----------------------------------------------------------------------------------
 
@@ -218,8 +246,9 @@ class ProducersFold:
             assert record.producer_id >= self.next_id, f"{record} takes an id again"
             assert record.name not in self.names, f"{record} takes a name again"
             self.producers[record.producer_id] = Producer(
-                record.producer_id, record.epoch, record.name, record.at
+                record.producer_id, record.epoch, record.name, record.at, record.owner
             )
+            self.owned[record.owner] += 1
             self.next_id = record.producer_id + 1
             if record.name:
                 self.names[record.name] = record.producer_id
@@ -228,13 +257,22 @@ class ProducersFold:
         self.pairs -= len(producer.partitions)
         producer.partitions = {}
         producer.epoch = record.epoch
+        self._disown(producer)
+        self.owned[record.owner] += 1
+        producer.owner = record.owner
         producer.used = record.at
 
     def _forget(self, number: int) -> None:
         producer = self.producers.pop(number)
+        self._disown(producer)
         self.pairs -= len(producer.partitions)
         if producer.name:
             del self.names[producer.name]
+
+    def _disown(self, producer: Producer) -> None:
+        self.owned[producer.owner] -= 1
+        if not self.owned[producer.owner]:
+            del self.owned[producer.owner]
 
     def _drop_partitions(self, gone: range) -> None:
         for producer in self.producers.values():
@@ -250,7 +288,9 @@ class ProducersFold:
                 [partition, known.next, known.end, known.starts.tolist(), known.bases.tolist()]
                 for partition, known in producer.partitions.items()
             ]
-            rows.append([producer.id, producer.epoch, producer.name, producer.used, sequences])
+            rows.append(
+                [producer.id, producer.epoch, producer.name, producer.used, sequences, producer.owner]
+            )
         return iter(rows)
 
     def restore(self, rows: Iterable[Any]) -> None:
@@ -262,8 +302,9 @@ class ProducersFold:
             return
         self.next_id = first[0]
         self._ranges = PartitionRanges(first[1])
-        for number, epoch, name, used, sequences in each:
-            producer = self.producers[number] = Producer(number, epoch, name, used)
+        for number, epoch, name, used, sequences, owner in each:
+            producer = self.producers[number] = Producer(number, epoch, name, used, owner)
+            self.owned[owner] += 1
             if name:
                 self.names[name] = number
             for partition, following, end, starts, bases in sequences:
@@ -272,3 +313,7 @@ class ProducersFold:
                 known.starts.extend(starts)
                 known.bases.extend(bases)
             self.pairs += len(producer.partitions)
+
+
+def _longest_idle(producers: Iterable[Producer], most: int | None) -> list[int]:
+    return [number for _, number in sorted((each.used, each.id) for each in producers)[:most]]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
+from journal.frame import stamp, walk
 from journal.frame_check import check_run
 from journal.record import ProducerOpened, ProducersExpired
 from txbroker import commands
 from txbroker.commands import OpenProducer, Send, Sent
-from txbroker.errors import DiskFull, LimitExceeded, UnknownPartition
+from txbroker.errors import DiskFull, LimitExceeded, SequenceOutOfOrder, UnknownPartition
 from txbroker.producers import ProducersFold
 from txbroker.refusals import check_name
 from txbroker.session import Session
@@ -26,7 +28,14 @@ EXPIRE_AT_ONCE = 1024
 class Sending:
     """What Send and OpenProducer mean. ``messages`` and ``bytes`` count what was sent outside transactions."""
 
-    def __init__(self, engine: Engine, settings: BrokerSettings, producers: ProducersFold) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        producers: ProducersFold,
+        sessions: Mapping[int, Session],
+    ) -> None:
+        self._sessions = sessions
         self._engine = engine
         self._settings = settings
         self._producers = producers
@@ -39,7 +48,7 @@ class Sending:
         self.bytes = 0
         self.repeats = 0
 
-    def send(self, session: Session, command: Send, data: memoryview) -> Sent:  # noqa: ARG002
+    def send(self, session: Session, command: Send, data: memoryview) -> Sent:
         """Check the frames and append them; a repeated send is answered as the first time.
 
         The hot path: 100,000/s. Flat, with everything bound beforehand: 4.4 µs a request through
@@ -60,9 +69,11 @@ class Sending:
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(
-                producer_id, command.epoch, command.partition, command.sequence, count, self._max_pairs
-            )
+                session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count,
+                self._max_pairs,
+            )  # fmt: skip
             if base is not None:
+                check_same(store, base, data, command)
                 self.repeats += 1
                 return Sent(command.correlation, base)
             if self._engine.full:
@@ -78,11 +89,11 @@ class Sending:
 
     def open_producer(
         self,
-        session: Session,  # noqa: ARG002
+        session: Session,
         command: OpenProducer,
         data: memoryview,  # noqa: ARG002
     ) -> commands.ProducerOpened:
-        """Give out an id, or the next epoch of a name; sequences begin at 0 in every epoch."""
+        """Give out an id, or the next epoch of a name, to this client; sequences begin at 0 in every epoch."""
         engine, producers = self._engine, self._producers
         if command.name:
             check_name("producer", command.name)
@@ -90,35 +101,68 @@ class Sending:
         if known is None:
             if engine.full:
                 raise disk_full()
-            self._make_room()
-            record = ProducerOpened(producers.next_id, 0, command.name, engine.now())
+            self._make_room(session.producer_owner)
+            number, epoch = producers.next_id, 0
         else:
-            record = ProducerOpened(known, producers.producers[known].epoch + 1, command.name, engine.now())
+            number, epoch = known, producers.producers[known].epoch + 1
+        record = ProducerOpened(number, epoch, command.name, engine.now(), session.producer_owner)
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
 
-    def _make_room(self) -> None:
-        """Forget idle producers if there are as many as may be; raises :class:`LimitExceeded` if none is."""
-        limit = self._settings.max_producers
-        if len(self._producers.producers) < limit:
-            return
-        before = self._engine.now() - self._settings.producer_idle
-        if not self._expire(before, max(1, limit // 16)):
+    def _make_room(self, owner: bytes) -> None:
+        """Forget producers if there are as many as may be; raises :class:`LimitExceeded` if none may go.
+
+        Which clients have a session is known to this process only; the record says which producers are forgotten.
+        """
+        producers, settings = self._producers, self._settings
+        idle = self._engine.now() - settings.producer_idle
+        most = settings.max_producers_per_session
+        if producers.owned[owner] >= most and not self._forget(producers.idle(idle, EXPIRE_AT_ONCE, owner)):
             raise LimitExceeded(
-                f"there are {limit} producers (max_producers) and none has been idle for "
-                f"{self._settings.producer_idle} µs (producer_idle); none was opened"
+                f"this client has {most} producers (max_producers_per_session) and none has been idle for "
+                f"{settings.producer_idle} µs (producer_idle); none was opened. Go on with those"
+            )
+        limit = settings.max_producers
+        if len(producers.producers) < limit:
+            return
+        many = min(max(1, limit // 16), EXPIRE_AT_ONCE)
+        present = {session.producer_owner for session in self._sessions.values()}
+        if not self._forget(producers.abandoned(present, many) or producers.idle(idle, many)):
+            raise LimitExceeded(
+                f"there are {limit} producers (max_producers), each with a name or a client that is connected, and "
+                f"none has been idle for {settings.producer_idle} µs (producer_idle); none was opened. Try again later"
             )
 
     def expire(self, now: int) -> None:
         """Forget producers that have been silent for ``producer_age``."""
-        while self._expire(now - self._settings.producer_age, EXPIRE_AT_ONCE):
+        while self._forget(self._producers.idle(now - self._settings.producer_age, EXPIRE_AT_ONCE)):
             pass
 
-    def _expire(self, before: int, most: int) -> bool:
-        numbers = self._producers.idle(before, min(most, EXPIRE_AT_ONCE))
+    def _forget(self, numbers: list[int]) -> bool:
         if numbers:
             self._engine.accept(ProducersExpired(numbers, self._engine.now()))
         return bool(numbers)
+
+
+def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:
+    """Raise :class:`SequenceOutOfOrder` if the log is seen to hold, from ``base`` on, other frames than a repetition.
+
+    What cannot be had without waiting (retention took it, it is damaged or on the disk alone) is not compared.
+    """
+    sent, place, offset = bytearray(data), 0, base
+    stamp(memoryview(sent), base)
+    while place < len(sent):
+        stored = store.at_hand(offset, len(sent) - place)
+        if not stored:
+            return
+        if sent[place : place + len(stored)] != stored:
+            raise SequenceOutOfOrder(
+                f"producer {command.producer_id} sends its message {command.sequence} to partition {command.partition} "
+                f"again, stored at offset {base}, with another content: the number was used twice. Nothing was stored "
+                "again. Read what is there, and send the rest as another producer"
+            )
+        place += len(stored)
+        offset += sum(count for *_, count in walk(stored))
 
 
 def unknown_partition(number: int) -> UnknownPartition:

@@ -75,7 +75,8 @@ assert len(TRANSITIONS) == len(SessionState) * len(SessionInput)
 class Session:
     """One connection. ``peer`` is its address, ``client`` what it calls itself, ``owner`` both, for people.
 
-    ``secret`` is told to its client alone: who shows it with a later hello had this session. ``deliver`` takes the
+    ``secret`` is told to its client alone: who shows it with a later hello had this session, and has it again in the
+    new one; ``producer_owner`` is its hash, which the client's producers have as theirs. ``deliver`` takes the
     bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
     seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the order
     in which they came; ``reading`` says that one of them is at the disk. ``given`` is how many bytes they have been
@@ -85,7 +86,7 @@ class Session:
 
     __slots__ = (
         "_congested", "client", "close", "deliver", "due", "fetches", "given", "last_serial", "number", "on_drained",
-        "opened_at", "owner", "parked", "peer", "reading", "secret", "state", "wake",
+        "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state", "wake",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +100,7 @@ class Session:
     ) -> None:
         self.number = number
         self.secret = secret
+        self.producer_owner = secret.owner
         self.peer = peer
         self.client = ""
         self.owner = peer
@@ -126,6 +128,11 @@ class Session:
         self._congested = congested
         if not congested and self.fetches and self.on_drained is not None:
             self.on_drained(self)
+
+    def go_on_with(self, secret: Secret) -> None:
+        """It is of a client that had this secret before."""
+        self.secret = secret
+        self.producer_owner = secret.owner
 
     def step(self, what: SessionInput) -> SessionAction:
         """Take an input; return what is to be done about it."""

@@ -36,6 +36,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "idle_timeout": (SECOND, YEARS),
     "max_topics": (1, 1_000_000),
     "max_producers": (1, 10_000_000),
+    "max_producers_per_session": (1, 10_000_000),
     "max_producer_partitions": (1, 100_000_000),
     "producer_age": (SECOND, YEARS),
     "producer_idle": (SECOND, YEARS),
@@ -65,9 +66,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     silent.
 
     Partitions are bounded by the journal's settings. A producer is forgotten ``producer_age`` after its last
-    message. When there are ``max_producers``, those that have been idle for ``producer_idle`` go before a new
-    one is refused. ``max_producer_partitions`` bounds the pairs of a producer and a partition that it sends
-    to, ``max_group_positions`` those of a group and a partition.
+    message. When there are ``max_producers``, those without a name whose client has no session go before a new
+    one is refused, and if there are none of these, those that have been idle for ``producer_idle``. A client has
+    at most ``max_producers_per_session``, over its reconnections. ``max_producer_partitions`` bounds the pairs of
+    a producer and a partition that it sends to, ``max_group_positions`` those of a group and a partition.
 
     A fetch is answered with at most ``max_fetch`` bytes (or one frame) of at most ``max_fetch_positions``
     partitions, waits ``max_fetch_wait`` at most, and a session has ``max_fetches_per_session`` of them
@@ -87,6 +89,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     idle_timeout: Micros | None = None
     max_topics: int = 5_000
     max_producers: int = 10_000
+    max_producers_per_session: int = 100
     max_producer_partitions: int = 50_000
     producer_age: Micros = DAY
     producer_idle: Micros = 900 * SECOND

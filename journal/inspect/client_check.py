@@ -42,13 +42,13 @@ EMPTY: Sent = (0, -1, (), ())
 class Producer:
     """A producer as the records have it."""
 
-    def __init__(self, epoch: int, name: str, used: int) -> None:
-        self.epoch, self.name, self.used = epoch, name, used
+    def __init__(self, epoch: int, name: str, used: int, owner: bytes) -> None:
+        self.epoch, self.name, self.used, self.owner = epoch, name, used, owner
         self.sent: dict[int, Sent] = {}
 
-    def facts(self) -> tuple[int, str, int]:
-        """Epoch, name, and when it was used last."""
-        return self.epoch, self.name, self.used
+    def facts(self) -> tuple[int, str, int, str]:
+        """Epoch, name, when it was used last, and whose it is."""
+        return self.epoch, self.name, self.used, self.owner.hex()
 
 
 class Producers:
@@ -58,7 +58,7 @@ class Producers:
         self.by_id: dict[int, Producer] = {}
         self.next_id = msgspec.convert(rows[0], ProducersHead).next_id if rows else 1
         for row in (msgspec.convert(each, ProducerRow) for each in rows[1:]):
-            found = self.by_id[row.id] = Producer(row.epoch, row.name, row.used)
+            found = self.by_id[row.id] = Producer(row.epoch, row.name, row.used, row.owner)
             for each in row.sequences:
                 found.sent[each.partition] = each.next, each.end, tuple(each.starts), tuple(each.bases)
 
@@ -66,7 +66,7 @@ class Producers:
         """A new one, or one with a new epoch."""
         known = self.by_id.get(record.producer_id)
         self.by_id[record.producer_id] = Producer(
-            record.epoch, known.name if known else record.name, record.at
+            record.epoch, known.name if known else record.name, record.at, record.owner
         )
         self.next_id = max(self.next_id, record.producer_id + 1)
 
@@ -106,7 +106,7 @@ class Producers:
                 yield f"there is a producer {number} by {where}", None
                 continue
             if mine.facts() != said.facts():
-                what = f"(epoch, name, last used) of producer {number} are {said.facts()}"
+                what = f"(epoch, name, last used, owner) of producer {number} are {said.facts()}"
                 yield f"{what}, by the journal {mine.facts()}", None
             for partition in sorted(mine.sent.keys() | said.sent.keys()):
                 one, another = mine.sent.get(partition, EMPTY), said.sent.get(partition, EMPTY)

@@ -43,6 +43,7 @@ class ScriptedBroker:
         self.staged: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         self.outcomes: dict[tuple[int, int], State] = {}
         self.offsets: dict[int, int] = {}
+        self.generations: dict[int, int] = {}
         self.requests: list[Request] = []
         self.hanging: dict[tuple[int, int], Request] = {}
         self.before: Callable[[Request, memoryview], object] = lambda request, data: None
@@ -163,11 +164,17 @@ class ScriptedBroker:
         return commands.Outcome(request.correlation, *number, state)
 
     def on_claimpartitions(self, session, request, data):
-        return commands.Claimed(request.correlation, [(number, 1) for number in request.partitions])
+        for number in request.partitions:
+            self.generations[number] = self.generations.get(number, 0) + 1
+        claims = [(number, self.generations[number]) for number in request.partitions]
+        return commands.Claimed(request.correlation, claims)
 
     def on_fetchoffsets(self, session, request, data):
         numbers = request.partitions if request.partitions is not None else list(self.offsets)
-        found = [commands.GroupOffset(number, self.offsets.get(number)) for number in numbers]
+        found = [
+            commands.GroupOffset(number, self.offsets.get(number), self.generations.get(number, 0))
+            for number in numbers
+        ]
         return commands.GroupOffsets(request.correlation, found, b"g" * 16)
 
     def on_commitoffsets(self, session, request, data):

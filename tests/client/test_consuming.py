@@ -4,6 +4,7 @@ from tests.client.rig import Rig
 from txbroker import commands, errors
 from txbroker.client.consumer_options import consumer_options
 from txbroker.client.consuming import ConsumerCore
+from txbroker.codec import encode
 from txbroker.commands import Fetch, FetchedPartition, FetchOffsets
 
 
@@ -168,3 +169,91 @@ def test_no_more_is_fetched_than_may_wait(rig, broker):
 def test_wrong_choices_are_misuse(rig, wrong):
     with pytest.raises(errors.Misuse):
         consumer(rig, **wrong)
+
+
+class TestGivenBack:
+    """What a transaction has received and not committed."""
+
+    def begin(self, rig, broker, follow=True):
+        core = consumer(rig, "g", follow=follow)
+        core.look()
+        rig.pump()
+        delivery = core.look()
+        assert delivery.one().value == b"0"
+        del broker.requests[:]
+        return core, delivery
+
+    def test_the_claim_is_looked_up_once_and_only_when_the_next_is_wanted(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        core.give_back([delivery])
+        rig.pump()
+        assert broker.requests == []
+        assert core.look() is None
+        rig.pump()
+        assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
+        assert core.look() is None
+        rig.pump()
+        asked = [request for request in broker.requests if type(request) is not Fetch]
+        assert [type(request) for request in asked] == [FetchOffsets]
+
+    def test_what_was_committed_costs_no_look(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        delivery.settle()
+        core.give_back([])
+        assert core.look().one().value == b"1"
+        rig.pump()
+        assert [request for request in broker.requests if type(request) is not Fetch] == []
+
+    def test_nothing_is_handed_out_before_the_answer_nor_after_a_failed_look(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        broker.before = lambda request, data: (
+            commands.Refused(request.correlation, "StorageUnavailable", "no disk")
+            if type(request) is FetchOffsets
+            else None
+        )
+        core.give_back([delivery])
+        turn = core.join()
+        assert not turn.done
+        rig.pump()
+        with turn, pytest.raises(errors.StorageUnavailable):
+            core.look()
+        assert core.look() is None
+        broker.before = lambda request, data: None
+        rig.pump()
+        assert core.look().one().value == b"0"
+
+    def test_at_the_end_it_comes_again_before_the_end_does(self, rig, broker):
+        core, delivery = self.begin(rig, broker, follow=False)
+        delivery.rest()
+        assert core.look() is None
+        assert core.finished
+        core.give_back([delivery])
+        assert not core.finished
+        assert core.look() is None
+        rig.pump()
+        assert [message.value for message in core.look().rest()] == [b"0", b"1", b"2", b"3", b"4"]
+        assert core.look() is None
+        assert core.finished
+
+    def test_what_failed_while_others_had_the_partition_is_forgotten_with_it(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        delivery.rest()
+        assert core.look() is None
+        rig.pump()
+        [(_, hanging)] = broker.hanging
+        broker.generations[1] = broker.offsets[1] = 4
+        core.give_back([delivery])
+        assert core.look() is None
+        rig.core.received(encode(commands.Refused(hanging, "UnknownPartition", "gone")))
+        rig.pump()
+        assert [message.value for message in core.look().rest()][-1:] == [b"4"]
+        assert core.look() is None
+
+    def test_closed_meanwhile_it_is_finished(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        core.give_back([delivery])
+        core.look()
+        core.close()
+        rig.pump()
+        assert core.finished
+        assert core.look() is None

@@ -33,6 +33,8 @@ class Producer:
         self.next: dict[int, int] = {}
         self.unanswered: dict[int, deque[tuple[int, Intent, bytes]]] = {}
         self.stale = False
+        self.foreign = False
+        """Whether its client has connected since without showing whose it is."""
 
 
 class Client:
@@ -65,12 +67,13 @@ class Client:
         self._decoder = answer_decoder(1 << 26)
         self._pending.clear()
         self._cancelled.clear()
-        self.session, self.serial, self.former = 0, 0, None
+        self.session, self.serial, self.former = 0, 0, after
         if after is None:
             self._stream = f"{self.name} from {self.model.now} on"
         self.active = []
         if self.producer is not None:
             self.producer.stale = True
+            self.producer.foreign = self.producer.foreign or after is None
         self.ask(commands.Hello, commands.MAGIC, [1], f"c{self.number}", after, then=self._welcomed)
 
     def _welcomed(self, answer: Any, data: bytes, since: int) -> None:
@@ -233,6 +236,7 @@ class Client:
     ) -> None:
         model = self.model
         if isinstance(answer, commands.Sent):
+            require(producer is None or not producer.foreign, "a producer is its client's", answer)
             if intent.state == DONE:
                 self.world.count("sends answered again")
             model.done(intent, {partition: answer.base_offset})

@@ -375,6 +375,12 @@ MUTANTS: Final = (
         "                return None\n",
     ),
     Mutant(
+        "take what strangers send under a producer's id",
+        "txbroker/producers.py",
+        " or producer.owner != owner",
+        "",
+    ),
+    Mutant(
         "forget over a start what producers have sent",
         "txbroker/producers.py",
         "    def snapshot(self) -> Iterator[Any]:\n",

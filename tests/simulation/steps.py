@@ -40,7 +40,7 @@ DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
 def _act(world: World, random: Random) -> None:
     client = random.choice(world.clients)
     if client.connection is None:
-        client.connect(client.former if random.random() < 0.5 else None)
+        client.connect(client.former if random.random() < 0.7 else None)
         return
     if not client.ready:
         return

@@ -175,7 +175,7 @@ class World:
         """Clients connect again, mostly at once; the first one makes a topic if there is none."""
         for client in self.clients:
             if random.random() < 0.8:
-                client.connect()
+                client.connect(client.former)
         for _ in range(5):
             for connection in self.connections:
                 connection.deliver(1 << 30)

@@ -36,6 +36,8 @@ from txbroker.broker import folds
 
 damage = Damages()
 
+OWNER = b"sixteen bytes of"
+
 
 class Clients:
     """A broker's engine, whose folds know producers and groups."""
@@ -95,14 +97,14 @@ def filled(path: Path) -> Path:
     made.topic("orders", 3)
     first = made.engine.catalog.topic("orders").partitions[0].number
     for number, name in enumerate(("", "named", "again", "silent"), 1):
-        made.accept(lambda at, number=number, name=name: ProducerOpened(number, 0, name, at))
+        made.accept(lambda at, number=number, name=name: ProducerOpened(number, 0, name, at, OWNER))
     made.send("gone", 1, 1, 0, 2)
     for turn in range(4):
         made.send("orders", 0, 1, turn * 3, 3)
         made.send("orders", 0, 2, turn * 2, 2)
         made.send("orders", 1, 2, turn, 1)
     made.send("orders", 2, 3, 0, 5)
-    made.accept(lambda at: ProducerOpened(3, 1, "again", at))
+    made.accept(lambda at: ProducerOpened(3, 1, "again", at, OWNER))
     made.send("orders", 2, 3, 0, 2, epoch=1)
     made.accept(lambda at: ProducersExpired([4], at))
     places = [
@@ -180,6 +182,7 @@ _producer("number for the next producer", 0, 0, to=99, says="the next producer g
 _producer("epoch of a producer", 1, 1, to=5, says="of producer 1 are (5,")
 _producer("name of a producer", 2, 2, to="other", says="'other'")
 _producer("time of a producer's last use", 1, 3, to=1, says="by the journal (0, ''")
+_producer("owner of a producer", 1, 5, to=bytes(16), says=f"'{bytes(16).hex()}'), by the journal")
 _producer("next sequence of a producer", 2, 4, 0, 1, to=7, says="of producer 2 in partition number")
 _producer("end of what a producer sent", 2, 4, 0, 2, to=77, says="of producer 2 in partition number")
 _producer("beginning of a producer's run", 2, 4, 0, 3, 1, to=1, says="of producer 2 in partition number")
@@ -188,7 +191,11 @@ damage("a checkpoint lacks a producer")(
     _changed("producers", lambda rows: rows.pop(2), "a producer 2 by the journal, not by the checkpoint")
 )
 damage("a checkpoint has a producer more")(
-    _changed("producers", lambda rows: rows.append([4, 0, "silent", 5, []]), "a producer 4 by the checkpoint")
+    _changed(
+        "producers",
+        lambda rows: rows.append([4, 0, "silent", 5, [], OWNER]),
+        "a producer 4 by the checkpoint",
+    )
 )
 damage("a checkpoint lacks what a producer sent to a partition")(
     _changed("producers", lambda rows: rows[2][4].pop(), "of producer 2 in partition number")

@@ -54,6 +54,10 @@ class ConsumerCore:
         self._member = member
         self._current: Delivery | None = None
         self._returned: deque[Delivery] = deque()
+        self._is_doubtful = False
+        """Whether messages were given back, and nobody has asked since whether the claim on the partitions stands."""
+        self._asking: Errand | None = None
+        self._begun_asking: Promise[None] = Promise()
         self._chunks: deque[Chunk] = deque()
         self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
         self._decoded = 0
@@ -74,7 +78,7 @@ class ConsumerCore:
 
     def look(self) -> Delivery | None:
         """What is to be handed out next, if it is here; raises what went wrong (the next call tries again)."""
-        current = self.current or self._next()
+        current = None if self._is_doubtful else self.current or self._next()
         if current is None and self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -105,9 +109,14 @@ class ConsumerCore:
             self._returned.popleft()
 
     def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Have these handed out again, in their order, before anything else."""
+        """Have these handed out again, in their order, before anything else, if the group's claim still stands.
+
+        That is asked when the next message is. If others have claimed a partition since, they may have handled what was
+        given back, and what is read ahead: all is forgotten, and read anew as at the beginning.
+        """
         self._drop_current()
         again = [delivery for delivery in deliveries if delivery.messages]
+        self._is_doubtful = self._is_doubtful or bool(again)
         for delivery in again:
             delivery.give_back()
         current = self._current
@@ -119,14 +128,16 @@ class ConsumerCore:
 
     @property
     def _is_here(self) -> bool:
-        return bool(self.current or self._returned or self._chunks or self._failure is not None)
+        has_some = bool(self.current or self._returned or self._chunks) and not self._is_doubtful
+        return has_some or self._failure is not None
 
     @property
     def finished(self) -> bool:
         """Whether nothing will come any more: closed, or not following and at the end."""
-        if self._is_here:
-            return False
-        return self._closed or (self._begun and not self.options.follow and not self._behind())
+        if self._is_here or self._closed:
+            return not self._is_here
+        at_end = self._begun and not self.options.follow and not self._behind()
+        return at_end and not self._is_doubtful
 
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
@@ -137,6 +148,13 @@ class ConsumerCore:
     def close(self) -> None:
         """Stop reading. What has not been handed out stays uncommitted."""
         self._closed = True
+        self._forget()
+        if self._asking is not None:
+            self._asking.cancel()
+        self.line.move()
+
+    def _forget(self) -> None:
+        """Drop what has been read and end the reading."""
         self._current = None
         self._returned.clear()
         self._chunks.clear()
@@ -144,7 +162,6 @@ class ConsumerCore:
         self._core.shared_fetch.leave(self)
         if self._reading is not None:
             self._reading.cancel()
-        self.line.move()
 
     def handed_out(self) -> list[PartitionOffset]:
         """The positions after what has been handed out, for a commit."""
@@ -181,6 +198,8 @@ class ConsumerCore:
 
     def _go_on(self) -> None:
         """Have the reading go on, if it does not and there is room. Interrupted anywhere it can be called again."""
+        if self._is_doubtful and not self._closed:
+            self._ask_for_claim()
         has_ended = self._reading is None or self._reading.done
         if has_ended and not self._closed and self._held < self.options.prefetch:
             begun: Promise[None] = Promise()
@@ -190,6 +209,43 @@ class ConsumerCore:
         self._begun_reading.resolve(None)
         if self._reading is not None:
             self._reading.wake()
+
+    def _ask_for_claim(self) -> None:
+        """Find out whether the claim stands, unless that is under way. Interrupted anywhere it can be called again."""
+        if self._asking is None or self._asking.done:
+            begun: Promise[None] = Promise()
+            asking = Errand(self._find_out(begun))
+            asking.then(self._found_out)
+            self._begun_asking, self._asking = begun, asking
+        self._begun_asking.resolve(None)
+        self._asking.wake()
+
+    async def _find_out(self, begun: Promise[None]) -> None:
+        await begun  # so that what this brings about finds it noted
+        try:
+            if not await self._claim_stands():
+                self._begun, self._failure = False, None
+                self._forget()
+                self.positions.clear()
+            self._is_doubtful = False  # last: interrupted before, it is asked again
+        except Exception as error:  # noqa: BLE001 - the next look() raises it
+            self._failure = error
+
+    async def _claim_stands(self) -> bool:
+        """Whether the group's partitions are still claimed as they were by this consumer."""
+        core, group = self._core, self.options.group or ""
+        try:
+            answer = await core.request(
+                FetchOffsets(core.correlation(), group, list(self.positions)), GroupOffsets
+            )
+        except errors.UnknownPartition:
+            return False
+        return all(found.generation == self.positions[found.partition].generation for found in answer.offsets)
+
+    def _found_out(self) -> None:
+        if not self._is_doubtful:
+            self._go_on()
+        self.line.move()
 
     async def _read(self, begun: Promise[None]) -> None:
         await begun  # so that what this brings about finds it noted
