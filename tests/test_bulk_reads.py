@@ -4,11 +4,11 @@ from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 
-from journal.constants import KIB
+from journal.constants import KIB, MIB
 from tests.test_protocol import HELLO, Rig
 from txbroker.codec import encode
 from txbroker.commands import Ping, Send
-from txbroker.protocol import BULK_READ
+from txbroker.protocol import BULK_READ, SHORT_READ
 
 USUAL = FileDescriptor.bufferSize
 BATCH = encode(Send(2, 1), bytes(66 * KIB))
@@ -64,3 +64,19 @@ def test_one_connection_does_not_change_another():
     first, second = connected(), connected()
     first.dataReceived(HELLO + BATCH[:100])
     assert (first.transport.bufferSize, second.transport.bufferSize) == (BULK_READ, USUAL)
+
+
+def test_while_memory_is_short_little_is_read_at_a_time_of_anybody():
+    protocol = connected()
+    protocol.dataReceived(HELLO)
+    factory = protocol.factory
+    later = factory.buildProtocol(None)
+    factory.intake.holds(protocol, 40 * MIB)
+    assert protocol.transport.bufferSize == SHORT_READ
+    later.makeConnection(Socket(Clock()))
+    assert later.transport.bufferSize == SHORT_READ
+    protocol.dataReceived(BATCH[:USUAL])
+    factory.intake.holds(protocol, 40 * MIB)
+    assert protocol.transport.bufferSize == SHORT_READ, "though it is amid a message"
+    protocol.dataReceived(BATCH[USUAL:])
+    assert (protocol.transport.bufferSize, later.transport.bufferSize) == (USUAL, USUAL)

@@ -414,11 +414,25 @@ class TestBackPressure:
         for one in many:
             one.dataReceived(HELLO)
             one.dataReceived(message[: 600 * KIB])
-        assert [one.transport.reading for one in many] == [True, False, False, False]
-        many[0].dataReceived(message[600 * KIB :])
-        assert [one.transport.reading for one in many] == [True, True, False, False]
-        many[1].transport.loseConnection()
-        assert many[2].transport.reading
+        assert [one.transport.reading for one in many] == [False, False, False, True]
+        many[3].dataReceived(message[600 * KIB :])
+        assert [one.transport.reading for one in many].count(True) == 2
+        next(one for one in many[:3] if one.transport.reading).transport.loseConnection()
+        assert [one.transport.reading for one in many].count(True) == 3
+
+    def test_a_peer_that_does_not_go_on_with_its_message_is_dropped_while_memory_is_short(self):
+        rig = Rig(service={"message_timeout": 60 * SECOND})
+        rig.intake = rig.factory.intake = Intake(rig.engine, MIB, MIB)
+        waiting, stuck = rig.connect(), rig.connect()
+        for one in (waiting, stuck):
+            one.dataReceived(HELLO)
+            one.dataReceived(encode(Send(1, 1), bytes(MIB))[: 600 * KIB])
+        rig.wait(20)
+        assert stuck.transport.lost
+        assert waiting.transport.reading, "the other has room again"
+        [*_, refused] = answers(stuck)
+        assert refused.error == "PeerViolation"
+        assert "did not go on while the memory for parts of messages was short" in refused.message
 
 
 class TestStopping:

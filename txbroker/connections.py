@@ -55,6 +55,7 @@ class BrokerFactory(ServerFactory):
     ) -> None:
         self.broker = broker
         self.intake = intake
+        intake.on_short = self._read_less
         self.outboxes = outboxes
         self.limits = Limits.of(settings, broker.settings)
         self.clock = clock
@@ -88,6 +89,10 @@ class BrokerFactory(ServerFactory):
         self._unix_peers += 1
         return f"unix:{self._unix_peers}"
 
+    def _read_less(self, less: bool) -> None:
+        for connection in self.connections:
+            connection.read_less(less)
+
     def unsent_share(self) -> int:
         """Unsent bytes above which one connection is not read: its share of the budget."""
         return max(self.outboxes.budget // max(len(self.connections), 1), LEAST_UNSENT)
@@ -95,6 +100,7 @@ class BrokerFactory(ServerFactory):
     def sweep(self) -> None:
         """Close connections whose peers have used up their time; call it every second."""
         now = self.clock.seconds()
+        self.intake.look()
         for connection in list(self.connections):
             connection.check(now)
         for refusal in [one for one in self.refusing if now - one.since > LINGER]:

@@ -6,17 +6,17 @@ messages that are not whole yet (many peers, or hostile ones).
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable
 from enum import IntFlag
 from typing import Protocol
 
-from journal.constants import KIB, MIB
-
-FREE = 64 * KIB
-"""A part of a message up to this size is not counted: it is what one read of a socket gives."""
+from journal.constants import MIB
 
 ASSEMBLY_BUDGET = 64 * MIB
-"""Default bound of the counted parts of messages of all connections."""
+"""Default bound of what all connections have sent of messages that are not whole, or wait for their turn."""
+
+STALLED = 3
+"""Looks, a second apart, after which a message that does not grow is given up while memory is short."""
 
 
 class Pause(IntFlag):
@@ -38,6 +38,9 @@ class Readable(Protocol):
     def resume(self, reason: Pause) -> None:
         """This reason is gone."""
 
+    def give_up(self, held: int) -> None:
+        """It holds so many bytes of a message that does not go on, and others need the memory: end it."""
+
 
 class HasPending(Protocol):
     """What counts bytes that are accepted and not forced yet, or wait to be judged: the broker."""
@@ -56,8 +59,12 @@ class Intake:
         self._producers: set[Readable] = set()
         self._assembly = assembly
         self._parts: dict[Readable, int] = {}
-        self._waiting: deque[Readable] = deque()
+        self._waiting: set[Readable] = set()
+        self._seen: dict[Readable, tuple[int, int]] = {}
         self.assembled = 0
+        self.on_short: Callable[[bool], None] = _nothing
+        """Called with True when half of the budget is used, with False when most of that is free again."""
+        self.short = False
 
     def produced(self, connection: Readable) -> None:
         """The connection has sent messages to keep: stop reading it if the disk does not keep up."""
@@ -73,34 +80,78 @@ class Intake:
                 connection.resume(Pause.PENDING)
 
     def holds(self, connection: Readable, part: int) -> None:
-        """So many bytes of an unfinished message have arrived on the connection (0: none).
+        """So many bytes of messages have arrived on the connection that are not whole, or wait (0: none).
 
-        Over the budget, the one that asked for more waits until another has finished or is gone; one of them
-        is always read, so there is progress.
+        Over the budget those that hold most wait until others have finished or are gone; one of them is always read, so
+        there is progress, and whoever sends little is not kept waiting by those who hold much.
         """
-        counted = part if part > FREE else 0
         before = self._parts.get(connection, 0)
-        if counted == before:
+        if part == before:
             return
-        self.assembled += counted - before
-        if counted:
-            self._parts[connection] = counted
-            if self.assembled > self._assembly and len(self._parts) - len(self._waiting) > 1:
-                self._waiting.append(connection)
-                connection.pause(Pause.ASSEMBLY)
+        self.assembled += part - before
+        if part:
+            self._parts[connection] = part
+            if self.assembled > self._assembly and connection not in self._waiting:
+                self._hold_back()
         else:
             del self._parts[connection]
+            self._waiting.discard(connection)
             self._admit()
+        self._tell()
 
     def gone(self, connection: Readable) -> None:
         """The connection is closed."""
         self._producers.discard(connection)
-        if connection in self._waiting:
-            self._waiting.remove(connection)
         self.holds(connection, 0)
 
+    def look(self) -> None:
+        """To be called every second: while memory is short, end who is read and does not go on with its message.
+
+        If nobody goes on, one of those that wait is read: so each of them finishes its message, or is ended, in time.
+        """
+        parts, before = self._parts, self._seen
+        self._seen = {}
+        if self.assembled <= self._assembly:
+            return
+        goes_on = False
+        for connection in [connection for connection in parts if connection not in self._waiting]:
+            part, looks = before.get(connection, (0, 0))
+            looks = looks + 1 if part == parts[connection] else 0
+            goes_on = goes_on or not looks
+            self._seen[connection] = (parts[connection], looks)
+        for connection in [one for one, (_, looks) in self._seen.items() if looks >= STALLED]:
+            connection.give_up(parts[connection])
+        if self._waiting and not goes_on:
+            self._let_on()
+
+    def _hold_back(self) -> None:
+        reading = [connection for connection in self._parts if connection not in self._waiting]
+        if len(reading) > 1:
+            largest = max(reading, key=self._parts.__getitem__)
+            self._waiting.add(largest)
+            largest.pause(Pause.ASSEMBLY)
+
     def _admit(self) -> None:
+        """Let on those that hold least, while there is room, or nobody else."""
         while self._waiting and (self.assembled <= self._assembly or len(self._parts) == len(self._waiting)):
-            self._waiting.popleft().resume(Pause.ASSEMBLY)
+            self._let_on()
             if self.assembled > self._assembly:
                 return
+
+    def _let_on(self) -> None:
+        least = min(self._waiting, key=self._parts.__getitem__)
+        self._waiting.discard(least)
+        least.resume(Pause.ASSEMBLY)
+
+    def _tell(self) -> None:
+        """Say that memory gets short, or is not any more."""
+        if self.short and self.assembled <= self._assembly // 4:
+            self.short = False
+            self.on_short(False)
+        elif not self.short and self.assembled > self._assembly // 2:
+            self.short = True
+            self.on_short(True)
+
+
+def _nothing(_: bool) -> None:
+    """Nobody has to be told."""

@@ -36,6 +36,9 @@ Batches of 64 KiB each came in two reads and were put together again: 158 instea
 Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
 """
 
+SHORT_READ = 4 * KIB
+"""What is read at a time from any peer while the memory for parts of messages is short."""
+
 LEAST_UNSENT = 64 * KIB
 Requests = list[tuple[AnyRequest, memoryview]]
 
@@ -73,6 +76,8 @@ class BrokerProtocol(Protocol, Flow):
             factory.broker.fetching,
         )
         factory.connections.add(self)
+        if factory.intake.short:
+            self.read_less(True)
 
     def dataReceived(self, data: bytes) -> None:
         """Carry out the requests in these bytes, at once if nobody waits, else in the session's turn."""
@@ -205,9 +210,7 @@ class BrokerProtocol(Protocol, Flow):
     def _wait(self) -> None:
         """It is in line: nothing is read until all that was kept has been carried out, and what came is counted."""
         self.pause(Pause.TURN)
-        kept = self._decoder.uncut + len(self._decoder.begun)
-        if kept > MAX_STRANGER or self._counted:
-            self._count(kept)
+        self._count(self._decoder.uncut + len(self._decoder.begun))
 
     def _hold(self, held: int, begun_now: bool) -> None:
         """Note that a message has begun, and that its bytes take memory."""
@@ -216,17 +219,21 @@ class BrokerProtocol(Protocol, Flow):
             raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
         if self._greeted and (begun_now or self._since is None):
             self._since = self.factory.clock.seconds()
-        if held > MAX_STRANGER or self._counted:
-            self._count(held)
+        self._count(held)
         if not self._bulk and self._greeted:
             self._read_bulk(True)
 
     def _read_bulk(self, bulk: bool) -> None:
         """Read more at a time, or as much as usual again. Only plain sockets can."""
         self._bulk = bulk
+        self.read_less(self.factory.intake.short)
+
+    def read_less(self, less: bool) -> None:
+        """Take little at a time from the socket: many peers could have as much read of each before anybody waits."""
         transport: Any = self.transport
         if isinstance(transport, FileDescriptor):
-            transport.bufferSize = BULK_READ if bulk else FileDescriptor.bufferSize
+            usual = BULK_READ if self._bulk else FileDescriptor.bufferSize
+            transport.bufferSize = SHORT_READ if less else usual
 
     def _count(self, held: int) -> None:
         self._counted = held > 0
@@ -257,6 +264,15 @@ class BrokerProtocol(Protocol, Flow):
         if self.outbox.unsent > self.factory.unsent_share():
             self.pause(Pause.UNSENT)
             self.factory.outboxes.congest(self.outbox)  # so that it is told when enough has been read
+
+    def give_up(self, held: int) -> None:
+        """See :class:`Readable`."""
+        self.drop(
+            PeerViolation(
+                f"{held} bytes of a message, which did not go on while the memory for parts of messages was short "
+                "(assembly_bytes)"
+            )
+        )
 
     def _on_congestion(self, congested: bool) -> None:
         self.session.congested = congested
