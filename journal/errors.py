@@ -267,3 +267,7 @@ class OutcomeUnknown(TxBrokerError):
 
 class JournalPoisoned(OutcomeUnknown):
     """A write or force of the journal failed. It is never retried: the process must stop and recover."""
+
+
+class LockLost(OutcomeUnknown):
+    """The data directory, or its lock's file, was removed or replaced under its owner, which must stop and recover."""

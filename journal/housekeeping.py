@@ -93,7 +93,11 @@ class Housekeeping:
     # -- what is due -------------------------------------------------------------------------------
 
     def jobs(self, now: int) -> list[Job]:
-        """What is to be run now, in this order. Call it on every tick and after every finished job."""
+        """What is to be run now, in this order. Call it on every tick and after every finished job.
+
+        Raises :class:`journal.errors.LockLost` if the directory is not ours alone any more; then the engine must fail.
+        """
+        self._engine.lock.check()
         self.watch_space()
         found: list[Job] = []
         if self.phase is Phase.NONE and self._checkpoint_due(now):

@@ -96,7 +96,7 @@ class _Held:
     def lock(self, path: str) -> _Borrowed:
         """The lock that is held."""
         assert path == filenames.LOCK
-        return _Borrowed()
+        return _Borrowed(self.held)
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file; the plan is not for the start to see."""
@@ -105,6 +105,13 @@ class _Held:
 
 class _Borrowed:
     """A lock that its borrower cannot give back."""
+
+    def __init__(self, lock: ILock) -> None:
+        self._lock = lock
+
+    def check(self) -> None:
+        """Look whether it is still held."""
+        self._lock.check()
 
     def release(self) -> None:
         """Nothing: it belongs to who repairs."""
