@@ -249,6 +249,13 @@ class CorruptSegment(CorruptData):
         self.last_offset = last_offset
 
 
+class UnprovenLog(CorruptSegment):
+    """A partition's log holds sound messages that the journal does not prove: they are not what was written together.
+
+    Journal and checkpoints are of an earlier moment than the log; a start would delete the messages.
+    """
+
+
 # -- outcome unknown -------------------------------------------------------------------------------
 
 
