@@ -246,6 +246,7 @@ class FilesystemConformance:
         with pytest.raises(DirectoryLocked):
             fs.lock("another")
         fs.make_directory("elsewhere")
+        fs.force_directory("")
         other = fs.lock("elsewhere/lock")
         lock.release()
         lock.release()
@@ -264,6 +265,7 @@ class FilesystemConformance:
         fs.unlink("lock")
         if back:
             fs.open("lock", create=True).close()
+        fs.force_directory("")
         with pytest.raises(DirectoryLocked, match="Removing files does not help"):
             fs.lock("lock")
         with pytest.raises(LockLost, match=r"lock, by which .* has been re.* process must stop.*start again"):
