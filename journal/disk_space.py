@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from journal import filenames
 from journal.constants import MIB
+from journal.engine import Engine
 from journal.errors import DiskFull
 from journal.interfaces import IFilesystem
 from journal.journal_settings import JournalSettings
 
 FIRST_FILES = 2
 """Journal files that a first start lays out: the one that is written, and the spare."""
+
+COPIES = 3
+"""How often what is accepted may come to lie on the disk: in the journal, in a staged file, in a segment."""
+
+SCARCE = 4
+"""With more free space than this many times the pool what is under way is not added up."""
 
 NEW_WORK_REFUSED = (
     "NEW WORK IS REFUSED (DiskFull): {lack}. Reading, deleting, commit and rollback work; make room, or start with "
@@ -22,8 +29,16 @@ NEW_WORK_REFUSED = (
 
 
 def reserve(settings: JournalSettings) -> int:
-    """Bytes that must stay free, beside what is to be flushed yet: below it new work is refused."""
+    """Bytes that must stay free, beside what is under way: below it new work is refused."""
     return settings.low_water_bytes + settings.file_bytes
+
+
+def under_way(engine: Engine, file_bytes: int) -> int:
+    """Bytes that the disk is still to take of what has been accepted, at most; and of the next journal file."""
+    tails = sum(store.unflushed_bytes for store in engine.dirty)
+    staged = sum(each.staged.bytes for each in engine.transactions.live.values())
+    spare = 0 if engine.journal.spare_exists() else file_bytes
+    return tails + staged * (COPIES - 1) + engine.pending_bytes * COPIES + spare
 
 
 def ballast_bytes(filesystem: IFilesystem) -> int:

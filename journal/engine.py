@@ -73,9 +73,8 @@ class Engine:
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
-        self.forced_lsn = self.start_number = 0
-        self.wall_offset = 0
-        self._time_base = 0
+        self.forced_lsn = self.start_number = self.last_forced_at = self._proven_lsn = 0
+        self.wall_offset = self._time_base = 0
         self._ready: deque[Group] = deque()
         self._filling: Group | None = None
         self._in_flight: Group | None = None
@@ -87,9 +86,7 @@ class Engine:
         self.pending_bytes = 0
         self.journaled_bytes = 0
         """What the groups of this start take on disk: whole blocks, which a lone small record fills to a fortieth."""
-        self.failed = ""
-        self.full = False
-        self.last_forced_at = 0
+        self.failed, self.full_at = "", 1 << 62
         self.on_pending: Callable[[], None] = _nothing
         self.on_published: Callable[[list[MessageStore]], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
@@ -105,6 +102,11 @@ class Engine:
     def now(self) -> int:
         """Journal time: µs that only grow, over restarts too; the wall clock has no say in it."""
         return self.clock.monotonic() + self._time_base
+
+    @property
+    def full(self) -> bool:
+        """Whether new work is to be refused: more was accepted than the disk had room for at the last look."""
+        return self.journaled_bytes + self.pending_bytes > self.full_at
 
     @property
     def last_lsn(self) -> int:
@@ -383,8 +385,6 @@ class Engine:
         lsn = self.accept(Mark(self.now()))
         self._proven_lsn = lsn
         return True
-
-    _proven_lsn = 0
 
     @property
     def journal_is_proven(self) -> bool:

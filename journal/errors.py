@@ -249,6 +249,13 @@ class CorruptSegment(CorruptData):
         self.last_offset = last_offset
 
 
+class UnprovenLog(CorruptSegment):
+    """A partition's log holds sound messages that the journal does not prove: they are not what was written together.
+
+    Journal and checkpoints are of an earlier moment than the log; a start would delete the messages.
+    """
+
+
 # -- outcome unknown -------------------------------------------------------------------------------
 
 
@@ -267,3 +274,7 @@ class OutcomeUnknown(TxBrokerError):
 
 class JournalPoisoned(OutcomeUnknown):
     """A write or force of the journal failed. It is never retried: the process must stop and recover."""
+
+
+class LockLost(OutcomeUnknown):
+    """The data directory, or its lock's file, was removed or replaced under its owner, which must stop and recover."""

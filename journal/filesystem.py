@@ -7,15 +7,14 @@ import os
 import stat
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from zope.interface import implementer
 
+from journal import directory_lock
 from journal.constants import MIB
-from journal.errors import DirectoryLocked
-from journal.interfaces import IFile, IFilesystem, ILock
-from journal.linux import fcntl
+from journal.directory_lock import OSLock
+from journal.interfaces import IFile, IFilesystem
 
 IOV_MAX = 1024
 """Linux takes at most this many buffers in one call."""
@@ -168,24 +167,6 @@ class OSFile:
             raise OSError(number, os.strerror(number), self.path)
 
 
-@implementer(ILock)
-class OSLock:
-    """A held ``flock``. It goes with the process, however that ends; children made by fork share it."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        """Let go of the lock. The file stays: unlinking it would let two processes lock two files."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            with suppress(OSError):
-                os.ftruncate(descriptor, 0)
-            os.close(descriptor)
-
-
 @implementer(IFilesystem)
 class OSFilesystem:
     """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably."""
@@ -265,41 +246,15 @@ class OSFilesystem:
                 pass  # raises what a force raised
 
     def lock(self, path: str) -> OSLock:
-        """Take an exclusive lock on a file and write our process id into it, for people to find."""
-        full = self._full(path)
-        descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = _holder(descriptor)
-            os.close(descriptor)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise DirectoryLocked(locked_message(str(full), owner)) from None
-        with suppress(OSError):  # the id is for people: a full disk must not keep recovery from starting
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        return OSLock(descriptor)
+        """Take an exclusive lock on a file and its directory, and write our process id into the file."""
+        return directory_lock.take(self._full(path))
 
-    def read_lock(self, path: str) -> OSLock | None:
-        """Keep a file from being locked while others may read too; None if there is no such file. Writes nothing.
+    def read_lock(self, path: str) -> OSLock:
+        """Keep a file and its directory from being locked while others may read too; the file may be missing.
 
-        Raises :class:`DirectoryLocked` if it is locked.
+        Raises :class:`DirectoryLocked` if it is locked. Writes nothing.
         """
-        full = self._full(path)
-        try:
-            descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = _holder(descriptor)
-            os.close(descriptor)
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise DirectoryLocked(locked_message(str(full), owner)) from None
-        return OSLock(descriptor)
+        return directory_lock.take_for_reading(self._full(path))
 
     def free_bytes(self) -> int:
         """Bytes that can still be written to the disk by a process without privileges."""
@@ -308,26 +263,6 @@ class OSFilesystem:
 
     def _full(self, path: str) -> Path:
         return self.root / check_path(path)
-
-
-def _holder(descriptor: int) -> str:
-    """The process that holds a lock on an open file, from the kernel's table, else what it wrote into the file."""
-    status = os.fstat(descriptor)
-    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with suppress(OSError), open("/proc/locks", encoding="ascii") as table:
-        for line in table:
-            fields = line.split()
-            if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == file and int(fields[4]) > 0:
-                return fields[4]
-    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-
-
-def locked_message(path: str, owner: str) -> str:
-    """What :class:`DirectoryLocked` says, on every file system."""
-    return (
-        f"{path} is locked by process {owner}: another program has this data directory open. Nothing was "
-        "read or changed. Stop that process, or use another directory"
-    )
 
 
 def _force_file(file: IFile) -> None:

@@ -90,7 +90,8 @@ class FlushJob:
 
         If not ``durably``, only when :meth:`OpenFiles.force <journal.open_files.OpenFiles.force>` has returned and the
         directory of partitions is forced, which comes before the next checkpoint: until then the journal has it all.
-        ``cut``: leave nothing behind the end, which a run before the last crash may have written.
+        ``cut``: leave nothing behind the end, which a run before the last crash may have written. Else all of that
+        stays, for it is not known yet whether the journal has it: a start that refuses it must not have removed it.
         """
         for piece in self.pieces:
             self._write(piece, durably, cut)
@@ -105,7 +106,7 @@ class FlushJob:
         file = self._files.acquire(segment.path, create=new)
         size = file.size()
         stale = new and size > 0
-        if stale:
+        if stale and cut:
             # Left by a run before the last crash and in no checkpoint: the journal has it all.
             file.truncate(0)
             size = 0

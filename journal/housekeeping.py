@@ -14,7 +14,7 @@ from typing import Any
 
 from journal import filenames
 from journal.checkpoint import CheckpointHeader
-from journal.disk_space import ballast_bytes, reserve
+from journal.disk_space import COPIES, SCARCE, ballast_bytes, reserve, under_way
 from journal.due_stores import DueStores
 from journal.engine import Engine
 from journal.flush_job import FlushJob
@@ -93,7 +93,11 @@ class Housekeeping:
     # -- what is due -------------------------------------------------------------------------------
 
     def jobs(self, now: int) -> list[Job]:
-        """What is to be run now, in this order. Call it on every tick and after every finished job."""
+        """What is to be run now, in this order. Call it on every tick and after every finished job.
+
+        Raises :class:`journal.errors.LockLost` if the directory is not ours alone any more; then the engine must fail.
+        """
+        self._engine.lock.check()
         self.watch_space()
         found: list[Job] = []
         if self.phase is Phase.NONE and self._checkpoint_due(now):
@@ -145,7 +149,7 @@ class Housekeeping:
                 self._filling = False
                 if job.no_room:
                     self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
-                    self._engine.full = True
+                    self._engine.full_at = -1
 
     def want_flush(self) -> None:
         """Flush all that is published at the next call of :meth:`jobs`."""
@@ -190,11 +194,11 @@ class Housekeeping:
         """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
         engine = self._engine
         self.free_bytes = engine.filesystem.free_bytes()
-        free = self.free_bytes - self.reserve_bytes
-        # What is not flushed yet is in the pool: only a disk that has no room for all of that needs it added up.
-        engine.full = engine.now() < self._no_room_until or (
-            free < self._settings.pool_bytes and free < sum(store.unflushed_bytes for store in engine.dirty)
-        )
+        room = self.free_bytes - self.reserve_bytes
+        if room < SCARCE * self._settings.pool_bytes:
+            room -= under_way(engine, self._settings.file_bytes)
+        no_room = room < 0 or engine.now() < self._no_room_until
+        engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
 
     # -- checkpoints -------------------------------------------------------------------------------
 

@@ -46,7 +46,10 @@ class IFile(Interface):
 
 
 class ILock(Interface):
-    """A held exclusive lock."""
+    """A held exclusive lock of a directory, by a file in it."""
+
+    def check() -> None:
+        """Raise :class:`journal.errors.LockLost` if file or directory was removed or replaced since it was taken."""
 
     def release() -> None:
         """Let go of the lock. A second release does nothing."""
@@ -87,9 +90,10 @@ class IFilesystem(Interface):
         """Force some :class:`IFile`, in any order or at once; if it raises, any of them may not be forced."""
 
     def lock(path: str) -> Any:
-        """Take an exclusive lock on a file (made if missing); returns an :class:`ILock`.
+        """Take an exclusive lock on a file (made if missing) and on its directory; returns an :class:`ILock`.
 
-        Raises :class:`journal.errors.DirectoryLocked` if another open file system holds it.
+        Raises :class:`journal.errors.DirectoryLocked` if another open file system holds either, and
+        :class:`journal.errors.StorageUnavailable` where directories cannot be locked.
         """
 
     def free_bytes() -> int:

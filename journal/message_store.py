@@ -18,7 +18,7 @@ from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
 from journal.retention import retained_start
 from journal.segment import Segment, SegmentState, checksum_of
 from journal.segment_index import SegmentIndex
-from journal.segment_list import SegmentList
+from journal.segment_list import SegmentList, Strangers
 from journal.settings import TopicSettings
 from journal.tail import Tail
 
@@ -82,7 +82,7 @@ class MessageStore:
 
     @classmethod
     def restore(cls, state: StoreState, files: OpenFiles, allocator: IBufferAllocator) -> MessageStore:
-        """The store of a checkpoint; call :meth:`cut` before anything is appended to it."""
+        """The store of a checkpoint; call :meth:`compare` before anything is appended to it."""
         store = cls(state.number, state.topic, state.index, state.settings, files, allocator)
         store.start_offset = state.start_offset
         store.high_watermark = state.flushed_offset
@@ -104,13 +104,23 @@ class MessageStore:
             self.flushed_offset if end_offset is None else end_offset,
         )
 
-    def cut(self) -> None:
-        """Make the files agree with the restored state: unlink later segments; the newest may be longer.
+    def compare(self) -> Strangers:
+        """Compare the files with the segments; return what lies there later or further than these. Changes nothing.
 
-        Raises :class:`journal.errors.CorruptSegment` for a file that is missing or too short; then no file of
-        this partition has been touched.
+        Raises :class:`journal.errors.CorruptSegment` for a file that is missing, too short or another's.
         """
-        self._dropped += self._segments.cut(self._files.filesystem, self.flushed_offset)
+        found = self._segments.compare(self._files.filesystem, self.flushed_offset)
+        self._dropped += found.early
+        return found
+
+    def proven_size(self, base_offset: int) -> int:
+        """How long the file of a segment that begins there is, with all that was replayed; 0 if it may be shorter."""
+        if (found := self._segments.holding(base_offset)) is not None:
+            segment, sealed = found
+            size = segment.size + (0 if sealed else self.unflushed_bytes)
+            return size if segment.base_offset == base_offset else 0
+        offset, position = self._tail.edge(self._tail.appends_below(base_offset))
+        return self._tail.end_position - position if offset == base_offset else 0
 
     @property
     def flushed_offset(self) -> int:
@@ -362,6 +372,11 @@ class MessageStore:
         """Files that are no longer part of the log, each listed once: unlink them after a checkpoint."""
         dropped, self._dropped = self._dropped, []
         return dropped
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments, oldest first."""
+        return tuple(self._segments.segments)
 
     @property
     def sealed_segments(self) -> Sequence[Segment]:

@@ -2,7 +2,8 @@
 
 Pass 1 reads everything that will be relied on and writes nothing, so a refusal leaves all evidence as it was. Then
 what no force is known to cover is written again in place, byte for byte, and forced: after a kill the page cache
-may hold what the disk does not. Pass 2 takes the logs as the checkpoint has them and folds the journal above it.
+may hold what the disk does not. Pass 2 takes the logs as the checkpoint has them and folds the journal above it; logs
+that hold more than that are refused.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from journal.journal import Journal
 from journal.journal_file import GROUP_HEADER_BYTES, FileScan
 from journal.journal_scan import JournalScan
 from journal.journal_settings import JournalSettings
+from journal.log_files import LogFiles
 from journal.message_store import MessageStore, StoreState
 from journal.meter import Meter, Progress
 from journal.open_files import OpenFiles
@@ -70,10 +72,12 @@ def recover(
     folds: Sequence[IFold] = (),
     progress: Progress | None = None,
     random: Callable[[int], bytes] = secrets.token_bytes,
+    cut_logs: bool = False,
 ) -> Engine:
     """Open a data directory, made if it is empty, and return its engine, ready for work.
 
     ``random`` gives so many random bytes: what the new start draws is in the journal before anybody can see it.
+    ``cut_logs``: what logs hold beyond the checkpoint is dropped, whether the journal has it or not; for repairs.
     Raises :class:`ForeignDirectory` for one of something else, :class:`DirectoryLocked`, :class:`CorruptJournal` or
     :class:`CorruptSegment` (then nothing on disk has changed but what an earlier recovery would have rewritten
     identically), :class:`CorruptData` where a repair was not finished, or the ``OSError`` of a failed call.
@@ -89,7 +93,8 @@ def recover(
         if filesystem.exists(filenames.REPAIR_PLAN):
             raise CorruptData(UNFINISHED, filenames.REPAIR_PLAN)
         with _collector_paused():
-            return _Recovery(filesystem, clock, settings, folds, lock, progress or _silent, random).run()
+            recovery = _Recovery(filesystem, clock, settings, folds, lock, progress or _silent, random)
+            return recovery.run(cut_logs)
     except BaseException:
         lock.release()
         raise
@@ -158,7 +163,7 @@ class _Recovery:
 
     # -- the order of things -----------------------------------------------------------------------
 
-    def run(self) -> Engine:
+    def run(self, cut_logs: bool) -> Engine:
         """Everything, in order."""
         self._make_room_on_disk()
         self._report.notes += map(told, repair_notes(self._filesystem))
@@ -173,7 +178,7 @@ class _Recovery:
                 self._report.notes.append(f"{WITNESS_LOST}; it is written anew")
         engine = self._engine
         engine.housekeeping = housekeeping = Housekeeping(engine, self._settings, kept)
-        at = self._pass_two(checkpoint, scans)
+        at = self._pass_two(checkpoint, scans, cut_logs)
         self._report.rolled_back = sum(
             t.state is not State.PREPARED for t in engine.transactions.live.values()
         )
@@ -227,7 +232,7 @@ class _Recovery:
 
     # -- pass 2: fold ------------------------------------------------------------------------------
 
-    def _pass_two(self, checkpoint: Checkpoint | None, scans: list[FileScan]) -> int:
+    def _pass_two(self, checkpoint: Checkpoint | None, scans: list[FileScan], cut_logs: bool) -> int:
         """Fold checkpoint and journal; return the journal time reached."""
         at, from_lsn = 0, 0
         engine = self._engine
@@ -238,17 +243,23 @@ class _Recovery:
                 if fold.name in checkpoint.folds:
                     fold.restore(checkpoint.folds[fold.name])
             self._catalog.restore_stores(checkpoint.stores)
-            self._cut_logs()
-        return self._replay([scan for scan in scans if scan.next_lsn > from_lsn], at, from_lsn)
+        logs = self._compared_logs()
+        if cut_logs:
+            logs.cut()
+        at = self._replay([scan for scan in scans if scan.next_lsn > from_lsn], at, from_lsn)
+        logs.check()
+        logs.drop_late()
+        return at
 
-    def _cut_logs(self) -> None:
-        stores = self._catalog.stores.values()
+    def _compared_logs(self) -> LogFiles:
+        logs, stores = LogFiles(self._filesystem, self._catalog), self._catalog.stores.values()
         meter = Meter(
             self._clock, self._progress, "comparing logs with the checkpoint", len(stores), "partitions"
         )
         for store in stores:
             meter.advance(1)
-            store.cut()
+            logs.compare(store)
+        return logs
 
     def _check_folds(self, checkpoint: Checkpoint) -> None:
         """A fold that is not known here would be missing in the next checkpoint, and lost for good."""
@@ -285,7 +296,7 @@ class _Recovery:
         """Give some memory back to the replay; return whether there was any to be had.
 
         From the longest tails first: fewer and larger writes. On a nearly full disk no more than must be: what was
-        flushed before the end was cut off again, so there is room for that, and for the ballast; and the rest was in
+        flushed before the end is written over, which takes no room, and there is the ballast's; and the rest was in
         memory then as well. Nothing needs to be forced here: until the next checkpoint, which does that, the journal
         has it all.
         """

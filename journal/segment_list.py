@@ -1,14 +1,16 @@
-"""A partition's segments, oldest first: found by bisection, dropped at the start, cut at recovery."""
+"""A partition's segments, oldest first: found by bisection, dropped at the start, compared at recovery."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
+from journal.log_proof import Beyond, files_beyond
 from journal.segment import Segment, SegmentState, is_of_another
 from journal.words import span
 
@@ -84,26 +86,23 @@ class SegmentList:
         self.total_bytes -= sum(segment.size for segment in dropped)
         return dropped
 
-    def cut(self, filesystem: IFilesystem, end_offset: int) -> list[str]:
-        """Make the files agree with the list, as a checkpoint had it.
+    def compare(self, filesystem: IFilesystem, end_offset: int) -> Strangers:
+        """Compare the files with the list, as a checkpoint had it; return what is there beside and beyond it.
 
-        Files of later segments are unlinked: replay makes them again. What the newest one has beyond the size it had
-        then stays, for nobody reads it, until a flush writes over it and cuts what is left. Returns the files of
-        earlier segments, which were dropped but not yet unlinked. Raises :class:`journal.errors.CorruptSegment`, before
-        anything is changed, for a file that is missing, shorter than it was (its bytes had been forced) or another
-        segment's.
+        Changes nothing. Raises :class:`journal.errors.CorruptSegment` for a file that is missing, shorter than it was
+        (its bytes had been forced) or another segment's.
         """
         try:
             names = filesystem.list_directory(self.directory)
         except FileNotFoundError:
             names = []  # never flushed; or gone, which is found out below
         present = set(names)
+        longer = False
         for segment in self.segments:
-            _check(filesystem, segment, present)
+            longer = _check(filesystem, segment, present) > segment.size
+        beyond = files_beyond(self.number, self.directory, names, self.segments)
         early, late = self._strangers(names, end_offset)
-        for path in late:
-            filesystem.unlink(path)
-        return early
+        return Strangers(early, late, [each for each in beyond if longer or not each.position])
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
         """Paths of segments that are not in the list: those before it, and those after."""
@@ -118,7 +117,19 @@ class SegmentList:
         return early, late
 
 
-def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> None:
+class Strangers(NamedTuple):
+    """Files in a log's directory that its list does not have: all of segments before it, and of those after.
+
+    ``beyond`` are the logs among the latter, and the newest file of the list if it is longer than it was.
+    """
+
+    early: list[str]
+    late: list[str]
+    beyond: list[Beyond]
+
+
+def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
+    """Return the file's size; raises :class:`CorruptSegment`."""
     path = segment.path
     if path.rpartition("/")[2] not in names:
         raise _refused(segment, "the file is missing", 0)
@@ -129,6 +140,7 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> None:
             raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
         if segment.head and is_of_another(file.read, segment):
             raise _refused(segment, "it begins with a message of another segment", 0)
+        return size
     finally:
         file.close()
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from zope.interface.verify import verifyObject
 
-from journal.errors import DirectoryLocked
+from journal.errors import DirectoryLocked, LockLost
 from journal.filesystem import IOV_MAX, write_fully, zero_fill
 from journal.interfaces import IFile, IFilesystem, ILock
 
@@ -241,17 +241,39 @@ class FilesystemConformance:
 
     def test_a_held_lock_is_refused_to_others_with_the_owners_process(self, fs):
         lock = fs.lock("lock")
-        with pytest.raises(DirectoryLocked, match=rf"lock is locked by process {os.getpid()}: .*Nothing was"):
+        with pytest.raises(DirectoryLocked, match=rf"is locked by process {os.getpid()}: .*Nothing was"):
             fs.lock("lock")
-        other = fs.lock("another")
+        with pytest.raises(DirectoryLocked):
+            fs.lock("another")
+        fs.make_directory("elsewhere")
+        fs.force_directory("")
+        other = fs.lock("elsewhere/lock")
         lock.release()
         lock.release()
         again = fs.lock("lock")
         lock.release()
         with pytest.raises(DirectoryLocked):
             fs.lock("lock")
+        again.check()
         again.release()
         other.release()
+
+    @pytest.mark.parametrize("back", [False, True])
+    def test_who_removes_the_locks_file_gets_no_lock_and_its_holder_is_told(self, fs, back):
+        lock = fs.lock("lock")
+        lock.check()
+        fs.unlink("lock")
+        if back:
+            fs.open("lock", create=True).close()
+        fs.force_directory("")
+        with pytest.raises(DirectoryLocked, match="Removing files does not help"):
+            fs.lock("lock")
+        with pytest.raises(LockLost, match=r"lock, by which .* has been re.* process must stop.*start again"):
+            lock.check()
+        lock.release()
+        again = fs.lock("lock")
+        again.check()
+        again.release()
 
     def test_zeros_are_written_where_asked_and_nowhere_else(self, fs):
         file = self.file(fs, data=b"x" * 100)

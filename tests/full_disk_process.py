@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 
+from journal import frame
 from journal.clock import SystemClock
 from journal.constants import KIB, MIB
 from journal.embedded import Log
-from journal.errors import DiskFull, JournalPoisoned
+from journal.errors import DiskFull, JournalPoisoned, MemoryExhausted
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
 from journal.record import LogStartMoved, TopicDeleted
@@ -124,6 +125,35 @@ def low_water(directory: Directory) -> dict[str, Any]:
         "offset after room was made": log.append("t", b"again"),
         "topics": sorted(log.topics),
         "prepared": len(log.prepared()),
+    }
+
+
+def fills_itself(directory: Directory) -> dict[str, Any]:
+    """Nothing is kept free but one file, and as much is taken in between two looks as there is to take."""
+    directory.log.close()
+    settings = msgspec.structs.replace(SETTINGS, low_water_bytes=0, pool_bytes=4 * MIB)
+    log = directory.log = directory.open(settings)
+    engine, store = log.engine, log._store("t", 0)
+    directory.prepare(EARLY)
+    refused = 0
+    while refused < 20:
+        try:
+            while not engine.full:
+                value = b"%d " % directory.sent + VALUE
+                engine.append(store, frame.encode(value, 1), 1)
+                directory.sent += 1
+            refused += 1
+        except MemoryExhausted:
+            engine.want_flush()
+        engine.sync()
+        engine.housekeeping.run_inline()
+    log.commit(EARLY)
+    engine.housekeeping.checkpoint_inline()
+    return {
+        "failure": engine.failed,
+        "read": directory.values(log),
+        "sent": directory.sent,
+        "free": directory.free(),
     }
 
 
@@ -245,7 +275,15 @@ def small_for_data(directory: Directory) -> dict[str, Any]:
 
 SCENES = {
     scene.__name__: scene
-    for scene in (low_water, start_on_a_full_disk, filled_at_work, read_only, first_start, small_for_data)
+    for scene in (
+        low_water,
+        fills_itself,
+        start_on_a_full_disk,
+        filled_at_work,
+        read_only,
+        first_start,
+        small_for_data,
+    )
 }
 
 

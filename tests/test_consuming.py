@@ -236,6 +236,6 @@ def test_groups_and_their_positions_are_bounded_and_known_ones_go_on():
 
 def test_on_a_full_disk_groups_go_on_and_none_begins(room, partition):
     commit(room, partition, 1)
-    room.engine.full = True
+    room.engine.full_at = -1
     assert isinstance(commit(room, partition, 2), commands.Done)
     refused(commit(room, partition, 2, group="new"), "DiskFull")

@@ -13,6 +13,8 @@ from journal.embedded import Log
 from journal.errors import (
     DirectoryLocked,
     InvalidSetting,
+    JournalPoisoned,
+    LockLost,
     LogClosed,
     MessageTooLarge,
     OffsetOutOfRange,
@@ -161,6 +163,23 @@ def test_a_directory_has_one_owner_at_a_time(path):
         opened(path)
     log.close()
     opened(path).close()
+
+
+def test_a_log_whose_lock_is_replaced_takes_nothing_more_and_loses_nothing(path):
+    log = opened(path)
+    log.create_topic("orders")
+    log.append("orders", b"before")
+    (path / "lock").unlink()
+    (path / "lock").touch()
+    with pytest.raises(DirectoryLocked):
+        opened(path)
+    with pytest.raises(LockLost, match=f"{path}/lock, by which .* has been replaced"):
+        log.append("orders", b"told as unknown")
+    with pytest.raises(JournalPoisoned, match="has been replaced"):
+        log.append("orders", b"refused")
+    log.close()
+    with opened(path) as log:
+        assert values(log) == [b"before", b"told as unknown"]
 
 
 def test_what_cannot_be_is_refused_and_the_log_goes_on(path):

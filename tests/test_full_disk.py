@@ -60,6 +60,13 @@ def test_low_water_refuses_new_work_early_and_ending_reading_and_deleting_go_on(
     assert found["offset after room was made"] == found["sent"] + 1
 
 
+def test_a_broker_that_keeps_nothing_free_does_not_fill_the_disk_itself(tmp_path):
+    found = scene(tmp_path, "fills_itself")
+    assert found["failure"] == ""
+    assert found["read"] == found["sent"] > 100
+    assert found["free"] > 0
+
+
 def test_on_a_disk_without_a_free_byte_the_start_succeeds_thanks_to_the_ballast(tmp_path):
     found = scene(tmp_path, "start_on_a_full_disk")
     assert found["free"] == 0

@@ -1,13 +1,16 @@
 """The files of the operating system: what every file system does, and what only the system's can get wrong."""
 
 import errno
+import fcntl
 import os
+import shutil
+import stat
 import subprocess
 import sys
 
 import pytest
 
-from journal.errors import DirectoryLocked
+from journal.errors import DirectoryLocked, LockLost, StorageUnavailable
 from journal.filesystem import OSFilesystem
 from tests.filesystem_conformance import FilesystemConformance
 
@@ -36,7 +39,7 @@ class TestOSFilesystem(FilesystemConformance):
         before = len(os.listdir("/proc/self/fd"))
         file, lock = fs.open("a", create=True), fs.lock("lock")
         assert not os.get_inheritable(file._descriptor)
-        assert not os.get_inheritable(lock._descriptor)
+        assert [os.get_inheritable(descriptor) for _, descriptor in lock._held] == [False, False]
         with pytest.raises(DirectoryLocked):
             fs.lock("lock")
         fs.make_directory("d")
@@ -57,8 +60,12 @@ class TestOSFilesystem(FilesystemConformance):
         )
         with child:
             assert child.stdout.readline() == b"held\n"
-            with pytest.raises(DirectoryLocked, match=rf"{tmp_path}/lock is locked by process {child.pid}:"):
+            with pytest.raises(DirectoryLocked, match=rf"{tmp_path} is locked by process {child.pid}:"):
                 fs.lock("lock")
+            (tmp_path / "lock").unlink()
+            with pytest.raises(DirectoryLocked, match=rf"{tmp_path} is locked by process {child.pid}:"):
+                fs.lock("lock")
+            assert not (tmp_path / "lock").exists()
             child.kill()
             child.wait()
             fs.lock("lock").release()
@@ -72,6 +79,52 @@ class TestOSFilesystem(FilesystemConformance):
         with pytest.raises(DirectoryLocked, match=f"by process {os.getpid()}:"):
             fs.lock("lock")
         lock.release()
+
+    def test_a_directory_in_the_place_of_the_one_that_was_locked_is_noticed(self, tmp_path):
+        data = tmp_path / "data"
+        data.mkdir()
+        lock = OSFilesystem(data).lock("lock")
+        data.rename(tmp_path / "away")
+        with pytest.raises(LockLost, match=rf"{data}, by which .* has been removed"):
+            lock.check()
+        shutil.copytree(tmp_path / "away", data)
+        with pytest.raises(LockLost, match=rf"{data}, by which .* has been replaced"):
+            lock.check()
+        OSFilesystem(data).lock("lock").release()
+        data.rename(tmp_path / "copy")
+        (tmp_path / "away").rename(data)
+        lock.check()
+        lock.release()
+
+    def test_without_locks_of_directories_no_broker_gets_in_and_readers_do(self, fs, tmp_path, monkeypatch):
+        real = fcntl.flock
+
+        def of_nfs(descriptor, kind):
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            real(descriptor, kind)
+
+        monkeypatch.setattr(fcntl, "flock", of_nfs)
+        with pytest.raises(
+            StorageUnavailable, match=f"{tmp_path} has no lock for a directory.*local file system"
+        ):
+            fs.lock("lock")
+        assert os.listdir(tmp_path) == []
+        fs.read_lock("lock").release()
+
+    def test_locks_for_reading_are_many_need_no_file_and_keep_brokers_out(self, fs, tmp_path):
+        locks = [fs.read_lock("lock"), fs.read_lock("lock")]
+        assert os.listdir(tmp_path) == []
+        for lock in locks:
+            with pytest.raises(DirectoryLocked):
+                fs.lock("lock")
+            lock.check()
+            lock.release()
+        mine = fs.lock("lock")
+        (tmp_path / "lock").unlink()
+        with pytest.raises(DirectoryLocked):
+            fs.read_lock("lock")
+        mine.release()
 
     def test_a_directory_whose_state_cannot_be_found_out_does_not_pass_for_missing(self, fs, monkeypatch):
         def refuse(_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from journal import filenames, inspect
-from journal.errors import CorruptData
+from journal.errors import CorruptData, LockLost
 from journal.inspect import Level
 from journal.repair import diagnose, execute, is_unfinished, resume
 from journal.repair_notes import repair_notes
@@ -71,6 +71,20 @@ def test_no_start_goes_past_a_repair_that_was_not_finished(disk):
     with pytest.raises(CorruptData, match="begun and not finished"):
         Room(filesystem)
     assert any("begun and not finished" in f.problem for f in damages(filesystem))
+    finish(filesystem)
+    assert damages(filesystem) == []
+
+
+def test_a_repair_whose_lock_is_removed_stops_and_the_next_one_goes_on(disk):
+    filesystem = disk[0].kill_clone()
+    hurt_a_little(filesystem)
+    lock = filesystem.lock("lock")
+    diagnosis = diagnose(filesystem)
+    filesystem.unlink("lock")
+    with pytest.raises(LockLost):
+        execute(filesystem, ManualClock(), lock, diagnosis, tuple, SMALL)
+    lock.release()
+    assert is_unfinished(filesystem)
     finish(filesystem)
     assert damages(filesystem) == []
 

@@ -85,35 +85,41 @@ def test_sealed_segments_wholly_below_go_and_the_active_one_stays(offset, bases)
     assert listed.active.base_offset == 40
 
 
-def test_a_cut_unlinks_later_files_and_leaves_the_rest_of_the_newest_to_who_writes_over_it(filesystem):
+def files_of(base):
+    return [f"{DIRECTORY}/{base:032d}.{kind}" for kind in ("index", "log", "time")]
+
+
+def places(strangers):
+    return [(each.segment.base_offset, each.offset, each.position) for each in strangers.beyond]
+
+
+def test_later_files_and_the_newest_if_it_is_longer_lie_beyond_and_nothing_is_touched(filesystem):
     for base, size in ((10, 100), (20, 230), (40, 90), (60, 10)):
         write(filesystem, base, size)
-    assert segments().cut(filesystem, 45) == []
-    assert sizes(filesystem) == {10: 100, 20: 230, 40: 90}
-    assert not [name for name in filesystem.list_directory(DIRECTORY) if "60." in name]
+    found = segments().compare(filesystem, 45)
+    assert (found.early, found.late, places(found)) == ([], files_of(60), [(40, 45, 50), (60, 60, 0)])
+    assert sizes(filesystem) == {10: 100, 20: 230, 40: 90, 60: 10}
 
 
-def test_a_cut_reports_files_that_were_dropped_but_not_yet_unlinked(filesystem):
+def test_files_that_were_dropped_but_not_yet_unlinked_come_before_it(filesystem):
     for base, size in ((0, 10), (10, 100), (20, 200), (40, 50)):
         write(filesystem, base, size)
-    early = segments().cut(filesystem, 45)
-    assert early == [f"{DIRECTORY}/{0:032d}.{kind}" for kind in ("index", "log", "time")]
-    assert 0 in sizes(filesystem)
+    found = segments().compare(filesystem, 45)
+    assert (found.early, found.late, places(found)) == (files_of(0), [], [])
 
 
-def test_a_cut_of_a_partition_that_was_never_flushed_clears_its_directory(filesystem):
-    assert SegmentList(17, DIRECTORY).cut(filesystem, 0) == []
+def test_all_files_of_a_partition_that_was_never_flushed_come_late(filesystem):
+    assert SegmentList(17, DIRECTORY).compare(filesystem, 0) == ([], [], [])
     write(filesystem, 0, 10)
-    assert SegmentList(17, DIRECTORY).cut(filesystem, 0) == []
-    assert filesystem.list_directory(DIRECTORY) == []
+    found = SegmentList(17, DIRECTORY).compare(filesystem, 0)
+    assert (found.early, found.late, places(found)) == ([], files_of(0), [(0, 0, 0)])
 
 
-def test_a_cut_leaves_foreign_files_alone(filesystem):
+def test_foreign_files_are_none_of_them(filesystem):
     for state in STATES:
         write(filesystem, state.base_offset, state.size)
     filesystem.open(f"{DIRECTORY}/notes.txt", create=True).close()
-    segments().cut(filesystem, 45)
-    assert filesystem.exists(f"{DIRECTORY}/notes.txt")
+    assert segments().compare(filesystem, 45) == ([], [], [])
 
 
 @pytest.mark.parametrize("base", [10, 20, 40])
@@ -123,14 +129,14 @@ def test_a_missing_file_is_refused_and_nothing_is_touched(filesystem, base):
     filesystem.unlink(f"{DIRECTORY}/{base:032d}.log")
     before = sizes(filesystem)
     with pytest.raises(CorruptSegment, match="the file is missing") as caught:
-        segments().cut(filesystem, 45)
+        segments().compare(filesystem, 45)
     assert caught.value.first_offset == base
     assert sizes(filesystem) == before
 
 
 def test_a_missing_directory_is_refused(filesystem):
     with pytest.raises(CorruptSegment, match="missing"):
-        segments().cut(filesystem, 45)
+        segments().compare(filesystem, 45)
 
 
 @pytest.mark.parametrize(("base", "size", "last"), [(10, 99, 19), (20, 0, 39), (40, 49, 44)])
@@ -139,6 +145,6 @@ def test_a_file_that_is_too_short_is_refused_and_nothing_is_touched(filesystem, 
         write(filesystem, other, size if other == base else full)
     before = sizes(filesystem)
     with pytest.raises(CorruptSegment, match="had been forced") as caught:
-        segments().cut(filesystem, 45)
+        segments().compare(filesystem, 45)
     assert (caught.value.position, caught.value.first_offset, caught.value.last_offset) == (size, base, last)
     assert sizes(filesystem) == before

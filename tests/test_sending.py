@@ -390,7 +390,7 @@ def test_a_full_disk_refuses_new_messages_but_not_repetitions(room, partition):
     peer = room.peer()
     mine = producer(peer)
     peer.send(partition, b"a", **mine)
-    room.engine.full = True
+    room.engine.full_at = -1
     refused(peer.send(partition, b"b", sequence=1, **mine), "DiskFull")
     refused(peer.send(partition, b"b"), "DiskFull")
     refused(peer.ask(commands.OpenProducer), "DiskFull")

@@ -22,6 +22,28 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
+def test_a_second_broker_is_refused_by_the_directory_and_what_to_do(data):
+    with twistd_process(data) as broker:
+        broker.ready()
+        with twistd_process(data) as second:
+            assert second.wait() == 1
+            second.wait_for(
+                rf"DirectoryLocked: {data} is locked by process {broker.pid}: .*Stop that process"
+            )
+        assert broker.stop() == 0
+
+
+def test_a_broker_whose_lock_is_removed_ends_with_the_reason_and_loses_nothing(data):
+    with twistd_process(data) as broker:
+        sent = send_many(broker.ready(), 10)
+        (data / "lock").unlink()
+        assert broker.wait() == 1
+        broker.wait_for(rf"critical.*LockLost: {data}/lock, by which .* has been removed: .*start again")
+        assert "Traceback" not in broker.output
+    with twistd_process(data) as broker, Peer(broker.ready()) as peer:
+        assert peer.values(peer.topic()) == sent
+
+
 def newest_journal_file(data):
     return max(path for path in (data / "journal").iterdir() if path.suffix == ".journal")
 

@@ -124,7 +124,7 @@ class TestRefusedAdds:
     def test_a_full_disk_refuses_adds_and_lets_transactions_end(self, room, partition):
         peer = room.peer()
         prepared(peer, partition)
-        room.engine.full = True
+        room.engine.full_at = -1
         refused(add(peer, 2, partition, b"b"), "DiskFull")
         assert isinstance(peer.ask(commands.Commit, xid=XID), commands.Committed)
 

@@ -130,7 +130,7 @@ def test_on_a_full_disk_what_is_prepared_can_be_committed_and_nothing_new_be_pre
     door = Door()
     one, commit_one = phases(1, door.partitions[0], b"a")
     door.read(one)
-    door.room.engine.full = True
+    door.room.engine.full_at = -1
     two, _ = phases(2, door.partitions[0], b"b")
     [committed, refused, _] = door.read(commit_one, two)
     assert isinstance(committed, Committed)
@@ -249,7 +249,7 @@ def test_an_internal_topic_takes_none():
 
 def test_on_a_full_disk_it_is_refused():
     door = Door()
-    door.room.engine.full = True
+    door.room.engine.full_at = -1
     [refused, _] = door.read(whole(1, door.partitions[0], b"a"))
     assert refused.error == "DiskFull"
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import filenames
-from journal.errors import CorruptJournal
+from journal.constants import BLOCK
+from journal.errors import CorruptJournal, UnprovenLog
 from journal.filesystem import write_fully
 from journal.inspect import Level, verify
 from journal.journal_file import FIRST_GROUP
@@ -108,6 +109,79 @@ def test_an_end_of_zeros_is_not_taken_for_a_tear(kept):
     damage(disk, path, position, bytes(32 * 1024))
     error = refused(disk, "witness says that all up to LSN")
     assert (error.path, error.position) == (path, position)
+
+
+def rushed():
+    """Five sends, each forced in a group of its own, since the witness was written for the last time."""
+    room = Room()
+    room.topic()
+    passed(room)
+    before = room.engine.forced_lsn
+    ends = [end_of_journal(room)]
+    for number in range(5):
+        room.send(b"%d" % number)
+        ends.append(end_of_journal(room))
+    assert read_witness(room.inner).forced == before
+    return room, ends
+
+
+def end_of_journal(room):
+    """Where the next group goes, by the bytes of the newest file."""
+    file = room.inner.open(journal_path(room.journals()[-1]))
+    data = file.read(0, file.size()).rstrip(b"\0")
+    return -(-len(data) // BLOCK) * BLOCK
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_groups_of_the_last_second_that_read_as_zeros_are_lost_in_silence_from_there_on_and_no_others(kept):
+    room, ends = rushed()
+    disk = room.inner.kill_clone()
+    file = disk.open(journal_path(room.journals()[-1]))
+    write_fully(file, ends[kept], [bytes(file.size() - ends[kept])])
+    file.force()
+    after = Room(disk)
+    assert after.values() == [b"%d" % number for number in range(kept)]
+    assert after.engine.report.notes == []
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_a_file_that_was_cut_in_the_last_second_is_refused_for_its_size(kept):
+    room, ends = rushed()
+    disk = room.inner.kill_clone()
+    disk.open(journal_path(room.journals()[-1])).truncate(ends[kept])
+    refused(disk, "with which it was begun")
+
+
+@pytest.mark.parametrize("kept", range(6))
+def test_a_file_that_was_begun_without_room_prepared_loses_its_last_second_to_a_cut_in_silence(kept):
+    room = Room()
+    room.topic(partitions=2)
+    room.inner.unlink(filenames.SPARE_NEXT) if room.inner.exists(filenames.SPARE_NEXT) else None
+    while len(room.journals()) < 2:
+        room.send(b"v" * 20_000, number=2)
+    passed(room)
+    ends = [end_of_journal(room)]
+    for number in range(5):
+        room.send(b"%d" % number)
+        ends.append(end_of_journal(room))
+    disk = room.inner.kill_clone()
+    disk.open(journal_path(room.journals()[-1])).truncate(ends[kept])
+    after = Room(disk)
+    assert after.values() == [b"%d" % number for number in range(kept)]
+    assert after.engine.report.notes == []
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_groups_of_the_last_second_whose_messages_are_in_a_segment_are_missed_by_it(kept):
+    room, ends = rushed()
+    room.flush()
+    assert read_witness(room.inner).forced < room.engine.forced_lsn
+    disk = room.inner.kill_clone()
+    file = disk.open(journal_path(room.journals()[-1]))
+    write_fully(file, ends[kept], [bytes(file.size() - ends[kept])])
+    with pytest.raises(UnprovenLog) as caught:
+        Room(disk)
+    assert (caught.value.first_offset, caught.value.last_offset) == (kept, 4)
 
 
 def test_a_checkpoint_that_somebody_removed_is_made_up_for_and_told():

@@ -90,11 +90,17 @@ def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
     return [msgspec.convert(row, TransactionRow) for row in rows[1 : 1 + rows[0]]]
 
 
+def next_partition(checkpoint: Checkpoint) -> int:
+    """The number that the next partition gets."""
+    head = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
+    return msgspec.convert(head, HeadRow).next_partition
+
+
 def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
     """Whether its topics, its partitions and the partitions' directories agree."""
     path = filenames.checkpoint_file(checkpoint.header.lsn)
-    head, *rows = checkpoint.folds.get("catalog", [HeadRow(1, 0)])
-    next_partition = msgspec.convert(head, HeadRow).next_partition
+    rows = checkpoint.folds.get("catalog", [None])[1:]
+    following = next_partition(checkpoint)
     topics = [msgspec.convert(row, TopicRow) for row in rows]
     wanted = {
         topic.first_partition + index: (topic.name, index)
@@ -113,11 +119,9 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
             f"partition number {number} is {wanted[number]} by its topic and {stored[number]} by its log"
         )
         yield Finding(path, 0, problem, affects=Affected(*wanted[number]))
-    beyond = [number for number in wanted if number >= next_partition]
+    beyond = [number for number in wanted if number >= following]
     if beyond:
-        yield Finding(
-            path, 0, f"partition {max(beyond)} is there, the next one would get number {next_partition}"
-        )
+        yield Finding(path, 0, f"partition {max(beyond)} is there, the next one would get number {following}")
     for row in topics:
         for store in checkpoint.stores:
             if (

@@ -69,6 +69,7 @@ class Finding:
     ``harmless`` says that it can be the trace of a crash and was never acknowledged, or is repaired by itself.
     ``foreign`` says that the bytes are sound, but not those that belong there: nothing of the file can be believed.
     ``unreadable`` says that the system did not give them, so that nothing is known of them.
+    ``unproven`` says that the bytes are sound messages of a log that the journal does not have.
     ``of_no_crash`` says of what is harmless that no crash leaves it so.
     """
 
@@ -79,6 +80,7 @@ class Finding:
     affects: Affected = NOBODY
     foreign: bool = False
     unreadable: bool = False
+    unproven: bool = False
     of_no_crash: bool = False
 
 

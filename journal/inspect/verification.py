@@ -29,6 +29,7 @@ from journal.inspect.journal_walk import (
     surveyed,
     walk_file,
 )
+from journal.inspect.proof_check import ProofCheck
 from journal.inspect.segment_check import check_store
 from journal.inspect.segment_walk import FrameEntry
 from journal.inspect.strays import strays
@@ -105,6 +106,7 @@ class _Verification:
         self._records = records
         self._rolled_back: set[TransactionNumber] = set()
         self._created: set[int] = set()
+        self._proof: ProofCheck
 
     def run(self) -> Iterator[Finding]:
         """Everything, in order."""
@@ -126,6 +128,7 @@ class _Verification:
         else:
             if witness is None and surveyed(self._filesystem):
                 yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
+        self._proof = ProofCheck(newest)
         yield from self._journal(sound, witness or NOTHING)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
@@ -182,7 +185,8 @@ class _Verification:
         if cross is not None:
             yield from cross.ended()
         if not damaged:
-            yield from refusal(self._filesystem, sound[-1] if sound else None, witness)
+            refused = list(refusal(self._filesystem, sound[-1] if sound else None, witness))
+            yield from refused or self._proof.findings(self._filesystem)
 
     def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
         newest = sound[-1] if sound else None
@@ -195,6 +199,7 @@ class _Verification:
 
     def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
+        self._proof.follow(entry)
         if not sound or entry.lsn <= sound[-1].header.lsn:
             return
         if isinstance(entry.record, TransactionRolledBack):

@@ -21,7 +21,7 @@ from journal.repair.followed import Finder
 from journal.repair.journal_choice import Choice, choose
 from journal.repair.journal_files import plan_journal
 from journal.repair.journal_runs import SoundFile, entries, sound_files
-from journal.repair.losses import Loss, LostRecords, Names, lost_lsns, lost_offsets
+from journal.repair.losses import Loss, LostRecords, Names, lost_lsns, lost_offsets, unproven_messages
 from journal.repair.pieces import Change
 from journal.repair.segment_plan import DamagedSegment, mended, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
@@ -39,6 +39,7 @@ class Diagnosis:
 
     ``rollbacks`` can only be rolled back, which the repair then does; ``tails`` (path, position) are bytes that a
     start will cut off, and which are kept as evidence first; ``indexes`` are made again once the directory starts.
+    ``cut_logs``: that start takes the logs as the checkpoint and the kept journal have them, whatever lies beyond.
     """
 
     damage: list[Finding] = field(default_factory=list)
@@ -47,11 +48,12 @@ class Diagnosis:
     rollbacks: list[TransactionNumber] = field(default_factory=list)
     tails: list[tuple[str, int]] = field(default_factory=list)
     indexes: list[tuple[int, int]] = field(default_factory=list)
+    cut_logs: bool = False
 
     @property
     def is_sound(self) -> bool:
         """Whether there is nothing to repair."""
-        return not self.changes and not self.rollbacks
+        return not self.changes and not self.rollbacks and not self.cut_logs
 
     @property
     def size(self) -> int:
@@ -77,7 +79,8 @@ class _Diagnosing:
         findings = list(verify(filesystem, Level.DEEP, progress=progress))
         _refuse_to_go_without([f for f in findings if f.unreadable])
         ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
-        self._damaged = {f.path for f in ours if not f.harmless}
+        self._damaged = {f.path for f in ours if not f.harmless and not f.unproven}
+        self._unproven = [f for f in ours if f.unproven]
         # An index knows by its salt whose it is: where it leads astray in a damaged log, that log is another's.
         self._foreign = {f.path.removesuffix("index").removesuffix("log") + "log" for f in ours if f.foreign}
         self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}
@@ -111,6 +114,8 @@ class _Diagnosing:
         self._settle(choice, staged)
         if journal or choice.cut:
             self._journal(files, choice)
+        if journal or choice.cut or self._unproven:
+            self._cut_logs()
         self._segments(damaged, finder)
         self._indexes()
         return result
@@ -197,7 +202,6 @@ class _Diagnosing:
                 )
         if choice.cut:
             self._name_losses(choice)
-            self._keep_tails()
 
     def _name_losses(self, choice: Choice) -> None:
         state = self._newest.header.lsn + 1 if self._newest is not None else 1
@@ -221,8 +225,10 @@ class _Diagnosing:
         unreadable.append(lost_lsns(max(at, self._witness.forced + 1), None))
         self._result.lost += [*unreadable, *lost.told()]
 
-    def _keep_tails(self) -> None:
-        """Flushed bytes beyond the checkpoint, and partitions that the kept journal does not know: a start drops it."""
+    def _cut_logs(self) -> None:
+        """Flushed bytes beyond the checkpoint, and partitions the kept journal does not know: the start drops them."""
+        self._result.cut_logs = True
+        self._result.lost += [unproven_messages(finding.affects) for finding in self._unproven]
         sizes = {}
         for store in self._newest.stores if self._newest is not None else ():
             directory = filenames.partition_directory(store.topic, store.index, store.number)

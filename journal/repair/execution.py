@@ -44,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
     places: list[Place]
     rollbacks: list[tuple[int, int]]
     indexes: list[tuple[int, int]]
+    cut_logs: bool
 
 
 MakeFolds = Callable[[], Sequence[IFold]]
@@ -87,6 +88,7 @@ def execute(
         places,
         [(number.session, number.serial) for number in diagnosis.rollbacks],
         diagnosis.indexes,
+        diagnosis.cut_logs,
     )
     _write_whole(filesystem, filenames.REPAIR_PLAN, msgspec.json.format(msgspec.json.encode(plan)))
     return resume(filesystem, clock, lock, folds, settings)
@@ -100,7 +102,7 @@ def resume(
     plan = msgspec.json.decode(data, type=Plan)
     _put_in_place(filesystem, plan)
     numbers = [TransactionNumber(*number) for number in plan.rollbacks]
-    start_once(filesystem, clock, lock, folds, settings, numbers, plan.indexes)
+    start_once(filesystem, clock, lock, folds, settings, numbers, plan.indexes, plan.cut_logs)
     notes = repair_notes(filesystem)
     if plan.note not in notes:
         _write_whole(

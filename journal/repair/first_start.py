@@ -29,9 +29,13 @@ def start_once(
     settings: JournalSettings,
     rollbacks: list[TransactionNumber],
     indexes: list[tuple[int, int]],
+    cut_logs: bool,
 ) -> None:
-    """Start, roll back, make the indexes of (partition number, base offset) again, write a checkpoint, and stop."""
-    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, folds, settings)
+    """Start, with logs cut or not, roll back, make the indexes of (partition number, base offset) again, and stop.
+
+    A checkpoint is written before.
+    """
+    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, folds, settings, cut_logs)
     try:
         for transaction in rollbacks:
             engine.transactions.rollback(transaction, Cause.OPERATOR, by=BY, why=WHY)
@@ -45,7 +49,11 @@ def start_once(
 
 
 def _started(
-    filesystem: IFilesystem, clock: IClock, folds: Callable[[], Sequence[IFold]], settings: JournalSettings
+    filesystem: IFilesystem,
+    clock: IClock,
+    folds: Callable[[], Sequence[IFold]],
+    settings: JournalSettings,
+    cut_logs: bool,
 ) -> Engine:
     """With as few folds as the directory has: a log that was made without the service stays one.
 
@@ -53,9 +61,9 @@ def _started(
     """
     settings = replace(settings, outcome_archive=None)
     try:
-        return recover(filesystem, clock, settings)
+        return recover(filesystem, clock, settings, cut_logs=cut_logs)
     except InvalidSetting:
-        return recover(filesystem, clock, settings, folds())
+        return recover(filesystem, clock, settings, folds(), cut_logs=cut_logs)
 
 
 def _make_index(engine: Engine, number: int, base_offset: int) -> None:
@@ -96,7 +104,7 @@ class _Held:
     def lock(self, path: str) -> _Borrowed:
         """The lock that is held."""
         assert path == filenames.LOCK
-        return _Borrowed()
+        return _Borrowed(self.held)
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file; the plan is not for the start to see."""
@@ -105,6 +113,13 @@ class _Held:
 
 class _Borrowed:
     """A lock that its borrower cannot give back."""
+
+    def __init__(self, lock: ILock) -> None:
+        self._lock = lock
+
+    def check(self) -> None:
+        """Look whether it is still held."""
+        self._lock.check()
 
     def release(self) -> None:
         """Nothing: it belongs to who repairs."""

@@ -174,3 +174,9 @@ def lost_lsns(first: int, last: int | None) -> Loss:
     else:
         text = f"whatever {span('LSN', first, last)} held: that part of the journal cannot be read"
     return Loss(text, Affected(first_lsn=first, last_lsn=last))
+
+
+def unproven_messages(affects: Affected) -> Loss:
+    """Sound messages that the journal does not have, for it is of an earlier moment."""
+    text = f"{affects}: sound messages that are not in the journal; new messages get these offsets"
+    return Loss(text, affects)

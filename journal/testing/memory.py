@@ -10,8 +10,9 @@ from threading import RLock
 
 from zope.interface import implementer
 
-from journal.errors import DirectoryLocked
-from journal.filesystem import IOV_MAX, check_path, locked_message
+from journal.directory_lock import locked_message, lost_message
+from journal.errors import DirectoryLocked, LockLost
+from journal.filesystem import IOV_MAX, check_path
 from journal.interfaces import IFile, IFilesystem, ILock
 from journal.testing.names import Directory, Names, os_error
 from journal.testing.pages import Content
@@ -90,15 +91,22 @@ class MemoryFile:
 class MemoryLock:
     """A lock that is held until released."""
 
-    def __init__(self, held: set[str], path: str) -> None:
-        self._held = held
+    def __init__(self, filesystem: MemoryFilesystem, path: str) -> None:
+        self._filesystem: MemoryFilesystem | None = filesystem
         self._path = path
-        held.add(path)
+        self._nodes = filesystem.nodes_of_lock(path)
+        filesystem.locked.update(self._nodes)
+
+    def check(self) -> None:
+        """Raise :class:`LockLost` if the file or its directory is another one by now."""
+        if self._filesystem is not None and self._filesystem.nodes_of_lock(self._path) != self._nodes:
+            raise LockLost(lost_message(self._path, "has been removed, or replaced by another one"))
 
     def release(self) -> None:
         """Let go of the lock. A second release does nothing."""
-        self._held.discard(self._path)
-        self._held = set()
+        filesystem, self._filesystem = self._filesystem, None
+        if filesystem is not None:
+            filesystem.locked.difference_update(self._nodes)
 
 
 @implementer(IFilesystem)
@@ -113,7 +121,8 @@ class MemoryFilesystem:
         self.free = free
         """What :meth:`free_bytes` answers; a full disk is played by a fault plan."""
         self._names = Names()
-        self._locked: set[str] = set()
+        self.locked: set[Directory | Content] = set()
+        """The directories and files that a :class:`MemoryLock` holds."""
         self._guard = RLock()
 
     def crash_clone(self, seed: int, survive: float | None = None) -> MemoryFilesystem:
@@ -214,12 +223,19 @@ class MemoryFilesystem:
             file.force()
 
     def lock(self, path: str) -> MemoryLock:
-        """Take an exclusive lock on a file. Clones start without any."""
+        """Take an exclusive lock on a file and its directory. Clones start without any."""
         with self._guard:
+            directory = check_path(path).rpartition("/")[0]
+            if self._directory(directory) in self.locked:
+                raise DirectoryLocked(locked_message(directory or "the directory", str(os.getpid())))
             self.open(path, create=True).close()
-            if path in self._locked:
-                raise DirectoryLocked(locked_message(path, str(os.getpid())))
-            return MemoryLock(self._locked, path)
+            return MemoryLock(self, path)
+
+    def nodes_of_lock(self, path: str) -> list[Directory | Content]:
+        """What has the name of a lock's directory, and of its file, now."""
+        with self._guard:
+            names = (path.rpartition("/")[0], path)
+            return [node for name in names if (node := self._names.now.find(name)) is not None]
 
     def free_bytes(self) -> int:
         """What :attr:`free` says."""

@@ -83,8 +83,7 @@ def held(root: str) -> Iterator[bool]:
     try:
         yield False
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()
 
 
 def look(root: str, slice_bytes: int = SLICE_BYTES, in_use: bool = False) -> Directory:

@@ -141,10 +141,10 @@ def test_a_full_disk_refuses_a_decision_of_which_nothing_was_written_and_keeps_t
     log = opened(filesystem)
     log.decide(decision(1))
     log.end("g1")
-    log._log.engine.full = True
+    log._log.engine.full_at = -1
     with pytest.raises(DiskFull):
         log.decide(decision(2))
-    log._log.engine.full = False
+    log._log.engine.full_at = 1 << 62
     log.decide(decision(3))
     assert list(log.decisions) == list(opened(filesystem.crash_clone(1, 0.0)).decisions) == ["g3"]
 

@@ -43,7 +43,7 @@ def test_a_copy_has_every_byte_and_the_original_is_as_it_was(data, tmp_path):
 
 
 def test_a_directory_that_a_process_has_open_is_refused_by_its_id_and_nothing_is_made(data, tmp_path):
-    with journal.open(data), pytest.raises(DirectoryLocked, match=f"process {os.getpid()}.*Stop that broker"):
+    with journal.open(data), pytest.raises(DirectoryLocked, match=f"process {os.getpid()}.*stop that broker"):
         copy_data(data, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 

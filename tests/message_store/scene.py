@@ -61,5 +61,5 @@ def drain(store, max_bytes=450):
 def reopened(store, filesystem, allocator):
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(store.state()), type=StoreState)
     again = MessageStore.restore(state, OpenFiles(filesystem), allocator)
-    again.cut()
+    again.compare()
     return again

@@ -71,7 +71,7 @@ def grow(store, count, timestamp=1):
 
 def reopened(filesystem, state):
     store = MessageStore.restore(state, files(filesystem), PooledAllocator(8 * MIB))
-    store.cut()
+    store.compare()
     return store
 
 

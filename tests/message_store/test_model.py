@@ -130,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.allocator = PooledAllocator(BUDGET, poison=True)
         files = OpenFiles(self.filesystem, self.limit)
         self.store = MessageStore.restore(self.checkpoint, files, self.allocator)
-        self.store.cut()
+        self.store.compare()
         self.plans, self.job = [], None
         for frames, base, count, time in self.records:
             if self.store.unflushed_bytes > MIB:

@@ -45,7 +45,7 @@ _ADVICE: dict[type[OSError], tuple[Exit, str]] = {
 def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
     """No broker is at work in the directory, and none begins meanwhile. Nothing is written for that.
 
-    A copy or a read-only medium needs no lock file; where there is one it is locked for reading.
+    The directory is locked for reading, and its lock file where there is one: a copy or a read-only medium needs none.
     """
     try:
         with files_that_stay(directory):
@@ -61,8 +61,7 @@ def held_still(filesystem: OSFilesystem, directory: str) -> Iterator[None]:
         with files_that_stay(directory):
             yield
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()
 
 
 @contextmanager

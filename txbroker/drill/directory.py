@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from journal import filenames
 from journal.errors import DirectoryLocked
-from journal.linux import fcntl
+from journal.filesystem import OSFilesystem
 
 SPARE_BYTES = 1 << 30
 """Free space that a drill wants beside the copy."""
@@ -45,25 +44,17 @@ def check_data_directory(path: Path) -> None:
 @contextmanager
 def held(path: Path) -> Iterator[None]:
     """Keep every broker out of a data directory, writing nothing into it; DirectoryLocked if one is in."""
-    lock = path / filenames.LOCK
-    if not lock.exists():  # a copy without it: no broker has been in there
-        yield
-        return
-    descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            raise DirectoryLocked(
-                f"{path} is open in process {owner}: a drill needs a directory at rest. Nothing was read or changed. "
-                "Stop that broker, or take a snapshot of the file system and give the drill that"
-            ) from None
+        lock = OSFilesystem(path).read_lock(filenames.LOCK)
+    except DirectoryLocked as error:
+        raise DirectoryLocked(
+            f"{error}. A drill needs a directory at rest: stop that broker, or take a snapshot of the file system and "
+            "give the drill that"
+        ) from None
+    try:
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
 def copy_data(source: Path, target: Path) -> None:

@@ -18,7 +18,8 @@ from typing import Final
 
 from zope.interface import implementer
 
-from journal.filesystem import IOV_MAX, OSFile, OSFilesystem, OSLock, check_path, write_fully
+from journal.directory_lock import OSLock
+from journal.filesystem import IOV_MAX, OSFile, OSFilesystem, check_path, write_fully
 from journal.interfaces import IFile, IFilesystem
 
 PAGE: Final = 4096
