@@ -24,9 +24,10 @@ from journal.errors import (
 from journal.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun
-from journal.message_store import MessageStore, StoreState
+from journal.message_store import MessageStore
 from journal.record import AnyRecord, LogStartMoved, Messages, Started, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
+from journal.store_state import StoreState
 
 
 @dataclass(slots=True, eq=False)

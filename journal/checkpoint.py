@@ -20,7 +20,7 @@ from journal.constants import MIB
 from journal.errors import CorruptJournal, UnknownFormat
 from journal.filesystem import write_fully
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
+from journal.store_state import StoreState
 
 MAGIC = b"TXBCKPT\x01"
 _SECTION = Struct(">II")

@@ -17,9 +17,10 @@ from journal.filesystem import zero_fill
 from journal.flush_job import FlushJob
 from journal.interfaces import IFilesystem
 from journal.journal import RECYCLED_FILES
-from journal.message_store import MessageStore, StoreState
+from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.staging import StagingPlan
+from journal.store_state import StoreState
 from journal.witness import Witness, write_witness
 
 

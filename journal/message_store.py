@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-import msgspec
 from zope.interface import implementer
 
 from journal.errors import NEXT_STEP, CorruptJournal, CorruptSegment, OffsetOutOfRange
@@ -16,29 +15,12 @@ from journal.message_run import MessageRun
 from journal.open_files import OpenFiles
 from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
 from journal.retention import retained_start
-from journal.segment import Segment, SegmentState, checksum_of
+from journal.segment import Segment, checksum_of
 from journal.segment_index import SegmentIndex
 from journal.segment_list import SegmentList, Strangers
 from journal.settings import TopicSettings
+from journal.store_state import StoreState
 from journal.tail import Tail
-
-
-class StoreState(msgspec.Struct, array_like=True, frozen=True):
-    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced.
-
-    ``end_offset`` is where the log ended at the checkpoint's LSN. Below their ends all logs together show each
-    transaction whole or not at all; what lies between an end and ``flushed_offset`` came later.
-    """
-
-    number: int
-    topic: str
-    index: int
-    start_offset: int
-    flushed_offset: int
-    last_time: int
-    segments: list[SegmentState]
-    settings: TopicSettings
-    end_offset: int
 
 
 @implementer(IMessageStore)

@@ -32,7 +32,7 @@ from journal.journal_file import GROUP_HEADER_BYTES, FileScan
 from journal.journal_scan import JournalScan
 from journal.journal_settings import JournalSettings
 from journal.log_files import LogFiles
-from journal.message_store import MessageStore, StoreState
+from journal.message_store import MessageStore
 from journal.meter import Meter, Progress
 from journal.open_files import OpenFiles
 from journal.record import NONCE_BYTES
@@ -40,6 +40,7 @@ from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
 from journal.settings import TopicSettings
 from journal.staging import Staging
+from journal.store_state import StoreState
 from journal.transaction import State, TransactionNumber
 from journal.transaction_state import without_files
 from journal.transaction_store import JournalTransactionStore

@@ -10,7 +10,7 @@ from journal.checkpoint_rows import read_sound
 from journal.errors import CorruptData, StorageUnavailable, UnknownFormat
 from journal.filesystem import OSFilesystem
 from journal.inspect.checkpoint_check import checkpoint_lsns
-from journal.message_store import StoreState
+from journal.store_state import StoreState
 from spark.logs import Log
 
 VERIFY = "'txbroker verify DIR' says what else is damaged, a copy of the file mends it"

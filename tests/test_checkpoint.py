@@ -11,9 +11,9 @@ from journal import checkpoint, filenames
 from journal.checkpoint import CheckpointHeader, read_checkpoint, write_checkpoint
 from journal.errors import CorruptJournal
 from journal.filenames import CHECKPOINT_DIRECTORY, checkpoint_file
-from journal.message_store import StoreState
 from journal.segment import SegmentState
 from journal.settings import TopicSettings
+from journal.store_state import StoreState
 from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, PowerCut, cut_power_at
 from tests.builders import Place, frames
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import UNIXAddress
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -363,6 +364,8 @@ class BrokerProtocol(Protocol, Flow):
 
 def _tune(transport: Any) -> None:
     """Answers must not wait for company in the kernel, and dead peers must be noticed some day."""
+    if isinstance(transport.getPeer(), UNIXAddress):
+        return  # up to Twisted 24 these have the methods, too, and fail
     for name in ("setTcpNoDelay", "setTcpKeepAlive"):
         if hasattr(transport, name):
             getattr(transport, name)(True)

@@ -10,8 +10,8 @@ from journal.indexes import DamagedIndex, floor_offset, salt_of
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import frame_at
 from journal.interfaces import IFile, IFilesystem
-from journal.message_store import StoreState
 from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from journal.store_state import StoreState
 
 MOST_OPEN = 64
 

@@ -21,9 +21,9 @@ from journal.inspect.findings import Finding, of_partition
 from journal.inspect.journal_walk import file_size, read_some, walk_journal
 from journal.inspect.segment_walk import FrameEntry, walk_segment
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
 from journal.record import Messages, TopicCreated
 from journal.segment import Segment
+from journal.store_state import StoreState
 
 
 class Archived(NamedTuple):

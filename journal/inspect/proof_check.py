@@ -11,8 +11,8 @@ from journal.inspect.journal_walk import JournalEntry
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
 from journal.log_proof import Beyond, files_beyond, unproven
-from journal.message_store import StoreState
 from journal.record import Messages, TopicCreated, TransactionCommitted
+from journal.store_state import StoreState
 
 
 class ProofCheck:

@@ -16,8 +16,8 @@ from journal.inspect.index_check import MADE_AGAIN, Index, all_of, astray, read_
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
 from journal.segment import SegmentState, checksum_of
+from journal.store_state import StoreState
 
 Progress = Callable[[int], object]
 """Called with the number of bytes that have been read since the last call."""

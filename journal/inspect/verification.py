@@ -38,9 +38,9 @@ from journal.interfaces import IFilesystem
 from journal.journal import Journal
 from journal.journal_file import FileHeader
 from journal.journal_scan import JournalScan, own_witness, stranger
-from journal.message_store import StoreState
 from journal.record import Started, TopicCreated, TransactionRolledBack
 from journal.repair_notes import UNFINISHED, repair_notes, told
+from journal.store_state import StoreState
 from journal.transaction import TransactionNumber
 from journal.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 

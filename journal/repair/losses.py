@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from journal.inspect.findings import Affected
 from journal.inspect.journal_walk import JournalEntry
-from journal.message_store import StoreState
 from journal.record import (
     Messages,
     OffsetsCommitted,
@@ -18,6 +17,7 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
+from journal.store_state import StoreState
 from journal.transaction import TransactionNumber, Xid
 from journal.words import count_text, span
 

@@ -18,10 +18,10 @@ from journal.inspect.findings import second_crc32c
 from journal.inspect.journal_walk import read_some
 from journal.inspect.segment_walk import FrameEntry, walk_segment
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
 from journal.repair.followed import Again, Hole
 from journal.repair.pieces import Change, Piece, Slice
 from journal.segment import SegmentState
+from journal.store_state import StoreState
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from journal.inspect.journal_walk import read_some
 from journal.inspect.log_reader import LogReader, OpenLogs
 from journal.inspect.segment_walk import segments, walk_segment
 from journal.inspect.verification import size_if_readable
-from journal.message_store import StoreState
+from journal.store_state import StoreState
 from journal.words import count_text
 from spark.audit.facts import Fact, What
 

@@ -22,8 +22,8 @@ from journal.inspect.checkpoint_check import checkpoints, live_rows
 from journal.inspect.findings import Finding, of_partition
 from journal.inspect.journal_walk import JournalFile, leaves_out, surveyed
 from journal.inspect.verification import needed_from
-from journal.message_store import StoreState
 from journal.outcome_archive import head_of
+from journal.store_state import StoreState
 from journal.transaction import State
 from journal.witness import NOTHING, read_witness
 from spark.audit.beyond import Tail, left_over, tails

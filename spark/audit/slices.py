@@ -15,8 +15,8 @@ from journal.filesystem import OSFilesystem
 from journal.indexes import OFFSET_ENTRY
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import frame_at
-from journal.message_store import StoreState
 from journal.segment import Segment
+from journal.store_state import StoreState
 
 SLICE_BYTES: Final = 48 * MIB
 ENTRY: Final = np.dtype([("offset", ">u8"), ("position", ">u4"), ("crc", ">u4")])

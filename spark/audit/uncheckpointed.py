@@ -9,8 +9,8 @@ from __future__ import annotations
 from journal.checkpoint import Checkpoint, CheckpointHeader
 from journal.inspect.journal_walk import JournalEntry, walk_journal
 from journal.interfaces import IFilesystem
-from journal.message_store import StoreState
 from journal.record import ArchiveSet, Started, TopicCreated, TopicDeleted
+from journal.store_state import StoreState
 
 
 def of_journal(filesystem: IFilesystem) -> Checkpoint:

@@ -4,9 +4,10 @@ import msgspec
 
 from journal.constants import MIB
 from journal.frame import decode_run, encode, walk
-from journal.message_store import MessageStore, StoreState
+from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
+from journal.store_state import StoreState
 
 DIRECTORY = "partitions/orders-0.17"
 BUDGET = 8 * MIB

@@ -20,9 +20,9 @@ from journal.inspect.checkpoint_check import checkpoint_lsns
 from journal.inspect.journal_walk import JournalEntry, surveyed, walk_group, window
 from journal.inspect.segment_walk import FrameEntry, partitions, walk_segment
 from journal.journal_file import FileScan, GroupHeader
-from journal.message_store import StoreState
 from journal.record import AnyRecord
 from journal.segment import SegmentState
+from journal.store_state import StoreState
 
 Frames = list[bytes]
 

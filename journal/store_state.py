@@ -1,0 +1,26 @@
+"""What a checkpoint says of a partition's log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.segment import SegmentState
+from journal.settings import TopicSettings
+
+
+class StoreState(msgspec.Struct, array_like=True, frozen=True):
+    """A store in a checkpoint: offsets below ``flushed_offset`` are in its segments, forced.
+
+    ``end_offset`` is where the log ended at the checkpoint's LSN. Below their ends all logs together show each
+    transaction whole or not at all; what lies between an end and ``flushed_offset`` came later.
+    """
+
+    number: int
+    topic: str
+    index: int
+    start_offset: int
+    flushed_offset: int
+    last_time: int
+    segments: list[SegmentState]
+    settings: TopicSettings
+    end_offset: int
