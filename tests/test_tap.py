@@ -115,6 +115,7 @@ def test_twistd_shows_the_mistake_and_the_way_to_help(tmp_path):
         command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 1
-    assert "did you mean 'max_sessions'?" in done.stdout.splitlines()[-1]
-    assert len(done.stdout.splitlines()) <= 4, "what matters is not lost among the options"
+    assert "did you mean 'max_sessions'?" in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) <= 4, "what matters is not lost among the options"
+    assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 from twisted.application.service import IService
@@ -74,6 +76,15 @@ class Options(usage.Options):
             raise usage.UsageError(str(error)) from error
         for endpoint in self.config.service.listen:
             _check_endpoint(endpoint)
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """As any. Within ``twistd`` a mistake ends it with status 1, which Twisted itself does from 26.10 on."""
+        try:
+            super().parseOptions(options)  # type: ignore[no-untyped-call]
+        except usage.UsageError as error:
+            if getattr(self, "parent", None) is None:
+                raise
+            raise SystemExit(f"{self}\n{sys.argv[0]}: {error}") from error
 
     def getUsage(self, width: int | None = None) -> str:
         """All options and settings if --help asks; before a mistake, which twistd prints below this, the way there."""
