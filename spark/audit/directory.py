@@ -75,6 +75,9 @@ def held(root: str) -> Iterator[bool]:
     except DirectoryLocked:
         yield True
         return
+    except FileNotFoundError:
+        yield False  # there is nothing that a broker could start on; whoever looks says what is missing
+        return
     except OSError as error:
         raise StorageUnavailable(
             f"the data directory {root} cannot be read: {error.strerror}; nothing was audited. Run it as a user who "

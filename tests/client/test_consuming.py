@@ -249,6 +249,38 @@ class TestGivenBack:
         assert [message.value for message in core.look().rest()][-1:] == [b"4"]
         assert core.look() is None
 
+    def test_what_fails_before_the_look_is_answered_gives_nobody_the_turn(self, rig, broker):
+        """Seen to fail: the caller was given its turn for the failure, which was forgotten before it looked."""
+        core, delivery = self.begin(rig, broker)
+        delivery.rest()
+        assert core.look() is None
+        rig.pump()
+        [(_, hanging)] = broker.hanging
+        broker.generations[1] = broker.offsets[1] = 4
+        core.give_back([delivery])
+        turn = core.join()
+        rig.core.received(encode(commands.Refused(hanging, "UnknownPartition", "gone")))
+        assert not turn.done
+        rig.pump()
+        with turn:
+            assert core.look().one().value == b"4"
+
+    def test_a_failure_counts_once_the_claim_is_found_to_stand(self, rig, broker):
+        core, delivery = self.begin(rig, broker)
+        delivery.rest()
+        assert core.look() is None
+        rig.pump()
+        [(_, hanging)] = broker.hanging
+        core.give_back([delivery])
+        turn = core.join()
+        rig.core.received(encode(commands.Refused(hanging, "StorageUnavailable", "no disk")))
+        assert not turn.done
+        rig.pump()
+        with turn:
+            assert core.look().rest()[0].value == b"0"
+        with pytest.raises(errors.StorageUnavailable, match="no disk"):
+            core.look()
+
     def test_closed_meanwhile_it_is_finished(self, rig, broker):
         core, delivery = self.begin(rig, broker)
         core.give_back([delivery])

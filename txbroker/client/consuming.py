@@ -9,10 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from journal import frame
-from journal.arguments import (
-    NOTHING_READ,
-    micros,
-)
+from journal.arguments import NOTHING_READ, micros
 from journal.record import PartitionOffset
 from txbroker import errors
 from txbroker.client.call import named_error
@@ -67,6 +64,7 @@ class ConsumerCore:
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
+        self._not_told: Exception | None = None  # why the claim could not be asked for
 
     # -- for the faces -----------------------------------------------------------------------------
 
@@ -79,7 +77,10 @@ class ConsumerCore:
     def look(self) -> Delivery | None:
         """What is to be handed out next, if it is here; raises what went wrong (the next call tries again)."""
         current = None if self._is_doubtful else self.current or self._next()
-        if current is None and self._failure is not None:
+        if self._is_doubtful and self._not_told is not None:
+            failure, self._not_told = self._not_told, None
+            raise failure
+        if current is None and self._failure is not None and not self._is_doubtful:
             failure, self._failure = self._failure, None
             raise failure
         self._go_on()
@@ -128,8 +129,9 @@ class ConsumerCore:
 
     @property
     def _is_here(self) -> bool:
-        has_some = bool(self.current or self._returned or self._chunks) and not self._is_doubtful
-        return has_some or self._failure is not None
+        if self._is_doubtful:
+            return self._not_told is not None
+        return bool(self.current or self._returned or self._chunks or self._failure is not None)
 
     @property
     def finished(self) -> bool:
@@ -229,7 +231,7 @@ class ConsumerCore:
                 self.positions.clear()
             self._is_doubtful = False  # last: interrupted before, it is asked again
         except Exception as error:  # noqa: BLE001 - the next look() raises it
-            self._failure = error
+            self._not_told = error
 
     async def _claim_stands(self) -> bool:
         """Whether the group's partitions are still claimed as they were by this consumer."""
