@@ -31,6 +31,10 @@ WITHOUT_A_TEST = "## Lessons without a test"
 MACHINE_PATH = re.compile(r"(?<![\w.$~}/-])/(?:home|Users|root|mnt|workspace)/\w[\w/.-]*")
 
 
+MERGE = re.compile(rb"^(?:<{7}|>{7}) ", re.MULTILINE)
+"""What git leaves around two sides that somebody has to choose from. Seen in a news fragment."""
+
+
 def named(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -147,6 +151,11 @@ def test_no_file_names_a_place_on_somebodys_machine():
         if places := MACHINE_PATH.findall(text) + [str(ROOT)] * (f"{ROOT}/" in text):
             found[named(path)] = places
     assert found == {}
+
+
+def test_no_merge_was_left_unfinished():
+    found = [named(path) for path in written_files() if MERGE.search(path.read_bytes())]
+    assert found == []
 
 
 @pytest.mark.slow
