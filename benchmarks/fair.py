@@ -35,7 +35,7 @@ TARGET: Final = 0.020
 """Seconds that its slowest in a hundred may be slower than on an idle broker."""
 NUMBERS: Final = (1, 8, 40)
 FILLED: Final = 20 * MIB
-CHUNK: Final = 7_000
+CHUNK: Final = 4_000
 """Tiny frames of a request."""
 
 

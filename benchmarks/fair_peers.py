@@ -14,7 +14,7 @@ from benchmarks.crowd import HELLO
 from benchmarks.peer import Peer
 from journal import frame
 from journal.compression import compressor
-from journal.constants import MAX_OPENED_HEADS, MIB
+from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, MIB, OPENED_FRAME
 from txbroker.client.batching import Batch
 from txbroker.codec import encode
 from txbroker.commands import AskStatus, DescribeTopics, Fetch, ListGroups, ListTransactions, Ping, Send
@@ -35,10 +35,11 @@ class Kind(NamedTuple):
 
 
 def many_heads() -> bytes:
-    """A compressed batch of the smallest messages, as many as may be in one."""
-    batch = Batch(0.0)
-    while batch.size + 2 * len(TINY) <= MAX_OPENED_HEADS - 256:
-        batch.add(b"", 1, None, None, MAX_OPENED_HEADS)
+    """A compressed batch of as many messages as a request may have, with keys as long as they may be in all."""
+    batch, room = Batch(0.0), (MAX_OPENED_HEADS - OPENED_FRAME) // MAX_REQUEST_MESSAGES
+    key = bytes(room - len(frame.encode_inner(0, b"", 1, b"")))
+    for _ in range(MAX_REQUEST_MESSAGES):
+        batch.add(b"", 1, key, None, MAX_OPENED_HEADS)
     return batch.seal(compressor("zstd"))
 
 
@@ -54,8 +55,10 @@ def kinds(full: int, spare: int) -> dict[str, Kind]:
         "descriptions": encode(DescribeTopics(2, None)),
         "statuses": encode(AskStatus(2)),
         "lists": encode(ListTransactions(2)) + encode(ListGroups(3)),
-        "sends of 15 MiB of tiny frames": encode(Send(2, spare), tiny),
-        "compressed batches of tiny messages": encode(Send(2, spare), many_heads()),
+        "sends of 4,096 tiny frames": encode(Send(2, spare), TINY * MAX_REQUEST_MESSAGES),
+        "sends of 15 MiB of tiny frames, refused": encode(Send(2, spare), tiny),
+        "sends of one message of 15 MiB": encode(Send(2, spare), frame.encode(bytes(15 * MIB), 1)),
+        "compressed batches with 512 KiB of heads": encode(Send(2, spare), many_heads()),
     }
     found = {name: Kind(one * max(1, AT_LEAST // len(one))) for name, one in once.items()}
     found["fetches of 16 MiB, unread"] = found["fetches of 16 MiB"]._replace(deaf=True)
