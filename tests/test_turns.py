@@ -100,3 +100,34 @@ def test_time_that_others_had_is_not_held_against_a_peer_amid_a_message(slow):
     slow.broker.action = None
     one.dataReceived(message[50:])
     assert judged(slow) == [*range(7), 9]
+
+
+def test_a_fault_in_a_fetch_whose_turn_has_come_costs_its_connection_and_keeps_no_answer_back(slow):
+    one, other = slow.connect(), slow.connect()
+    slow.broker.action = None
+
+    def fails(session):
+        session.due.clear()
+        raise ArithmeticError("of ours")
+
+    slow.broker.fetching.go_on = fails
+    one.session.due["a fetch"] = None
+    one.session.wake()
+    slow.clock.advance(0)
+    assert one.transport.lost
+    other.dataReceived(encode(Ping(1)))
+    assert [answer.correlation for answer in answers(other)] == [1]
+
+
+def test_one_whose_fetches_wait_for_its_turn_is_read_and_one_whose_requests_do_is_not(slow):
+    one = slow.connect()
+    slow.broker.fetching.go_on = lambda session: session.due.clear()
+    slow.broker.action = None
+    one.session.due["a fetch"] = None
+    one.session.wake()
+    assert one.transport.reading
+    one.dataReceived(encode(Ping(1)))
+    assert not one.transport.reading
+    slow.clock.advance(0)
+    assert one.transport.reading
+    assert judged(slow) == [1]

@@ -92,7 +92,7 @@ class BrokerProtocol(Protocol, Flow):
             scheduler.until = 0.0
             work = self._carry_out(AT_ONCE, data)
             session = self.session
-            if self._left or self._decoder.uncut or session.due:
+            if (self._left or self._decoder.uncut or session.due) and not self._ended:
                 scheduler.begun(self)
                 self._wait()
             if session.given:
@@ -110,9 +110,7 @@ class BrokerProtocol(Protocol, Flow):
         while not self._ended:
             if session.due:
                 done += REQUEST
-                self._outboxes.hold()
-                self._fetching.go_on(session)
-                self._outboxes.flush()
+                self._go_on_fetching()
             elif self._takes and (self._left or self._decoder.uncut):
                 done += self._carry_out(most - done)
             else:
@@ -168,13 +166,24 @@ class BrokerProtocol(Protocol, Flow):
         except PeerViolation as error:
             self.drop(error)
         except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
-            self.log.failure(
-                "the broker failed on a request of {peer}; its connection is closed", peer=self.peer
-            )
-            self.abort()
+            self._on_bug()
         finally:
             outboxes.flush()
         return work
+
+    def _go_on_fetching(self) -> None:
+        outboxes = self._outboxes
+        outboxes.hold()
+        try:
+            self._fetching.go_on(self.session)
+        except Exception:  # noqa: BLE001  (as above)
+            self._on_bug()
+        finally:
+            outboxes.flush()
+
+    def _on_bug(self) -> None:
+        self.log.failure("the broker failed on a request of {peer}; its connection is closed", peer=self.peer)
+        self.abort()
 
     def _judge(self, messages: Requests) -> int:
         """Hand them to the broker, but for those that time is too short for; return what may be kept of them."""
