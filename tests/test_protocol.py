@@ -32,6 +32,7 @@ class FakeBroker:
         self.gone = []
         self.action = None
         self.fetching = SimpleNamespace(bytes=0)
+        self.answers = SimpleNamespace(bytes=0)
 
     def opened(self, peer, deliver, close):
         return SimpleNamespace(

@@ -87,6 +87,7 @@ from txbroker.session import (
 from txbroker.settings import BrokerSettings
 from txbroker.timing import Timing
 from txbroker.transacting import Transacting
+from txbroker.waiting_answers import LARGE, WaitingAnswers
 from txbroker.wholes import Wholes
 
 if TYPE_CHECKING:
@@ -137,11 +138,14 @@ class Broker:
         self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
-        self.fetching = Fetching(engine, settings, run_blocking, call_later)
+        self.answers = WaitingAnswers(engine)
+        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.answers)
         self.consuming = Consuming(engine, settings, self.groups)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.orphans = Orphans(engine, settings)
-        self.describing = Describing(engine, settings, self.transacting.number_of, self.orphans.policy)
+        self.describing = Describing(
+            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers
+        )
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
         self.scrubbed = nothing_scrubbed
@@ -302,7 +306,10 @@ class Broker:
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
             return
-        self._when_forced(session.deliver, encoded)
+        if len(encoded) < LARGE:
+            self._when_forced(session.deliver, encoded)
+        else:
+            self.answers.put(session.deliver, encoded)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """There is no memory even after flushing: refuse, and as with any refused add, doom the transaction."""
@@ -361,8 +368,8 @@ class Broker:
 
     @property
     def pending_bytes(self) -> int:
-        """What is accepted and not yet forced, and what waits to be judged: bounded by not reading connections."""
-        return self.engine.pending_bytes + self.parking.bytes
+        """What waits for the disk or to be judged, and large answers: bounded by not reading connections."""
+        return self.engine.pending_bytes + self.parking.bytes + self.answers.bytes
 
     def _status(self) -> dict[str, int | float | str]:
         sending, fetching = self.sending, self.fetching

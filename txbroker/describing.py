@@ -51,6 +51,7 @@ from txbroker.sending import disk_full, unknown_partition
 from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
 from txbroker.slow_forces import SlowForces
+from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -65,9 +66,15 @@ class Describing:
     """What these commands mean. ``on_deleted`` is told the partitions of a deleted topic."""
 
     def __init__(
-        self, engine: Engine, settings: BrokerSettings, number_of: NumberOf, policy: PolicyOf
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        number_of: NumberOf,
+        policy: PolicyOf,
+        answers: WaitingAnswers,
     ) -> None:
         self._engine = engine
+        self._answers = answers
         self._settings = settings
         self._catalog = engine.catalog
         self._stores = engine.catalog.stores
@@ -182,7 +189,7 @@ class Describing:
                 )
             placements = ended.placements[:MAX_LISTED]
             answer = TransactionShown(command.correlation, self._info(ended), [], placements=placements)
-            self._engine.when_forced(session.deliver, encode(answer))
+            self._answers.put(session.deliver, encode(answer))
             return
         parts, obstacle = self._preview(number, command.max_bytes)
         shown = TransactionShown(
@@ -193,7 +200,7 @@ class Describing:
             _contents(known)[:MAX_LISTED],
             obstacle=obstacle,
         )
-        self._engine.when_forced(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
+        self._answers.put(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
 
     def _preview(self, number: TransactionNumber, max_bytes: int) -> tuple[list[tuple[int, bytes]], str]:
         """The first frames, or why there are none to be had: damage must not keep people from seeing the rest."""

@@ -26,6 +26,7 @@ from txbroker.refusals import refusal
 from txbroker.sending import unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
+from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -67,6 +68,7 @@ class Fetching:
         settings: BrokerSettings,
         run_blocking: RunBlocking,
         call_later: CallLater | None,
+        answers: WaitingAnswers,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -74,6 +76,7 @@ class Fetching:
         self._waiting: dict[int, dict[PendingFetch, None]] = {}
         self._run_blocking = run_blocking
         self._call_later = call_later
+        self._answers = answers
         self.goes_on: GoesOn = always
         """Whether what is read at present may take longer: whose turn it is has to say so."""
         self.bytes = 0
@@ -306,7 +309,7 @@ class Fetching:
                     self._tell(str(failure))
             # An error may tell of a decision that is not on disk yet, such as a topic's deletion, and where a log
             # starts of one of retention's.
-            self._engine.when_forced(deliver, b"".join(parts))
+            self._answers.put(deliver, b"".join(parts))
             return
         for part in parts:
             deliver(part)

@@ -71,6 +71,7 @@ class BrokerProtocol(Protocol, Flow):
         transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         self.session.wake = partial(factory.scheduler.add, self)
+        self._answers = factory.broker.answers
         self._scheduler, self._outboxes, self._fetching = (
             factory.scheduler,
             factory.outboxes,
@@ -159,7 +160,8 @@ class BrokerProtocol(Protocol, Flow):
                     self._count(0)
                 if self._bulk:
                     self._read_bulk(False)
-            if kept or self.session.parked or any(type(command) not in _NOT_KEPT for command, _ in messages):
+            keeps = kept or self.session.parked or self._answers.bytes
+            if keeps or any(type(command) not in _NOT_KEPT for command, _ in messages):
                 self.factory.intake.produced(self)
             if self.outbox.unsent > LEAST_UNSENT:
                 self._bound_unsent()
