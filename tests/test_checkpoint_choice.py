@@ -99,7 +99,7 @@ def test_one_in_every_checkpoint_refuses_the_start_and_leaves_all_as_it_was(fold
     [
         ("identity", 0, 5),
         ("producers", 0, ["1", []]),
-        ("producers", 1, [1, 1, "p", 1, [[1, 1, 1, [-1], [0]]]]),
+        ("producers", 1, [1, 1, "p", 1, [[1, 1, 1, [-1], [0]]], b"o" * 16]),
         ("groups", 0, [0, []]),
         ("groups", 1, ["g", b"", [[1]], []]),
     ],
@@ -121,7 +121,7 @@ def test_one_of_the_folds_of_the_service_is_made_up_for_too(fold, number, row):
     sequences = [[1, 1, 1, [0], [0]]]
     rows = {
         "identity": ["5f"],
-        "producers": [[1, []], [1, 1, "p", 1, sequences]],
+        "producers": [[1, []], [1, 1, "p", 1, sequences, b"o" * 16]],
         "groups": [[0, [], 1], ["g", b"", [], []]],
     }
     changed = {name: list(each) for name, each in (old.folds | rows).items()}
