@@ -83,14 +83,23 @@ def write_checkpoint(
     file = filesystem.open(filenames.temporary(path), create=True)
     try:
         file.truncate(0)
-        position = write_fully(file, 0, [MAGIC])
-        for section in _sections(header, folds, stores):
-            position += write_fully(file, position, [_SECTION.pack(len(section), crc32c(section)), section])
+        position = 0
+        for data in packed_checkpoint(header, folds, stores):
+            position += write_fully(file, position, [data])
         file.force()
     finally:
         file.close()
     filesystem.rename(filenames.temporary(path), path)
     filesystem.force_directory(filenames.CHECKPOINT_DIRECTORY)
+
+
+def packed_checkpoint(
+    header: CheckpointHeader, folds: dict[str, Iterator[Any]], stores: list[StoreState]
+) -> Iterator[bytes]:
+    """The bytes of a checkpoint's file, a section at a time."""
+    yield MAGIC
+    for section in _sections(header, folds, stores):
+        yield _SECTION.pack(len(section), crc32c(section)) + section
 
 
 def _sections(

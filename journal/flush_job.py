@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crc32c import crc32c
+from msgspec.structs import replace
+
 from journal.filenames import PARTITION_DIRECTORY
 from journal.filesystem import write_fully
-from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, IndexEntries, has_no_entry, is_needless, salt_of
+from journal.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexEntries,
+    has_no_entry,
+    is_needless,
+    sound_entries,
+)
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
 from journal.segment import Segment
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.segment_index import completed, read_all
 
 
 @dataclass(slots=True)
 class Piece:
     """What one segment gets. ``before`` and ``after`` are the segment without and with it.
+
+    The running checksum of ``after`` is there when the piece has been written. ``header`` is what the file begins
+    with, if it is a new one; ``closed`` is then the segment before it.
 
     ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset,
     position) before them. ``views`` are their bytes.
@@ -29,6 +43,8 @@ class Piece:
     positions: Sequence[int]
     times: Sequence[int]
     views: list[memoryview]
+    header: bytes = b""
+    closed: Segment | None = None
 
     def bytes_at(self, start: int, end: int) -> memoryview:
         """The bytes between two of the tail's positions inside one append."""
@@ -40,6 +56,26 @@ class Piece:
             start -= len(view)
             end -= len(view)
         raise AssertionError(f"{self.after.path} is not given position {start}")
+
+    def finish(self, positions: Sequence[int]) -> list[int]:
+        """Give ``after`` its running checksum; return those at these positions of the segment, which ascend.
+
+        A call for all that lies between two of them: 16 KiB and more.
+        """
+        found: list[int] = []
+        checksum, at = self.before.checksum, self.before.size
+        views = iter(self.views)
+        view = next(views)
+        for position in [*positions, self.after.size]:
+            while position - at > len(view):
+                checksum = crc32c(view, checksum)
+                at += len(view)
+                view = next(views)
+            checksum = crc32c(view[: position - at], checksum)
+            view, at = view[position - at :], position
+            found.append(checksum)
+        self.after = replace(self.after, checksum=found.pop())
+        return found
 
 
 @dataclass(slots=True)
@@ -100,7 +136,7 @@ class FlushJob:
     def _write(self, piece: Piece, durably: bool, cut: bool) -> None:
         segment = piece.after
         filesystem = self._files.filesystem
-        new = not piece.before.size
+        new = bool(piece.header)
         if new and self._first_ever:
             filesystem.make_directory(segment.directory)
         file = self._files.acquire(segment.path, create=new)
@@ -111,8 +147,9 @@ class FlushJob:
             file.truncate(0)
             size = 0
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
-        write_fully(file, piece.before.size, piece.views)
-        self._write_indexes(piece, file, stale)
+        start = 0 if new else piece.before.size
+        write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
+        self._write_indexes(piece, file, stale, durably)
         if cut and size > segment.size:
             # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
             # truncation for each of 10,000 logs would take longer than all the rest.
@@ -128,11 +165,14 @@ class FlushJob:
             filesystem.force_directory(PARTITION_DIRECTORY)
             self._first_ever = False
 
-    def _write_indexes(self, piece: Piece, log: IFile, stale: bool) -> None:
+    def _write_indexes(self, piece: Piece, log: IFile, stale: bool, durably: bool) -> None:
+        if piece.closed is not None:
+            self._force_indexes(piece.closed, durably)
         known = None if stale else self._known_end(piece.before)
         if known is not None:
             entries = _new_entries(piece, known)
-            if not entries.offsets and (known.entries or is_needless(piece.after.size)):
+            if not entries.places and (known.entries or is_needless(piece.after.size)):
+                piece.finish(())
                 # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open;
                 # and two more to be made for each, with nothing in them, took a quarter of the first flush.
                 self.index_end = known
@@ -142,10 +182,12 @@ class FlushJob:
         try:
             end = self._index_end(piece.before, log, index, time)
             entries = _new_entries(piece, end)
-            write_fully(index, end.entries * OFFSET_ENTRY.size, [memoryview(entries.offsets)])
-            write_fully(time, end.entries * TIME_ENTRY.size, [memoryview(entries.times)])
-            added = len(entries.offsets) // OFFSET_ENTRY.size
-            self.index_end = IndexEnd(piece.after.base_offset, end.entries + added, entries.last_position)
+            running = piece.finish([position for _, position, _ in entries.places])
+            offsets, times = entries.packed(piece.after.seed, running)
+            write_fully(index, end.entries * OFFSET_ENTRY.size, [memoryview(offsets)])
+            write_fully(time, end.entries * TIME_ENTRY.size, [memoryview(times)])
+            count = end.entries + len(running)
+            self.index_end = IndexEnd(piece.after.base_offset, count, entries.last_position)
         finally:
             self._files.release(index)
             self._files.release(time)
@@ -155,7 +197,7 @@ class FlushJob:
         known = self.index_end
         if known is not None and known.base_offset == before.base_offset:
             return known
-        return IndexEnd(before.base_offset, 0, 0) if has_no_entry(before.size) else None
+        return IndexEnd(before.base_offset, 0, SEGMENT_HEADER_BYTES) if has_no_entry(before.size) else None
 
     def _index_end(self, before: Segment, log: IFile, index: IFile, time: IFile) -> IndexEnd:
         """Where the next entries go; index files that this process has not written to are checked first."""
@@ -163,20 +205,38 @@ class FlushJob:
         if known is not None and known.base_offset == before.base_offset and known.entries:
             return known
         found, made = (read_all(index), read_all(time)), (b"", b"")
-        if before.size:
-            made = completed(found, before, salt_of(before.number, before.base_offset), log.read)
+        if before.end_offset > before.base_offset:
+            made, proven = completed(found, before, log.read)
+            if (
+                not proven
+            ):  # only what is sound by itself may stay, for what is made from damage proves nothing
+                count = sound_entries(*found, before.seed, before.end_offset, before.size)
+                made = made[0][: count * OFFSET_ENTRY.size], made[1][: count * TIME_ENTRY.size]
         for file, data, there in zip((index, time), made, found, strict=True):
             if data != there:
                 file.truncate(len(data))
                 write_fully(file, 0, [data])
         entries = len(made[0]) // OFFSET_ENTRY.size
         last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
-        return IndexEnd(before.base_offset, entries, last)
+        return IndexEnd(before.base_offset, entries, last or SEGMENT_HEADER_BYTES)
+
+    def _force_indexes(self, closed: Segment, durably: bool) -> None:
+        """A closed segment's indexes do not change any more, and prove what its frames are: they must be on disk."""
+        for path in (closed.index_path, closed.time_path):
+            try:
+                file = self._files.acquire(path)
+            except FileNotFoundError:
+                continue  # it needs none, or has lost it: then it is made again
+            if durably:
+                file.force()
+                self._files.release(file)
+            else:
+                self._files.release_unforced(file)
 
 
 def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:
     """The entries that the piece's messages get, after those that there are."""
-    entries = IndexEntries(salt_of(piece.after.number, piece.after.base_offset), end.last_position)
+    entries = IndexEntries(end.last_position)
     shift = piece.before.size - piece.first[1]
     entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
     return entries

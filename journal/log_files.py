@@ -27,7 +27,7 @@ class LogFiles:
         filesystem = self._filesystem
         for store, found in self._found.items():
             for beyond in found.beyond:
-                if beyond.position:
+                if not beyond.is_whole:
                     file = filesystem.open(beyond.segment.path)
                     try:
                         file.truncate(beyond.position)

@@ -14,6 +14,7 @@ from journal.filenames import SegmentKind, parse_segment_file
 from journal.frame import is_sound
 from journal.interfaces import IFilesystem
 from journal.segment import BrokenChain, Segment, SegmentState, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.words import span
 
 _NO_END = 1 << 63
@@ -25,6 +26,11 @@ class Beyond(NamedTuple):
     segment: Segment
     offset: int
     position: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no checkpoint has anything of the file."""
+        return self.position == SEGMENT_HEADER_BYTES
 
 
 class Unproven(NamedTuple):
@@ -71,7 +77,7 @@ def files_beyond(
         if last is not None and base == last.base_offset:
             found.append(Beyond(Segment(number, directory, base), last.end_offset, last.size))
         elif last is None or base > last.base_offset:
-            found.append(Beyond(Segment(number, directory, base), base, 0))
+            found.append(Beyond(Segment(number, directory, base), base, SEGMENT_HEADER_BYTES))
     return found
 
 

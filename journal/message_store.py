@@ -15,7 +15,8 @@ from journal.message_run import MessageRun
 from journal.open_files import OpenFiles
 from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
 from journal.retention import retained_start
-from journal.segment import Segment, checksum_of
+from journal.segment import Segment
+from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentOrigin, pack_segment_header
 from journal.segment_index import SegmentIndex
 from journal.segment_list import SegmentList, Strangers
 from journal.settings import TopicSettings
@@ -40,6 +41,7 @@ class MessageStore:
         settings: TopicSettings,
         files: OpenFiles,
         allocator: IBufferAllocator,
+        origin: SegmentOrigin,
     ) -> None:
         self.number = number
         self.topic = topic
@@ -51,6 +53,7 @@ class MessageStore:
         self.start_offset = 0
         self.high_watermark = 0
         self._files = files
+        self._origin = origin
         self._tail = Tail(allocator)
         self._segments = SegmentList(number, self.directory)
         self._job: FlushJob | None = None
@@ -63,9 +66,11 @@ class MessageStore:
     # -- state --------------------------------------------------------------------------------------
 
     @classmethod
-    def restore(cls, state: StoreState, files: OpenFiles, allocator: IBufferAllocator) -> MessageStore:
+    def restore(
+        cls, state: StoreState, files: OpenFiles, allocator: IBufferAllocator, origin: SegmentOrigin
+    ) -> MessageStore:
         """The store of a checkpoint; call :meth:`compare` before anything is appended to it."""
-        store = cls(state.number, state.topic, state.index, state.settings, files, allocator)
+        store = cls(state.number, state.topic, state.index, state.settings, files, allocator, origin)
         store.start_offset = state.start_offset
         store.high_watermark = state.flushed_offset
         store._tail = Tail(allocator, state.flushed_offset, state.last_time)
@@ -102,7 +107,8 @@ class MessageStore:
             size = segment.size + (0 if sealed else self.unflushed_bytes)
             return size if segment.base_offset == base_offset else 0
         offset, position = self._tail.edge(self._tail.appends_below(base_offset))
-        return self._tail.end_position - position if offset == base_offset else 0
+        frames = self._tail.end_position - position
+        return SEGMENT_HEADER_BYTES + frames if offset == base_offset else 0
 
     @property
     def flushed_offset(self) -> int:
@@ -281,16 +287,16 @@ class MessageStore:
         if not appends:
             return None
         pieces = []
-        segment = self._segments.active
+        segment = newest = self._segments.active
         first = 0
         while first < appends:
             if first >= published and segment is not None and segment.base_offset < self.high_watermark:
                 # What readers may not see yet begins a segment, so that no read of what they may touches it.
                 segment = None
             segment, last = self._next_piece(segment, first, published if first < published else appends)
-            piece = self._piece(segment, first, last)
+            piece = self._piece(newest, segment, first, last)
             pieces.append(piece)
-            segment, first = piece.after, last
+            segment, newest, first = piece.after, piece.after, last
         first_ever = not self._segments.segments
         self._job = FlushJob(self._files, pieces, appends, self._index_end, first_ever)
         return self._job
@@ -299,20 +305,24 @@ class MessageStore:
         """The segment that the append numbered ``first`` goes to, and the append up to which it takes all."""
         offset, position = self._tail.edge(first)
         if segment is not None and segment.end_offset > self.start_offset:
-            room = self.settings.segment_bytes - segment.size
+            room = self.settings.segment_bytes - segment.frame_bytes
             last = self._tail.appends_within(position + room)
             if last > first:
                 return segment, min(last, appends)
         fitting = self._tail.appends_within(position + self.settings.segment_bytes)
         return self._segments.next_segment(offset), min(max(fitting, first + 1), appends)
 
-    def _piece(self, segment: Segment, first: int, last: int) -> Piece:
+    def _piece(self, before: Segment | None, segment: Segment, first: int, last: int) -> Piece:
         start = self._tail.edge(first)
         end_offset, end = self._tail.edge(last)
         ends, positions, times = self._tail.appends(first, last)
         views = self._tail.views(start[1], end)
-        after = segment.grown(end - start[1], end_offset, times[0], times[-1], checksum_of(views[0]))
-        return Piece(segment, after, start, ends, positions, times, views)
+        header, closed = b"", None
+        if not segment.size:
+            made = self._origin.header(self.number, segment.base_offset)
+            header, segment, closed = pack_segment_header(made), segment.begun(made.salt), before
+        after = segment.grown(end - start[1], end_offset, times[0], times[-1])
+        return Piece(segment, after, start, ends, positions, times, views, header, closed)
 
     def finish_flush(self, job: FlushJob) -> None:
         """Take note that the job has run: its messages are read from segments now, its memory goes back."""

@@ -38,6 +38,7 @@ from journal.open_files import OpenFiles
 from journal.record import NONCE_BYTES
 from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
+from journal.segment_header import SegmentOrigin
 from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.store_state import StoreState
@@ -154,13 +155,14 @@ class _Recovery:
         self._engine = Engine(
             filesystem, clock, self._journal, self._catalog, transactions, folds, self._files, lock
         )
+        self._origin = SegmentOrigin(self._engine.starts, random)
         self._engine.on_flush_wanted = self._make_room
 
     def _make_store(self, number: int, topic: str, index: int, settings: TopicSettings) -> MessageStore:
-        return MessageStore(number, topic, index, settings, self._files, self._allocator)
+        return MessageStore(number, topic, index, settings, self._files, self._allocator, self._origin)
 
     def _restore_store(self, state: StoreState) -> MessageStore:
-        return MessageStore.restore(state, self._files, self._allocator)
+        return MessageStore.restore(state, self._files, self._allocator, self._origin)
 
     # -- the order of things -----------------------------------------------------------------------
 

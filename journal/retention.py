@@ -16,8 +16,8 @@ class Sealed(Protocol):
         """The offset after its last message."""
 
     @property
-    def size(self) -> int:
-        """Bytes of its file."""
+    def frame_bytes(self) -> int:
+        """Bytes of its frames."""
 
     @property
     def last_time(self) -> int:
@@ -36,7 +36,7 @@ def retained_start(
     """
     start = None
     for segment in sealed:
-        total_bytes -= segment.size
+        total_bytes -= segment.frame_bytes
         if not (_is_surplus(total_bytes, settings) or _is_old(segment, now, settings)):
             break
         start = segment.end_offset

@@ -27,7 +27,9 @@ from journal.journal_file import (
 )
 from journal.open_files import OpenFiles
 from journal.segment import BrokenChain, Segment, read_run
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.segment_index import SegmentIndex
+from journal.segment_list import misplaced
 from journal.staging import Entry, damaged_frames
 from journal.transaction import TransactionNumber
 from journal.words import count_text
@@ -68,12 +70,58 @@ def timed(read: Callable[[], tuple[int, CorruptData | None, Piece | None]]) -> S
 
 
 class SegmentPiece(NamedTuple):
-    """A sealed segment from the frame of ``offset`` at ``position`` on."""
+    """A sealed segment from byte ``position`` on, where its running checksum is ``running``.
+
+    The whole is proven by its end. Where that fails it is read once more, frame by frame.
+    """
+
+    files: OpenFiles
+    segment: Segment
+    position: int
+    running: int
+
+    @property
+    def path(self) -> str:
+        """Of the segment."""
+        return self.segment.path
+
+    def run(self) -> Scrubbed:
+        """Read up to a piece of it."""
+        return timed(self._read)
+
+    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
+        segment, position = self.segment, self.position
+        file = self.files.filesystem.open(segment.path, writable=False)
+        try:
+            file.forget_cached(position, PIECE_BYTES)
+            if position == SEGMENT_HEADER_BYTES:
+                what = misplaced(segment, file.read(0, SEGMENT_HEADER_BYTES))
+                if what is not None:
+                    return 0, segment.corrupt(what, 0, segment.base_offset, segment.end_offset - 1), None
+            data = file.read(position, min(PIECE_BYTES, segment.size - position))
+        finally:
+            file.close()
+        running, position = crc32c(data, self.running), position + len(data)
+        if data and position < segment.size:
+            return len(data), None, self._replace(position=position, running=running)
+        if running == segment.checksum and position == segment.size:
+            return len(data), None, None
+        frames = FramesPiece(self.files, segment, segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)
+        return len(data), None, frames
+
+
+class FramesPiece(NamedTuple):
+    """A sealed segment that fails its running checksum, from the frame of ``offset`` at ``position`` on.
+
+    ``running`` is the running checksum there, None once damage has been found. If every frame fulfils its own checksum,
+    all of the segment is named.
+    """
 
     files: OpenFiles
     segment: Segment
     offset: int
     position: int
+    running: int | None
 
     @property
     def path(self) -> str:
@@ -92,22 +140,26 @@ class SegmentPiece(NamedTuple):
             file.close()
 
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
+        segment = self.segment
         file.forget_cached(self.position, PIECE_BYTES)
         try:
-            data, offset = read_run(file.read, self.segment, self.offset, self.position, PIECE_BYTES)
+            data, offset = read_run(file.read, segment, self.offset, self.position, PIECE_BYTES)
         except BrokenChain as broken:
-            index = SegmentIndex(self.files, self.segment, True, {}, file.read, now=False)
+            index = SegmentIndex(self.files, segment, True, {}, file.read, now=False)
             error = index.corrupt(broken)
             known = is_known_to_be_lost(file, broken.position)
             return HEADER_BYTES, None if known else error, self._behind(index, error)
-        return len(data), None, self._at(offset, self.position + len(data))
+        position = self.position + len(data)
+        running = None if self.running is None else crc32c(data, self.running)
+        if position < segment.size:
+            return len(data), None, self._replace(offset=offset, position=position, running=running)
+        if running is None or running == segment.checksum:
+            return len(data), None, None
+        first, last = segment.base_offset, segment.end_offset - 1
+        what = "it fails its checksum, though every frame fulfils its own: some are another log's"
+        return len(data), segment.corrupt(what, SEGMENT_HEADER_BYTES, first, last), None
 
-    def _at(self, offset: int, position: int) -> SegmentPiece | None:
-        if position >= self.segment.size:
-            return None
-        return self._replace(offset=offset, position=position)
-
-    def _behind(self, index: SegmentIndex, error: CorruptSegment) -> SegmentPiece | None:
+    def _behind(self, index: SegmentIndex, error: CorruptSegment) -> FramesPiece | None:
         """What can be read again behind damage."""
         while error.last_offset + 1 < self.segment.end_offset:
             try:
@@ -117,7 +169,7 @@ class SegmentPiece(NamedTuple):
                     return None
                 error = further
                 continue
-            return self._at(offset, position)
+            return self._replace(offset=offset, position=position, running=None)
         return None
 
 

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
+from crc32c import crc32c
+from msgspec.structs import replace
 
 from journal.constants import KIB
 from journal.errors import WHAT_ELSE, CorruptSegment
 from journal.filenames import SegmentKind, segment_file
 from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
+from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
 from journal.words import span
 
 Read = Callable[[int, int], bytes]
@@ -23,9 +26,10 @@ _unpack_header = HEADER.unpack_from
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):
-    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs.
+    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` has the header.
 
-    ``head`` is the checksum that the first frame carries: a file of another segment is not taken for this one.
+    ``salt`` is that of the header: a file of another segment is not taken for this one. ``checksum`` is the running
+    checksum at the end (see :mod:`journal.segment_header`).
     """
 
     base_offset: int
@@ -33,11 +37,15 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     end_offset: int
     first_time: int
     last_time: int
-    head: int = 0
+    salt: int
+    checksum: int
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A segment as it was at one moment: all threads may look at it. A flush makes a new one of it."""
+    """A segment as it was at one moment: all threads may look at it. A flush makes a new one of it.
+
+    Its ``size`` is 0 before it has a file, then that of the header and the frames.
+    """
 
     number: int
     directory: str
@@ -46,7 +54,23 @@ class Segment(msgspec.Struct, frozen=True):
     end_offset: int = 0
     first_time: int = 0
     last_time: int = 0
-    head: int = 0
+    salt: int = 0
+    checksum: int = 0
+
+    @classmethod
+    def of(cls, number: int, directory: str, state: SegmentState) -> Segment:
+        """The segment of a checkpoint."""
+        return cls(
+            number,
+            directory,
+            state.base_offset,
+            state.size,
+            state.end_offset,
+            state.first_time,
+            state.last_time,
+            state.salt,
+            state.checksum,
+        )
 
     @property
     def path(self) -> str:
@@ -68,23 +92,43 @@ class Segment(msgspec.Struct, frozen=True):
         """All files of the segment."""
         return [self.path, self.index_path, self.time_path]
 
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of its frames: its size without the header."""
+        return max(0, self.size - SEGMENT_HEADER_BYTES)
+
+    @property
+    def seed(self) -> int:
+        """The running checksum where the frames begin; it seeds the checksums of the index, too."""
+        return seed_of(self.salt)
+
     def state(self) -> SegmentState:
         """What a checkpoint keeps of it."""
         return SegmentState(
-            self.base_offset, self.size, self.end_offset, self.first_time, self.last_time, self.head
+            self.base_offset,
+            self.size,
+            self.end_offset,
+            self.first_time,
+            self.last_time,
+            self.salt,
+            self.checksum,
         )
 
-    def grown(self, size: int, end_offset: int, first_time: int, last_time: int, head: int = 0) -> Segment:
-        """The segment after ``size`` bytes were appended; ``first_time`` and ``head`` count if they are the first."""
-        return Segment(
-            self.number,
-            self.directory,
-            self.base_offset,
-            self.size + size,
-            end_offset,
-            self.first_time if self.size else first_time,
-            last_time,
-            self.head if self.size else head,
+    def begun(self, salt: int) -> Segment:
+        """The segment, which has no file yet, with a header of that salt and no frames."""
+        return replace(self, size=SEGMENT_HEADER_BYTES, salt=salt, checksum=seed_of(salt))
+
+    def grown(self, size: int, end_offset: int, first_time: int, last_time: int) -> Segment:
+        """The segment after ``size`` bytes of frames were appended; ``first_time`` counts if they are the first.
+
+        Its running checksum is still that from before.
+        """
+        return replace(
+            self,
+            size=self.size + size,
+            end_offset=end_offset,
+            first_time=self.first_time if self.end_offset > self.base_offset else first_time,
+            last_time=last_time,
         )
 
     def corrupt(self, what: str, position: int, first_offset: int, last_offset: int) -> CorruptSegment:
@@ -144,31 +188,26 @@ def walk_headers(read: Read, segment: Segment, offset: int, position: int) -> It
         offset += count
 
 
+def run_on(read: Read, checksum: int, position: int, end: int) -> int:
+    """The running checksum at ``end``, from what it is at ``position``. A file that ends too early gives another."""
+    while position < end:
+        data = read(position, min(SCAN_BLOCK, end - position))
+        if not data:
+            return ~checksum & 0xFFFFFFFF
+        checksum = crc32c(data, checksum)
+        position += len(data)
+    return checksum
+
+
 def is_frame_of(read: Read, segment: Segment, offset: int, position: int) -> bool:
     """Whether a frame with that offset begins at that position, by its header."""
-    if not 0 <= position <= segment.size - HEADER_BYTES:
+    if not SEGMENT_HEADER_BYTES <= position <= segment.size - HEADER_BYTES:
         return False
     data = read(position, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
         return False
     length, _, found, _, count, _, _ = _unpack_header(data)
     return _continues(segment, position, offset, length, found, count)
-
-
-def checksum_of(frame: bytes | memoryview) -> int:
-    """The checksum that a frame carries."""
-    return int(_unpack_header(frame)[1])
-
-
-def is_of_another(read: Read, segment: Segment) -> bool:
-    """Whether the file begins with a sound frame that is not the segment's first. Damage alone does not make one."""
-    data = read(0, HEADER_BYTES)
-    if len(data) < HEADER_BYTES:
-        return False
-    length, crc, _, _, _, flag, _ = _unpack_header(data)
-    if crc == segment.head or flag & LOST or not HEADER_BYTES <= length <= segment.size:
-        return False
-    return is_sound(memoryview(read(0, length)))
 
 
 def read_run(

@@ -19,13 +19,13 @@ from journal.indexes import (
     around_time,
     floor_offset,
     is_needless,
-    salt_of,
     sound_entries,
     sound_times,
 )
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
-from journal.segment import BrokenChain, Read, Segment, is_frame_of, walk_headers
+from journal.segment import BrokenChain, Read, Segment, is_frame_of, run_on, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -53,13 +53,14 @@ class SegmentIndex:
         self._shelf = shelf
         self._read = read
         self._now = now
-        self._salt = salt_of(segment.number, segment.base_offset)
+        self._seed = segment.seed
+        self._base = segment.base_offset, SEGMENT_HEADER_BYTES
 
     def locate(self, offset: int) -> tuple[int, int]:
         """(offset, position) of the frame that holds ``offset``. Raises :class:`CorruptSegment`."""
         try:
             data = self._bytes(self._segment.index_path, 0)
-            start = floor_offset(data, self._salt, offset) or (self._segment.base_offset, 0)
+            start = floor_offset(data, self._seed, offset) or self._base
             if not is_frame_of(self._read, self._segment, *start):
                 return self._locate_by_scan(data, offset)
             return self._walk(start, offset, MAX_GAP)
@@ -71,16 +72,15 @@ class SegmentIndex:
     def offset_for_time(self, time: int) -> int:
         """At or below the first offset appended at ``time`` or later, by at most a gap of the index."""
         segment = self._segment
-        base = segment.base_offset, 0
         if time <= segment.first_time:
             return segment.base_offset
         try:
             index = self._bytes(segment.index_path, 0), self._bytes(segment.time_path, 1)
-            before, after = around_time(*index, self._salt, time)
-            self._check_gap(before or base, after or (segment.end_offset, segment.size))
+            before, after = around_time(*index, self._seed, time)
+            self._check_gap(before or self._base, after or (segment.end_offset, segment.size))
         except DamagedIndex as damage:
-            before, _ = around_time(*self.rebuild(str(damage)), self._salt, time)
-        return min((before or base)[0], segment.end_offset - 1)
+            before, _ = around_time(*self.rebuild(str(damage)), self._seed, time)
+        return min((before or self._base)[0], segment.end_offset - 1)
 
     def _check_gap(self, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Raise :class:`DamagedIndex` if there must be an entry between two places that have one."""
@@ -94,14 +94,18 @@ class SegmentIndex:
         return self._segment.corrupt(str(broken), broken.position, broken.offset, end - 1)
 
     def rebuild(self, why: str, trusted: bool = True) -> tuple[bytes, bytes]:
-        """Make the indexes again and return them; entries with good checksums are kept if ``trusted``."""
+        """Make the indexes again and return them; entries with good checksums are kept if ``trusted``.
+
+        They are written only if all frames are proven by the segment's running checksum: what was made from damaged
+        bytes must never prove these.
+        """
         if self._now:
             raise WouldBlock
         segment = self._segment
         _log.warning("making the indexes of %s again: %s", segment.path, why)
         old = self._on_disk() if trusted else (b"", b"")
-        made = completed(old, segment, self._salt, self._read)
-        if self._sealed:
+        made, proven = completed(old, segment, self._read)
+        if self._sealed and proven:
             self._shelf.pop(segment.base_offset, None)
             self._write(made)
         else:
@@ -119,26 +123,26 @@ class SegmentIndex:
     def _locate_anew(self, offset: int, why: str) -> tuple[int, int]:
         try:
             data = self.rebuild(why)[0]
-            start = floor_offset(data, self._salt, offset) or (self._segment.base_offset, 0)
+            start = floor_offset(data, self._seed, offset) or self._base
             return self._walk(start, offset, self._segment.size + 1)
         except BrokenChain as broken:
             raise self.corrupt(broken) from broken
 
     def _locate_by_scan(self, data: bytes, offset: int) -> tuple[int, int]:
         """No frame is where a good entry says: find out whether the entry or the segment is wrong."""
-        entry = floor_offset(data, self._salt, offset)
+        entry = floor_offset(data, self._seed, offset)
         while entry and not is_frame_of(self._read, self._segment, *entry):
-            entry = floor_offset(data, self._salt, entry[0] - 1)
-        found = self._walk(entry or (self._segment.base_offset, 0), offset, self._segment.size + 1)
+            entry = floor_offset(data, self._seed, entry[0] - 1)
+        found = self._walk(entry or self._base, offset, self._segment.size + 1)
         self.rebuild("an entry points to where no such frame is", trusted=False)
         return found
 
     def _next_sound(self, offset: int) -> int:
         try:
             data = self._bytes(self._segment.index_path, 0)
-            entry = above_offset(data, self._salt, offset)
+            entry = above_offset(data, self._seed, offset)
             while entry and not is_frame_of(self._read, self._segment, *entry):
-                entry = above_offset(data, self._salt, entry[0])
+                entry = above_offset(data, self._seed, entry[0])
         except DamagedIndex:
             entry = None
         return min(entry[0], self._segment.end_offset) if entry else self._segment.end_offset
@@ -193,19 +197,21 @@ def read_all(file: IFile, now: bool = False) -> bytes:
     return data
 
 
-def completed(old: tuple[bytes, bytes], segment: Segment, salt: int, read: Read) -> tuple[bytes, bytes]:
-    """Both indexes of a segment: the sound entries of the ``old`` ones, and what a scan behind them finds.
+def completed(old: tuple[bytes, bytes], segment: Segment, read: Read) -> tuple[tuple[bytes, bytes], bool]:
+    """Both indexes of a segment, and whether its running checksum proves what they were made from.
 
-    Append times are not in the frames, and the clients' clocks may be behind. So an entry whose time is lost gets that
-    of the next one that is sound, or the segment's last: who looks for a time may start early, but misses nothing.
-    A damaged frame ends the scan.
+    They are the sound entries of the ``old`` ones, and what a scan behind them finds. Append times are not in the
+    frames, and the clients' clocks may be behind. So an entry whose time is lost gets that of the next one that is
+    sound, or the segment's last: who looks for a time may start early, but misses nothing. A damaged frame ends the
+    scan.
     """
-    count = sound_entries(*old, salt, segment.end_offset, segment.size)
-    offset, position = segment.base_offset, 0
+    seed = segment.seed
+    count = sound_entries(*old, seed, segment.end_offset, segment.size)
+    offset, position, running = segment.base_offset, SEGMENT_HEADER_BYTES, seed
     if count:
-        offset, position, _ = OFFSET_ENTRY.unpack_from(old[0], (count - 1) * OFFSET_ENTRY.size)
-    entries = IndexEntries(salt, position)
-    known = deque(sound_times(old[1], salt, offset, segment.end_offset))
+        offset, position, running, _ = OFFSET_ENTRY.unpack_from(old[0], (count - 1) * OFFSET_ENTRY.size)
+    entries = IndexEntries(position)
+    known = deque(sound_times(old[1], seed, offset, segment.end_offset))
     try:
         for place in walk_headers(read, segment, offset, position):
             while known and known[0][0] < place.offset:
@@ -213,7 +219,12 @@ def completed(old: tuple[bytes, bytes], segment: Segment, salt: int, read: Read)
             entries.add(place.offset, place.position, known[0][1] if known else segment.last_time)
     except BrokenChain as broken:
         _log.warning("%s is damaged at byte %s: %s", segment.path, broken.position, broken)
-    return (
-        old[0][: count * OFFSET_ENTRY.size] + bytes(entries.offsets),
-        old[1][: count * TIME_ENTRY.size] + bytes(entries.times),
-    )
+    checksums: list[int] = []
+    for _, end, _ in entries.places:
+        running = run_on(read, running, position, end)
+        checksums.append(running)
+        position = end
+    proven = run_on(read, running, position, segment.size) == segment.checksum
+    new = entries.packed(seed, checksums)
+    made = old[0][: count * OFFSET_ENTRY.size] + new[0], old[1][: count * TIME_ENTRY.size] + new[1]
+    return made, proven

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.log_proof import Beyond, files_beyond
-from journal.segment import Segment, SegmentState, is_of_another
+from journal.segment import Segment, SegmentState
+from journal.segment_header import SEGMENT_HEADER_BYTES, Checksum, unpack_segment_header
 from journal.words import span
 
 _base_offset = attrgetter("base_offset")
@@ -27,11 +30,8 @@ class SegmentList:
     def __init__(self, number: int, directory: str, states: Iterable[SegmentState] = ()) -> None:
         self.number = number
         self.directory = directory
-        self.segments = [
-            Segment(number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time, s.head)
-            for s in states
-        ]
-        self.total_bytes = sum(segment.size for segment in self.segments)
+        self.segments = [Segment.of(number, directory, state) for state in states]
+        self.total_bytes = sum(segment.frame_bytes for segment in self.segments)
 
     @property
     def active(self) -> Segment | None:
@@ -56,13 +56,13 @@ class SegmentList:
         last = self.active
         if last is not None and last.base_offset == segment.base_offset:
             self.segments.pop()
-            self.total_bytes -= last.size
+            self.total_bytes -= last.frame_bytes
         elif last is not None and last.end_offset != segment.base_offset:
             raise AssertionError(
                 f"{segment.path} does not follow {last.path}, which ends at {last.end_offset}"
             )
         self.segments.append(segment)
-        self.total_bytes += segment.size
+        self.total_bytes += segment.frame_bytes
 
     def holding(self, offset: int) -> tuple[Segment, bool] | None:
         """The segment that holds ``offset`` and whether it is sealed; None if none does."""
@@ -83,7 +83,7 @@ class SegmentList:
         count = bisect_right(self.segments, offset, hi=max(0, len(self.segments) - 1), key=_end_offset)
         dropped = self.segments[:count]
         del self.segments[:count]
-        self.total_bytes -= sum(segment.size for segment in dropped)
+        self.total_bytes -= sum(segment.frame_bytes for segment in dropped)
         return dropped
 
     def compare(self, filesystem: IFilesystem, end_offset: int) -> Strangers:
@@ -102,7 +102,7 @@ class SegmentList:
             longer = _check(filesystem, segment, present) > segment.size
         beyond = files_beyond(self.number, self.directory, names, self.segments)
         early, late = self._strangers(names, end_offset)
-        return Strangers(early, late, [each for each in beyond if longer or not each.position])
+        return Strangers(early, late, [each for each in beyond if longer or each.is_whole])
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
         """Paths of segments that are not in the list: those before it, and those after."""
@@ -138,11 +138,27 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
         size = int(file.size())
         if size < segment.size:
             raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
-        if segment.head and is_of_another(file.read, segment):
-            raise _refused(segment, "it begins with a message of another segment", 0)
+        if (what := misplaced(segment, file.read(0, SEGMENT_HEADER_BYTES))) is not None:
+            raise _refused(segment, what, 0)
         return size
     finally:
         file.close()
+
+
+def misplaced(segment: Segment, first_bytes: bytes, checksum: Checksum = crc32c) -> str | None:
+    """What is wrong with the first bytes of a segment's file; None if it is the one that the checkpoint has."""
+    header = unpack_segment_header(first_bytes, checksum)
+    if header is None:
+        return "its header is damaged"
+    if (header.partition, header.base_offset, header.salt) == (
+        segment.number,
+        segment.base_offset,
+        segment.salt,
+    ):
+        return None
+    if (header.partition, header.base_offset) == (segment.number, segment.base_offset):
+        return f"it is another file of offset {header.base_offset} on, made by start {header.start}"
+    return f"it is the segment of partition number {header.partition} from offset {header.base_offset} on"
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:

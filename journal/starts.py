@@ -41,6 +41,11 @@ class Starts:
         return next(reversed(self._nonces.values()))
 
     @property
+    def number(self) -> int:
+        """The number of the newest start."""
+        return next(reversed(self._nonces))
+
+    @property
     def oldest(self) -> int:
         """The lowest number that is still known."""
         return next(iter(self._nonces))

@@ -15,15 +15,16 @@ from journal.archived_outcome import ArchivedOutcome, unpack
 from journal.catalog import HeadRow
 from journal.checkpoint import Checkpoint
 from journal.frame import HEADER_BYTES
-from journal.indexes import OFFSET_ENTRY, DamagedIndex, around_time, salt_of
+from journal.indexes import OFFSET_ENTRY, DamagedIndex, around_time
 from journal.inspect.outcome_walk import archive_from
 from journal.outcome_archive import head_of
 from journal.segment import Segment
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from spark.checkpoints import log_of, newest_checkpoint
 from spark.logs import Log, Points, Slice
 from spark.segment_cursor import DirectoryFiles, SegmentCursor, segments_of
 
-_ENTRY = np.dtype([("offset", ">u8"), ("position", ">u4"), ("crc", ">u4")])
+_ENTRY = np.dtype([("offset", ">u8"), ("position", ">u4"), ("running", ">u4"), ("crc", ">u4")])
 assert _ENTRY.itemsize == OFFSET_ENTRY.size
 
 
@@ -72,7 +73,7 @@ class Directory:
             return segment.base_offset
         try:
             index = self._files.read_all(segment.index_path), self._files.read_all(segment.time_path)
-            before, after = around_time(*index, salt_of(segment.number, segment.base_offset), at)
+            before, after = around_time(*index, segment.seed, at)
         except (DamagedIndex, OSError):
             before = after = None
         if late:
@@ -111,7 +112,7 @@ class Directory:
         entries = np.frombuffer(data[: len(data) // _ENTRY.itemsize * _ENTRY.itemsize], _ENTRY)
         entries = entries[:: max(1, len(entries) // 500)]
         found: list[tuple[int, int]] = []
-        last = (segment.base_offset, 0)
+        last = (segment.base_offset, SEGMENT_HEADER_BYTES)
         for offset, position in zip(entries["offset"].tolist(), entries["position"].tolist(), strict=True):
             if last[0] < offset < segment.end_offset and last[1] < position < segment.size:
                 last = (offset, position)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
+from crc32c import crc32c
+
 from journal.errors import StorageUnavailable, TxBrokerError
 from journal.filenames import partition_directory
 from journal.filesystem import OSFile, OSFilesystem
 from journal.frame import HEADER_BYTES
-from journal.indexes import DamagedIndex, above_offset, floor_offset, salt_of
+from journal.indexes import DamagedIndex, above_offset, anchors, floor_offset
+from journal.inspect.block_check import Block, blocks_of, failing, proven_frames
 from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.segment_list import misplaced
 from spark.checkpoints import VERIFY, newest_checkpoint
 from spark.heads import UnsoundBlock
 from spark.logs import Log, MessagesLost, lost
+
+
+def _start(block: Block) -> int:
+    return block.start.position
 
 
 class DirectoryFiles:
@@ -36,10 +47,7 @@ class DirectoryFiles:
 def segments_of(log: Log) -> list[Segment]:
     """A log's segments as the checkpoint has them."""
     directory = partition_directory(log.topic, log.index, log.number)
-    return [
-        Segment(log.number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time, s.head)
-        for s in log.segments
-    ]
+    return [Segment.of(log.number, directory, state) for state in log.segments]
 
 
 class SegmentCursor:
@@ -53,6 +61,9 @@ class SegmentCursor:
         self._file: OSFile | None = None
         self._next = (-1, 0)
         """The offset and the position of the frame behind what was taken last."""
+        self._blocks: list[Block] = []
+        self._proven: set[int] = set()
+        """The numbers of the blocks that need no second look."""
 
     def read(self, offset: int, most: int) -> tuple[bytes, int]:
         """See :class:`spark.logs.Cursor`."""
@@ -62,9 +73,11 @@ class SegmentCursor:
                 self._next = self._locate(segment, offset)
             first, position = self._next
             room = segment.size - position
+            self._prove(segment, position, position + min(most, room))
             data = self._bytes(position, min(most, room))
             length = int.from_bytes(data[:4], "big")
             if len(data) < length <= room:
+                self._prove(segment, position, position + length)
                 data = self._bytes(position, length)
             if not HEADER_BYTES <= length <= len(data):
                 raise BrokenChain(
@@ -106,14 +119,36 @@ class SegmentCursor:
             last = min(after, default=self._log.end) - 1
             raise lost(self._log, offset, last, "no segment that the checkpoint knows holds them", VERIFY)
         self._segment = segment = holding[0]
-        self._next = (segment.base_offset, 0) if offset == segment.base_offset else (-1, 0)
+        self._next = (segment.base_offset, SEGMENT_HEADER_BYTES) if offset == segment.base_offset else (-1, 0)
         try:
             self._file = self._files.open(segment.path)
         except FileNotFoundError:
             raise self._gone(segment, offset) from None
         except OSError as error:
             raise self._unreadable(error) from error
+        if (what := misplaced(segment, self._bytes(0, SEGMENT_HEADER_BYTES))) is not None:
+            raise self._lost(offset, 0, what, segment.end_offset)
+        known = anchors(self._index(segment), segment.seed, segment.end_offset, segment.size)
+        self._blocks, self._proven = blocks_of(segment.state(), known), set()
         return segment
+
+    def _prove(self, segment: Segment, position: int, end: int) -> None:
+        """Compare the blocks that hold these bytes with what was written; raises :class:`BrokenChain`.
+
+        A frame that fails its own checksum is for who reads it. Here it is about others' bytes.
+        """
+        first = bisect_right(self._blocks, position, key=_start) - 1
+        last = bisect_left(self._blocks, end, key=_start)
+        new = [n for n in range(first, last) if n not in self._proven]
+        self._proven.update(new)
+        for block in failing(self._bytes, [self._blocks[n] for n in new], lambda _: None, crc32c):
+            if proven_frames(self._bytes, block) is None:
+                self._proven.difference_update(new)
+                what = (
+                    f"the {block.end.position - block.start.position} bytes from there on fail their checksum"
+                )
+                begin = block.start.position
+                raise BrokenChain(what, begin, block.start.offset, block.end.offset)
 
     def _bytes(self, position: int, length: int) -> bytes:
         assert self._file is not None
@@ -138,9 +173,9 @@ class SegmentCursor:
 
     def _locate(self, segment: Segment, offset: int) -> tuple[int, int]:
         """(offset, position) of the frame that holds ``offset``; raises :class:`BrokenChain`."""
-        start = (segment.base_offset, 0)
+        start = (segment.base_offset, SEGMENT_HEADER_BYTES)
         try:
-            hint = floor_offset(self._index(segment), salt_of(segment.number, segment.base_offset), offset)
+            hint = floor_offset(self._index(segment), segment.seed, offset)
         except DamagedIndex:
             hint = None
         if hint is not None and is_frame_of(self._bytes, segment, *hint):
@@ -159,11 +194,11 @@ class SegmentCursor:
         return lost(self._log, offset, max(end, offset + 1) - 1, why, VERIFY)
 
     def _next_sound(self, segment: Segment, offset: int) -> int:
-        data, salt = self._index(segment), salt_of(segment.number, segment.base_offset)
+        data, seed = self._index(segment), segment.seed
         try:
-            entry = above_offset(data, salt, offset)
+            entry = above_offset(data, seed, offset)
             while entry and not is_frame_of(self._bytes, segment, *entry):
-                entry = above_offset(data, salt, entry[0])
+                entry = above_offset(data, seed, entry[0])
         except DamagedIndex:
             entry = None
         return entry[0] if entry else segment.end_offset

@@ -2,13 +2,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.retention import retained_start
-from journal.segment import SegmentState
+from journal.segment import Segment
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.settings import TopicSettings
 
 
 def sealed(*sizes_and_times):
     return [
-        SegmentState(number * 10, size, number * 10 + 10, time, time)
+        Segment(1, "", number * 10, SEGMENT_HEADER_BYTES + size, number * 10 + 10, time, time)
         for number, (size, time) in enumerate(sizes_and_times)
     ]
 

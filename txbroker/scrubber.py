@@ -14,6 +14,7 @@ from journal.constants import MIB
 from journal.engine import Engine
 from journal.errors import WHAT_ELSE, CorruptData, CorruptSegment
 from journal.scrub import CheckpointPiece, JournalPiece, Piece, Scrubbed, SegmentPiece, StagedPiece
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.transaction import TransactionNumber
 from txbroker.lane import IsLane
 
@@ -91,7 +92,7 @@ class Scrubber:
         self._seen = set()
         for store in list(engine.catalog.stores.values()):
             self._pieces += [
-                SegmentPiece(engine.open_files, segment, segment.base_offset, 0)
+                SegmentPiece(engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed)
                 for segment in store.sealed_segments
             ]
         self._pieces += [

@@ -10,14 +10,15 @@ from journal import filenames
 from journal.checkpoint import CheckpointHeader, End, Rows, Stores, walk_sections
 from journal.errors import CorruptData
 from journal.filenames import SegmentKind
-from journal.indexes import OFFSET_ENTRY, TIME_ENTRY, salt_of
+from journal.indexes import OFFSET_ENTRY, TIME_ENTRY
 from journal.inspect.checkpoint_check import reason_of
 from journal.inspect.findings import Finding, second_crc32c
 from journal.inspect.journal_walk import JournalEntry, file_size, read_some, survey_any, walk_file
 from journal.inspect.run_check import frames_of
-from journal.inspect.segment_walk import FrameEntry, walk_segment
+from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
 from journal.interfaces import IFilesystem
 from journal.journal_file import FileHeader
+from journal.segment_header import SegmentHeader, seed_of
 
 
 class FileKind(enum.Enum):
@@ -32,7 +33,7 @@ class FileKind(enum.Enum):
 
 
 class IndexItem(NamedTuple):
-    """An entry of an index. ``sound`` is None where the file's place does not tell what its checksums begin with."""
+    """An entry of an index. ``sound`` is None where no header of a log beside it tells the checksums' seed."""
 
     position: int
     offset: int
@@ -48,7 +49,7 @@ class SectionItem(NamedTuple):
     section: CheckpointHeader | Rows | Stores | End
 
 
-Item = JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | Finding
+Item = JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | SegmentHeader | Finding
 
 
 def kind_of(name: str) -> FileKind | None:
@@ -80,6 +81,8 @@ def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int =
             yield file.header
             yield from walk_file(filesystem, path, file.header, None, from_lsn, beyond=True)
         case FileKind.SEGMENT:
+            header = header_of(filesystem, path)
+            yield header if header is not None else Finding(path, 0, "its header is damaged")
             yield from walk_segment(filesystem, path, _base_of(path))
         case FileKind.INDEX | FileKind.TIME:
             yield from _walk_index(filesystem, path, kind)
@@ -102,11 +105,11 @@ def _base_of(path: str) -> int:
 def _walk_index(filesystem: IFilesystem, path: str, kind: FileKind) -> Iterator[Item]:
     data = read_some(filesystem, path, 0, file_size(filesystem, path))
     layout = OFFSET_ENTRY if kind is FileKind.INDEX else TIME_ENTRY
-    salt = _salt_of(path)
+    seed = _seed_of(filesystem, path)
     for position in range(0, len(data) - layout.size + 1, layout.size):
-        first, second, crc = layout.unpack_from(data, position)
+        first, second, *_, crc = layout.unpack_from(data, position)
         body = data[position : position + layout.size - 4]
-        sound = None if salt is None else second_crc32c(body, salt) == crc
+        sound = None if seed is None else second_crc32c(body, seed) == crc
         if sound is False:
             yield Finding(path, position, "the entry fails its checksum; the index is made again", True)
         elif kind is FileKind.INDEX:
@@ -117,8 +120,7 @@ def _walk_index(filesystem: IFilesystem, path: str, kind: FileKind) -> Iterator[
         yield Finding(path, len(data) - rest, f"{rest} bytes are no whole entry", True)
 
 
-def _salt_of(path: str) -> int | None:
-    parts = path.split("/")
-    partition = filenames.parse_partition_directory(parts[-2]) if len(parts) > 1 else None
-    name = filenames.parse_segment_file(parts[-1])
-    return salt_of(partition.number, name.base_offset) if partition is not None and name is not None else None
+def _seed_of(filesystem: IFilesystem, path: str) -> int | None:
+    log = path.rpartition(".")[0] + "." + SegmentKind.LOG.value
+    header = header_of(filesystem, log) if filesystem.exists(log) else None
+    return None if header is None else seed_of(header.salt)

@@ -6,11 +6,12 @@ from collections import OrderedDict
 
 from journal import filenames
 from journal.frame import HEADER, HEADER_BYTES
-from journal.indexes import DamagedIndex, floor_offset, salt_of
+from journal.indexes import DamagedIndex, floor_offset
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import frame_at
 from journal.interfaces import IFile, IFilesystem
 from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 
 MOST_OPEN = 64
@@ -44,9 +45,7 @@ class LogReader:
         self.state = state
         self._files = files
         directory = filenames.partition_directory(state.topic, state.index, state.number)
-        self.segments = [
-            Segment(state.number, directory, s.base_offset, s.size, s.end_offset) for s in state.segments
-        ]
+        self.segments = [Segment.of(state.number, directory, segment) for segment in state.segments]
         self._segment = 0
         self._offset = -1
         self._position = 0
@@ -69,7 +68,7 @@ class LogReader:
                 return None
         segment = self.segments[self._segment]
         if self._position >= segment.size and self._segment + 1 < len(self.segments):
-            self._segment, self._position = self._segment + 1, 0
+            self._segment, self._position = self._segment + 1, SEGMENT_HEADER_BYTES
             segment = self.segments[self._segment]
         try:
             return self._read(segment, self._position, min(length, segment.size - self._position))
@@ -126,12 +125,12 @@ class LogReader:
         def read(position: int, length: int) -> bytes:
             return self._read(segment, position, length)
 
-        start = (segment.base_offset, 0)
+        start = (segment.base_offset, SEGMENT_HEADER_BYTES)
         filesystem = self._files.filesystem
         if filesystem.exists(segment.index_path):
             data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
             try:
-                hint = floor_offset(data, salt_of(segment.number, segment.base_offset), offset)
+                hint = floor_offset(data, segment.seed, offset)
             except DamagedIndex:
                 hint = None
             if hint is not None and is_frame_of(read, segment, *hint):

@@ -15,7 +15,7 @@ from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
 from journal.checkpoint import Checkpoint
 from journal.errors import InvalidFrame
 from journal.frame import HEADER, HEADER_BYTES, LOST, walk
-from journal.indexes import salt_of, sound_times
+from journal.indexes import sound_times
 from journal.inspect.checkpoint_check import checkpoints
 from journal.inspect.findings import Finding, of_partition
 from journal.inspect.journal_walk import file_size, read_some, walk_journal
@@ -122,8 +122,7 @@ def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
         found = segment.base_offset
         if filesystem.exists(segment.time_path):
             data = read_some(filesystem, segment.time_path, 0, file_size(filesystem, segment.time_path))
-            salt = salt_of(segment.number, segment.base_offset)
-            for offset, time in sound_times(data, salt, segment.base_offset, segment.end_offset):
+            for offset, time in sound_times(data, segment.seed, segment.base_offset, segment.end_offset):
                 if time >= at:
                     break
                 found = offset
@@ -133,4 +132,4 @@ def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
 
 def _segments(state: StoreState) -> list[Segment]:
     directory = filenames.partition_directory(state.topic, state.index, state.number)
-    return [Segment(state.number, directory, s.base_offset, s.size, s.end_offset) for s in state.segments]
+    return [Segment.of(state.number, directory, segment) for segment in state.segments]

@@ -57,7 +57,7 @@ def _judged(filesystem: IFilesystem, beyond: Beyond, end: int) -> Iterator[Findi
     try:
         found = unproven(filesystem, beyond, end)
     except OSError as error:
-        if not beyond.position:  # else the checkpoint has the file, and it is told where that is looked at
+        if beyond.is_whole:  # else the checkpoint has the file, and it is told where that is looked at
             yield unreadable(beyond.segment.path, error)
         return
     if found is not None:

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 from journal import filenames
 from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
-from journal.frame import HEADER, HEADER_BYTES, LOST, WRAPPER
+from journal.frame import LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
-from journal.indexes import MAX_GAP
-from journal.inspect.findings import Affected, Finding, of_partition, told_if_unreadable
-from journal.inspect.index_check import MADE_AGAIN, Index, all_of, astray, read_index
+from journal.indexes import MAX_GAP, Anchor
+from journal.inspect.block_check import Block, blocks_of, failing
+from journal.inspect.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
+from journal.inspect.index_check import MADE_AGAIN, all_of, read_index
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
-from journal.segment import SegmentState, checksum_of
+from journal.segment import BrokenChain, Read, Segment, SegmentState, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES, unpack_segment_header
+from journal.segment_list import misplaced
 from journal.store_state import StoreState
+from journal.words import span
 
-Progress = Callable[[int], object]
-"""Called with the number of bytes that have been read since the last call."""
+Count = Callable[[int, int], object]
+"""Called with how many messages have been found sound, and how many bytes have been read, since the last call."""
 
 
 def check_store(
-    filesystem: IFilesystem, store: StoreState, count: Callable[[FrameEntry], object], quick: bool, deep: bool
+    filesystem: IFilesystem, store: StoreState, count: Count, quick: bool, deep: bool
 ) -> Iterator[Finding]:
-    """The segments of one partition as its checkpoint has them. ``count`` is told of each frame, and of bytes read.
+    """The segments of one partition as its checkpoint has them.
 
-    ``quick`` looks at sizes, the first frame and what follows the last index entry; ``deep`` opens wrappers too.
+    ``quick`` looks at sizes, headers and what follows the last index entry; ``deep`` opens wrappers too.
     """
     directory = filenames.partition_directory(store.topic, store.index, store.number)
     end = store.segments[0].base_offset if store.segments else store.flushed_offset
@@ -44,8 +49,9 @@ def check_store(
         if not filesystem.exists(path):
             yield Finding(path, 0, "the file is missing", affects=all_of(path, state))
             continue
-        walk = _check_segment(filesystem, store.number, directory, path, state, count, quick, deep)
-        yield from told_if_unreadable(path, walk, all_of(path, state))
+        closed = state is not store.segments[-1]
+        check = _SegmentCheck(filesystem, store, state, closed, count)
+        yield from told_if_unreadable(path, check.run(quick, deep), all_of(path, state))
     if end != store.flushed_offset:
         problem = f"its segments end at offset {end}, the checkpoint says {store.flushed_offset}"
         yield Finding(directory, 0, problem, affects=_between(f"{directory}/", end, store.flushed_offset))
@@ -56,90 +62,91 @@ def _between(path: str, one: int, other: int) -> Affected:
     return of_partition(path, min(one, other), max(one, other) - 1)
 
 
-def _check_segment(
-    filesystem: IFilesystem,
-    number: int,
-    directory: str,
-    path: str,
-    state: SegmentState,
-    count: Callable[[FrameEntry], object],
-    quick: bool,
-    deep: bool,
-) -> Iterator[Finding]:
-    size = file_size(filesystem, path)
-    index = Index()
-    for finding in read_index(filesystem, number, directory, state, index):
-        index.is_whole = False
-        yield finding
-    position, offset = 0, state.base_offset
-    if quick and index.positions and size >= state.size:
-        yield from _first_frame(filesystem, path, state)
-        position, offset = index.positions[-1], index.offsets[-1]
-    yield from _walk(filesystem, path, state, (offset, position), index, count, deep)
+class _SegmentCheck:
+    """One segment."""
 
+    def __init__(
+        self, filesystem: IFilesystem, store: StoreState, state: SegmentState, closed: bool, count: Count
+    ) -> None:
+        self._filesystem = filesystem
+        self._directory = filenames.partition_directory(store.topic, store.index, store.number)
+        self._segment = Segment.of(store.number, self._directory, state)
+        self._path = self._segment.path
+        self._state = state
+        self._closed = closed
+        self._count = count
 
-def _first_frame(filesystem: IFilesystem, path: str, state: SegmentState) -> Iterator[Finding]:
-    """Its header alone."""
-    header = read_some(filesystem, path, 0, HEADER_BYTES)
-    found, flag = HEADER.unpack(header)[2], HEADER.unpack(header)[5]
-    if found != state.base_offset:
-        problem = f"it begins with offset {found}, its name says {state.base_offset}"
-        yield Finding(path, 0, problem, affects=of_partition(path, state.base_offset, None))
-    elif state.head and not flag & LOST and checksum_of(header) != state.head:
-        yield _of_another(path, state)
+    def run(self, quick: bool, deep: bool) -> Iterator[Finding]:
+        """Its header, its indexes and, by the running checksum, its bytes. Where these are wrong, frame by frame."""
+        path, state = self._path, self._state
+        known: list[Anchor] = []
+        indexes = list(read_index(self._filesystem, self._directory, state, self._closed, known))
+        first_bytes = read_some(self._filesystem, path, 0, SEGMENT_HEADER_BYTES)
+        if (what := misplaced(self._segment, first_bytes, second_crc32c)) is not None:
+            foreign = unpack_segment_header(first_bytes, second_crc32c) is not None
+            yield Finding(path, 0, what, affects=all_of(path, state), foreign=foreign)
+            if foreign:
+                return
+        yield from indexes
+        file = self._filesystem.open(path, writable=False)
+        try:
+            blocks = blocks_of(state, known, len(known) if quick else 0)
+            wrong = list(failing(file.read, blocks, lambda size: self._count(0, size)))
+            sound = not wrong and file.size() >= state.size
+            if not indexes:
+                yield from self._gaps(file.read, known)
+        finally:
+            file.close()
+        if sound:
+            self._count(state.end_offset - blocks[0].start.offset, 0)
+        if not sound or deep:
+            yield from self._walk(blocks[0].start, wrong, deep, 0 if sound else 1)
 
+    def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
+        """Where an index has no entry for a frame that must have one."""
+        for block in blocks_of(self._state, known):
+            if block.end.position - block.start.position < MAX_GAP:
+                continue
+            with suppress(BrokenChain):  # that is told of the log itself
+                for place in walk_headers(read, self._segment, block.start.offset, block.start.position):
+                    if place.position >= block.end.position:
+                        break
+                    if place.position - block.start.position >= MAX_GAP:
+                        beside = self._segment.index_path
+                        behind = f"entries are missing behind byte {block.start.position} of the log"
+                        yield Finding(beside, 0, behind + MADE_AGAIN, True)
+                        return
 
-def _walk(
-    filesystem: IFilesystem,
-    path: str,
-    state: SegmentState,
-    start: tuple[int, int],
-    index: Index,
-    count: Callable[[FrameEntry], object],
-    deep: bool,
-) -> Iterator[Finding]:
-    offset, at = start
-    gap_from, sound_to, broken = at, at, False
-    entry = index.after(at)
-    for each in walk_segment(filesystem, path, offset, state.size, at):
-        if isinstance(each, Finding):
-            broken = True
-            yield _bounded(each, state)
-            continue
-        count(each)
-        if not each.position and _is_of_another(each, state):
-            yield _of_another(path, state)
-        offset = each.offset + each.messages
-        yield from _check_frame(path, each, deep)
-        while entry < len(index.positions) and index.positions[entry] < each.position:
-            if index.positions[entry] < sound_to:  # else it points into damage, and may well be right
-                yield astray(path, entry, index.offsets[entry], index.positions[entry])
-            entry += 1
-        sound_to = each.position + each.length
-        if entry < len(index.positions) and index.positions[entry] == each.position:
-            if index.offsets[entry] != each.offset:
-                yield astray(path, entry, index.offsets[entry], index.positions[entry])
-            entry, gap_from = entry + 1, each.position
-        elif each.position - gap_from >= MAX_GAP and index.is_whole and not broken:
-            index.is_whole = False
-            beside = path.removesuffix("log") + SegmentKind.INDEX.value
-            yield Finding(
-                beside, 0, f"entries are missing behind byte {gap_from} of the log{MADE_AGAIN}", True
+    def _walk(self, start: Anchor, wrong: list[Block], deep: bool, counted: int) -> Iterator[Finding]:
+        path, state = self._path, self._state
+        offset, broken, told = start.offset, False, []
+        for each in walk_segment(self._filesystem, path, offset, state.size, start.position):
+            if isinstance(each, Finding):
+                broken = True
+                told.append(each.position)
+                yield _bounded(each, state)
+                continue
+            self._count(counted * each.messages, 0)
+            offset = each.offset + each.messages
+            for finding in _check_frame(path, each, deep):
+                told.append(each.position)
+                yield finding
+        if not broken and offset != state.end_offset:
+            lost = _between(path, offset, state.end_offset)
+            problem = (
+                f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
             )
-    if not broken and offset != state.end_offset:
-        lost = _between(path, offset, state.end_offset)
-        problem = f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
-        at = min(state.size, file_size(filesystem, path))
-        yield Finding(path, at, problem, affects=lost, foreign=at == state.size)
-
-
-def _of_another(path: str, state: SegmentState) -> Finding:
-    lost = of_partition(path, state.base_offset, state.end_offset - 1)
-    return Finding(path, 0, "it begins with a message of another segment", affects=lost, foreign=True)
-
-
-def _is_of_another(first: FrameEntry, state: SegmentState) -> bool:
-    return bool(state.head) and not first.flag & LOST and checksum_of(first.frame) != state.head
+            at = min(state.size, file_size(self._filesystem, path))
+            told.append(at)
+            yield Finding(path, at, problem, affects=lost)
+        for begin, end in wrong:
+            if not any(begin.position <= position <= end.position for position in told):
+                last = end.offset - 1
+                problem = (
+                    f"the {end.position - begin.position} bytes from there on fail their checksum, though every frame "
+                    f"fulfils its own: {span('offset', begin.offset, last)}, or a part of them, are another log's"
+                )
+                yield Finding(path, begin.position, problem, affects=of_partition(path, begin.offset, last))
 
 
 def _bounded(finding: Finding, state: SegmentState) -> Finding:

@@ -23,7 +23,9 @@ from journal.frame import (
     WRAPPER,
 )
 from journal.inspect.findings import Finding, of_partition, second_crc32c
+from journal.inspect.journal_walk import read_some
 from journal.interfaces import IFile, IFilesystem
+from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
 from journal.words import span
 
 _READ_BYTES = MIB
@@ -64,8 +66,17 @@ def segments(filesystem: IFilesystem, directory: str) -> list[tuple[int, str]]:
     return [(base, filenames.segment_file(directory, base, SegmentKind.LOG)) for base in bases]
 
 
+def header_of(filesystem: IFilesystem, path: str) -> SegmentHeader | None:
+    """What a segment's file says of itself; None if its header is damaged."""
+    return unpack_segment_header(read_some(filesystem, path, 0, SEGMENT_HEADER_BYTES), second_crc32c)
+
+
 def walk_segment(
-    filesystem: IFilesystem, path: str, base_offset: int, end: int | None = None, position: int = 0
+    filesystem: IFilesystem,
+    path: str,
+    base_offset: int,
+    end: int | None = None,
+    position: int = SEGMENT_HEADER_BYTES,
 ) -> Iterator[FrameEntry | Finding]:
     """The frames of a segment, offsets dense from ``base_offset`` on, up to byte ``end`` (the file's if None).
 

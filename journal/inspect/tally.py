@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(slots=True)
 class Tally:
-    """Counts. ``bytes`` is what was read for checking, ``messages`` those in the frames that were checked.
+    """Counts. ``bytes`` is what was read for checking, ``messages`` those of the logs that were checked.
 
     ``placed`` messages of the logs have been compared with the journal, ``compared`` of the ``committed``
     transactions were compared whole; the others' adds are older than the journal. ``archived`` entries of the outcome
@@ -21,7 +21,6 @@ class Tally:
     checkpoints: int = 0
     partitions: int = 0
     segments: int = 0
-    frames: int = 0
     messages: int = 0
     staged_files: int = 0
     committed: int = 0

@@ -31,7 +31,6 @@ from journal.inspect.journal_walk import (
 )
 from journal.inspect.proof_check import ProofCheck
 from journal.inspect.segment_check import check_store
-from journal.inspect.segment_walk import FrameEntry
 from journal.inspect.strays import strays
 from journal.inspect.tally import Tally
 from journal.interfaces import IFilesystem
@@ -52,9 +51,9 @@ class Level(enum.Enum):
     """How much a verification proves; docs/cli.md says it for people."""
 
     QUICK = "quick"
-    """Journal, checkpoints and staged files byte by byte; of segments the sizes, the indexes and both ends."""
+    """Journal, checkpoints and staged files byte by byte; of segments the sizes, headers, indexes and ends."""
     FULL = "full"
-    """Every frame of the segments too, and every entry of the indexes against them."""
+    """Every byte of the segments too, and every entry of the indexes against them."""
     DEEP = "deep"
     """And the journal against the logs, message by message; batches opened."""
 
@@ -228,11 +227,10 @@ class _Verification:
         tally.files += 3 * len(store.segments)
         name = f"{store.topic}-{store.index}"
 
-        def count(frame: FrameEntry) -> None:
-            tally.frames += 1
-            tally.messages += frame.messages
-            tally.bytes += frame.length
-            self._progress(name, frame.length)
+        def count(messages: int, size: int) -> None:
+            tally.messages += messages
+            tally.bytes += size
+            self._progress(name, size)
 
         quick, deep = self._level is Level.QUICK, self._level is Level.DEEP
         yield from check_store(self._filesystem, store, count, quick, deep)

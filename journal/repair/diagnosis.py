@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from journal import filenames
-from journal.checkpoint import Checkpoint
+from journal.checkpoint import Checkpoint, packed_checkpoint
 from journal.errors import Irreparable
 from journal.filenames import SegmentKind
 from journal.inspect import Finding, Level, verify
@@ -21,9 +23,17 @@ from journal.repair.followed import Finder
 from journal.repair.journal_choice import Choice, choose
 from journal.repair.journal_files import plan_journal
 from journal.repair.journal_runs import SoundFile, entries, sound_files
-from journal.repair.losses import Loss, LostRecords, Names, lost_lsns, lost_offsets, unproven_messages
-from journal.repair.pieces import Change
-from journal.repair.segment_plan import DamagedSegment, mended, segments_of
+from journal.repair.losses import (
+    Loss,
+    LostRecords,
+    Names,
+    lost_lsns,
+    lost_offsets,
+    unproven_messages,
+    unproven_offsets,
+)
+from journal.repair.pieces import Change, Piece
+from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction import TransactionNumber
 from journal.transaction_state import TransactionRow
@@ -61,9 +71,15 @@ class Diagnosis:
         return sum(change.size for change in self.changes)
 
 
-def diagnose(filesystem: IFilesystem, progress: Progress | None = None) -> Diagnosis:
-    """Read everything and decide; writes nothing. Raises :class:`Irreparable`."""
-    return _Diagnosing(filesystem, progress or _silent).run()
+def diagnose(
+    filesystem: IFilesystem, progress: Progress | None = None, accept_unproven: bool = False
+) -> Diagnosis:
+    """Read everything and decide; writes nothing. Raises :class:`Irreparable`.
+
+    ``accept_unproven``: frames behind damage that fulfil their own checksums stay, though nothing proves that they are
+    of this log.
+    """
+    return _Diagnosing(filesystem, progress or _silent, accept_unproven).run()
 
 
 def _silent(what: str, count: int) -> None:
@@ -73,16 +89,16 @@ def _silent(what: str, count: int) -> None:
 class _Diagnosing:
     """One diagnosis."""
 
-    def __init__(self, filesystem: IFilesystem, progress: Progress) -> None:
+    def __init__(self, filesystem: IFilesystem, progress: Progress, accept_unproven: bool) -> None:
         self._filesystem = filesystem
+        self._accept = accept_unproven
+        self._files = SegmentFiles(filesystem)
         self._result = Diagnosis()
         findings = list(verify(filesystem, Level.DEEP, progress=progress))
         _refuse_to_go_without([f for f in findings if f.unreadable])
         ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
         self._damaged = {f.path for f in ours if not f.harmless and not f.unproven}
         self._unproven = [f for f in ours if f.unproven]
-        # An index knows by its salt whose it is: where it leads astray in a damaged log, that log is another's.
-        self._foreign = {f.path.removesuffix("index").removesuffix("log") + "log" for f in ours if f.foreign}
         self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}
         self._result.damage = [f for f in ours if not f.harmless or f.path in self._bad_indexes]
         found = list(checkpoints(filesystem))
@@ -150,7 +166,7 @@ class _Diagnosing:
         return [
             each
             for store in stores
-            for each in segments_of(self._filesystem, store, self._damaged, self._foreign)
+            for each in segments_of(self._filesystem, store, self._damaged, self._files, self._accept)
         ]
 
     def _follow_all(self, files: list[SoundFile], damaged: list[DamagedSegment]) -> Finder:
@@ -241,11 +257,48 @@ class _Diagnosing:
                     self._result.tails.append((path, sizes.get(path, 0)))
 
     def _segments(self, damaged: list[DamagedSegment], finder: Finder) -> None:
+        result = self._result
+        made_new: dict[tuple[int, int], int] = {}
+        taken = {segment.path for segment in damaged}
         for segment in damaged:
-            change, lost = mended(self._filesystem, segment, finder.found)
-            self._result.changes.append(change)
-            self._result.lost += lost_offsets(segment.store, lost)
+            change, lost, checksum = segment.mended(self._filesystem, finder.found)
+            result.changes.append(change)
+            result.lost += lost_offsets(segment.store, lost)
+            result.lost += unproven_offsets(segment.store, segment.unproven, lost, self._accept)
             self._remake(segment.path, segment.store.number, segment.state.base_offset)
+            if segment.source and segment.source not in taken:
+                taken.add(segment.source)
+                result.changes.append(Change(segment.source, None, f"it is {segment.path}"))
+            if checksum != segment.state.checksum:
+                made_new[segment.store.number, segment.state.base_offset] = checksum
+        if made_new:
+            self._rewrite_checkpoint(made_new)
+
+    def _rewrite_checkpoint(self, checksums: dict[tuple[int, int], int]) -> None:
+        """The newest gets the running checksums of segments that are not what they were; older ones go."""
+        newest = self._newest
+        assert newest is not None
+        stores = [
+            replace(
+                store,
+                segments=[
+                    replace(state, checksum=checksums.get((store.number, state.base_offset), state.checksum))
+                    for state in store.segments
+                ],
+            )
+            for store in newest.stores
+        ]
+        folds = {name: iter(rows) for name, rows in newest.folds.items()}
+        data: list[Piece] = list(packed_checkpoint(newest.header, folds, stores))
+        path = filenames.checkpoint_file(newest.header.lsn)
+        self._result.changes.append(Change(path, data, "it says what the segments hold now"))
+        gone = {change.path for change in self._result.changes}
+        for checkpoint in self._sound[:-1]:
+            path = filenames.checkpoint_file(checkpoint.header.lsn)
+            if path not in gone:
+                self._result.changes.append(
+                    Change(path, None, "it says what segments held before they were damaged")
+                )
 
     def _indexes(self) -> None:
         for store in self._newest.stores if self._newest is not None else ():

@@ -2,8 +2,9 @@
 
 Phase 1 writes every new file to ``repair.new/`` and forces it, and copies what only a start would destroy to the side
 folder; nothing of the directory has changed yet. Then the plan gets its name: from here on the repair is carried
-out, by whichever process comes next, and no start goes past it. Phase 2 moves what is replaced to the side folder
-and the new files into place; each step can be done again. Phase 3 starts the directory once, rolls back what can
+out, by whichever process comes next, and no start goes past it. Phase 2 moves what is replaced to the side folder,
+notes that in the plan, and moves the new files into place, and those that had another's name; each step can be done
+again. Phase 3 starts the directory once, rolls back what can
 only be rolled back, makes indexes again, writes a checkpoint, and notes the repair. docs/recovery.md has the windows.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from journal import filenames
 from journal.filesystem import write_fully
@@ -22,7 +24,7 @@ from journal.interfaces import IClock, IFilesystem, IFold, ILock
 from journal.journal_settings import JournalSettings
 from journal.repair.diagnosis import Diagnosis
 from journal.repair.first_start import start_once
-from journal.repair.pieces import Piece, Slice, write_pieces
+from journal.repair.pieces import Change, Slice, write_pieces
 from journal.repair_notes import RepairNote, repair_notes
 from journal.transaction import TransactionNumber
 
@@ -31,7 +33,10 @@ SPARE_BYTES = 1 << 20
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A file that goes to the side folder, and the new one that takes its name, if there is one."""
+    """A file that goes to the side folder, and the one that takes its name, if there is one.
+
+    That is a new one, or one that had another name, and is in the side folder too by then.
+    """
 
     path: str
     scratch: str | None
@@ -45,6 +50,8 @@ class Plan(msgspec.Struct, frozen=True):
     rollbacks: list[tuple[int, int]]
     indexes: list[tuple[int, int]]
     cut_logs: bool
+    away: bool = False
+    """Whether all that is replaced has gone to the side folder."""
 
 
 MakeFolds = Callable[[], Sequence[IFold]]
@@ -73,8 +80,7 @@ def execute(
     filesystem.make_directory(evidence)
     filesystem.make_directory(filenames.REPAIR_DIRECTORY)
     places = [
-        _prepared(filesystem, number, change.path, change.pieces)
-        for number, change in enumerate(diagnosis.changes)
+        _prepared(filesystem, number, change, evidence) for number, change in enumerate(diagnosis.changes)
     ]
     for path, position in diagnosis.tails:
         _keep_tail(filesystem, evidence, path, position)
@@ -90,7 +96,7 @@ def execute(
         diagnosis.indexes,
         diagnosis.cut_logs,
     )
-    _write_whole(filesystem, filenames.REPAIR_PLAN, msgspec.json.format(msgspec.json.encode(plan)))
+    _write_plan(filesystem, plan)
     return resume(filesystem, clock, lock, folds, settings)
 
 
@@ -100,6 +106,9 @@ def resume(
     """Carry out the plan that lies in the directory; may be done again any number of times."""
     data = read_some(filesystem, filenames.REPAIR_PLAN, 0, file_size(filesystem, filenames.REPAIR_PLAN))
     plan = msgspec.json.decode(data, type=Plan)
+    if not plan.away:
+        _put_away(filesystem, plan)
+        _write_plan(filesystem, replace(plan, away=True))
     _put_in_place(filesystem, plan)
     numbers = [TransactionNumber(*number) for number in plan.rollbacks]
     start_once(filesystem, clock, lock, folds, settings, numbers, plan.indexes, plan.cut_logs)
@@ -139,9 +148,10 @@ def _moment(clock: IClock) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=clock.wall())
 
 
-def _prepared(filesystem: IFilesystem, number: int, path: str, pieces: list[Piece] | None) -> Place:
+def _prepared(filesystem: IFilesystem, number: int, change: Change, evidence: str) -> Place:
+    path, pieces = change.path, change.pieces
     if pieces is None:
-        return Place(path, None)
+        return Place(path, f"{evidence}/{change.moved_from}" if change.moved_from else None)
     scratch = f"{filenames.REPAIR_DIRECTORY}/{number}"
     file = filesystem.open(scratch, create=True)
     try:
@@ -189,6 +199,10 @@ def _sweep_scratch(filesystem: IFilesystem) -> None:
             filesystem.unlink(f"{filenames.REPAIR_DIRECTORY}/{name}")
 
 
+def _write_plan(filesystem: IFilesystem, plan: Plan) -> None:
+    _write_whole(filesystem, filenames.REPAIR_PLAN, msgspec.json.format(msgspec.json.encode(plan)))
+
+
 def _write_whole(filesystem: IFilesystem, path: str, data: bytes) -> None:
     """A file that is there whole or not at all."""
     file = filesystem.open(filenames.temporary(path), create=True)
@@ -205,21 +219,29 @@ def _write_whole(filesystem: IFilesystem, path: str, data: bytes) -> None:
 # -- after it --------------------------------------------------------------------------------------
 
 
-def _put_in_place(filesystem: IFilesystem, plan: Plan) -> None:
+def _put_away(filesystem: IFilesystem, plan: Plan) -> None:
     evidence = plan.note.evidence
-    directories = {place.path.rpartition("/")[0] for place in plan.places}
+    directories = _directories(plan)
     kept = [f"{evidence}/{directory}".removesuffix("/") for directory in directories]
     for place in plan.places:
         away = f"{evidence}/{place.path}"
-        pending = place.scratch is None or filesystem.exists(place.scratch)
-        if pending and filesystem.exists(place.path) and not filesystem.exists(away):
+        if filesystem.exists(place.path) and not filesystem.exists(away):
             filesystem.rename(place.path, away)
     for directory in [*kept, *directories]:
         filesystem.force_directory(directory)
+
+
+def _put_in_place(filesystem: IFilesystem, plan: Plan) -> None:
+    directories = _directories(plan)
     for place in plan.places:
         if place.scratch is not None and filesystem.exists(place.scratch):
             filesystem.rename(place.scratch, place.path)
     for directory in directories:
         filesystem.force_directory(directory)
-    if filesystem.exists(filenames.REPAIR_DIRECTORY):
-        filesystem.force_directory(filenames.REPAIR_DIRECTORY)
+    for directory in {place.scratch.rpartition("/")[0] for place in plan.places if place.scratch is not None}:
+        if filesystem.exists(directory):
+            filesystem.force_directory(directory)
+
+
+def _directories(plan: Plan) -> list[str]:
+    return sorted({place.path.rpartition("/")[0] for place in plan.places})

@@ -72,15 +72,7 @@ def _make_index(engine: Engine, number: int, base_offset: int) -> None:
     for state in states:
         if store is None or state.base_offset != base_offset:
             continue
-        segment = Segment(
-            number,
-            store.directory,
-            base_offset,
-            state.size,
-            state.end_offset,
-            state.first_time,
-            state.last_time,
-        )
+        segment = Segment.of(number, store.directory, state)
         file = engine.open_files.acquire(segment.path)
         try:
             SegmentIndex(engine.open_files, segment, True, {}, file.read, now=False).rebuild(

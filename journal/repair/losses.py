@@ -162,6 +162,26 @@ def lost_offsets(store: StoreState, ranges: list[tuple[int, int]]) -> list[Loss]
     return [_messages(store.topic, store.index, first, last) for first, last in ranges]
 
 
+def unproven_offsets(
+    store: StoreState, unproven: list[tuple[int, int]], lost: list[tuple[int, int]], accepted: bool
+) -> list[Loss]:
+    """Messages of damaged segments whose own checksums agree, and of which nothing else is known; offsets inclusive.
+
+    They are told if they were ``accepted``, or are among what is ``lost``: not where the journal had them.
+    """
+    found = []
+    for first, last in unproven:
+        gone = any(one <= last and first <= other for one, other in lost)
+        if not (accepted or gone):
+            continue
+        count = f"{span('offset', first, last)} ({count_text(last - first + 1, 'message')})"
+        why = "fulfil their own checksums, but nothing proves that they are of this log"
+        text = f"{store.topic}-{store.index}: {count} {why}"
+        text += ": kept all the same" if accepted else ": lost, unless --accept-unproven is given"
+        found.append(Loss(text, Affected(store.topic, store.index, first, last) if accepted else Affected()))
+    return found
+
+
 def _messages(topic: str, index: int, first: int, last: int) -> Loss:
     what = f"{span('offset', first, last)} ({count_text(last - first + 1, 'message')})"
     return Loss(f"{topic}-{index}: {what}", Affected(topic, index, first, last))

@@ -33,11 +33,15 @@ Piece = bytes | Slice | Stamped
 
 
 class Change(NamedTuple):
-    """A file that is replaced by ``pieces``, or goes if they are None. What was there is kept as evidence."""
+    """A file that is replaced by ``pieces``, or goes if they are None. What was there is kept as evidence.
+
+    ``moved_from``: it is replaced by the file that lies there, which gets its name.
+    """
 
     path: str
     pieces: list[Piece] | None
     why: str
+    moved_from: str = ""
 
     @property
     def size(self) -> int:
@@ -49,13 +53,14 @@ def write_pieces(filesystem: IFilesystem, file: IFile, pieces: list[Piece]) -> N
     """Write them one after the other, and force the file."""
     position = 0
     for piece in pieces:
-        for data in _bytes_of(filesystem, piece):
+        for data in bytes_of(filesystem, piece):
             position += write_fully(file, position, [data])
     file.truncate(position)
     file.force()
 
 
-def _bytes_of(filesystem: IFilesystem, piece: Piece) -> Iterator[bytes]:
+def bytes_of(filesystem: IFilesystem, piece: Piece) -> Iterator[bytes]:
+    """What a piece stands for, in runs of at most a megabyte where it is a slice."""
     if isinstance(piece, bytes):
         yield piece
     elif isinstance(piece, Stamped):

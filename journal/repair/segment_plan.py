@@ -1,12 +1,15 @@
-"""A damaged segment: what of it is sound, what the journal still holds, and what is put in the place of the rest.
+"""A damaged segment: what of it is proven, what the journal still holds, and what is put in the place of the rest.
 
-Sound frames stay where they are. A hole gets the journal's bytes for its messages; what nothing holds any more becomes
-frames that say "lost", of the same length and for the same offsets: so no other offset moves, and readers of those
-get a typed error with their range, not silence and not an invented message.
+Proven frames stay where they are: those of blocks that fulfil the running checksum, and those of a block that would
+but for damaged payloads. A hole gets the journal's bytes for its messages; what nothing holds any more becomes frames
+that say "lost", of the same length and for the same offsets: so no other offset moves, and readers of those get a typed
+error with their range, not silence and not an invented message. A frame that merely fulfils its own checksum is no
+proof: it may be another log's, or lie inside a message's value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import error as StructError
 
@@ -14,96 +17,222 @@ from journal import filenames
 from journal.constants import MIB
 from journal.filenames import SegmentKind
 from journal.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
+from journal.indexes import Anchor, anchors
+from journal.inspect.block_check import Block, Span, blocks_of, failing, proven_frames
 from journal.inspect.findings import second_crc32c
-from journal.inspect.journal_walk import read_some
-from journal.inspect.segment_walk import FrameEntry, walk_segment
+from journal.inspect.journal_walk import file_size, read_some
+from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Again, Hole
-from journal.repair.pieces import Change, Piece, Slice
+from journal.repair.pieces import Change, Piece, Slice, bytes_of
 from journal.segment import SegmentState
+from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.store_state import StoreState
+
+_NO_NONCE = bytes(16)
 
 
 @dataclass(slots=True)
 class DamagedSegment:
-    """A segment with its sound spans and holes. Spans are (position, end, first offset, offset after)."""
+    """A segment with what of it is proven. ``source`` is the file that has its header, "" if none has.
+
+    ``unproven`` are offsets (inclusive) of frames that fulfil their own checksums, and nothing more is known of them.
+    """
 
     store: StoreState
     state: SegmentState
     path: str
-    spans: list[tuple[int, int, int, int]] = field(default_factory=list)
+    source: str
+    header: bytes
+    spans: list[Span] = field(default_factory=list)
+    unproven: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all frames are proven, in one run."""
+        return [(span.position, span.end) for span in self.spans] == [(SEGMENT_HEADER_BYTES, self.state.size)]
 
     def holes(self) -> list[tuple[Hole, int]]:
         """What lies between the spans, and how many bytes each hole takes."""
         found: list[tuple[Hole, int]] = []
-        position, offset = 0, self.state.base_offset
-        for start, end, first, after in [*self.spans, (self.state.size, 0, self.state.end_offset, 0)]:
-            if offset < first:
-                found.append((Hole(self.store.number, offset, first), start - position))
-            position, offset = end, after
+        position, offset = SEGMENT_HEADER_BYTES, self.state.base_offset
+        for span in [*self.spans, self._end]:
+            if offset < span.first:
+                found.append((Hole(self.store.number, offset, span.first), span.position - position))
+            position, offset = span.end, span.after
         return found
+
+    @property
+    def _end(self) -> Span:
+        return Span(self.state.size, self.state.size, self.state.end_offset, self.state.end_offset)
+
+    def mended(
+        self, filesystem: IFilesystem, found: dict[Hole, list[Again]]
+    ) -> tuple[Change, list[tuple[int, int]], int]:
+        """The segment's new bytes, the offsets (inclusive) that are lost for good, and its running checksum then."""
+        if (
+            self.is_whole
+            and self.source != self.path
+            and self.header == read_some(filesystem, self.source, 0, SEGMENT_HEADER_BYTES)
+        ):
+            why = f"it is found as {self.source}"
+            return Change(self.path, None, why, self.source), [], self.state.checksum
+        pieces: list[Piece] = []
+        lost: list[tuple[int, int]] = []
+        holes = self.holes()
+        offset = self.state.base_offset
+        for span in [*self.spans, self._end]:
+            if offset < span.first:
+                hole, size = holes.pop(0)
+                filled, gone = _filled(filesystem, hole, size, found.get(hole, []))
+                pieces += filled
+                lost += gone
+            if span.end > span.position:
+                pieces.append(Slice(self.source, span.position, span.end - span.position))
+            offset = span.after
+        checksum = seed_of(self.state.salt)
+        for piece in pieces:
+            for data in bytes_of(filesystem, piece):
+                checksum = second_crc32c(data, checksum)
+        why = "marks in the place of lost messages"
+        if not lost:
+            why = (
+                "the journal's bytes in the place of the damaged ones" if self.holes() else "its header anew"
+            )
+        return Change(self.path, [self.header, *pieces], why), lost, checksum
+
+
+class SegmentFiles:
+    """Files of segments by what their headers say, wherever they lie."""
+
+    def __init__(self, filesystem: IFilesystem) -> None:
+        self._filesystem = filesystem
+        self._by_header: dict[tuple[int, int, int], list[str]] | None = None
+
+    def of(self, number: int, state: SegmentState, path: str) -> tuple[str, bytes]:
+        """(path, header) of the file of a segment that should lie at ``path``; ("", a new header) if there is none.
+
+        A file there whose header is damaged is taken for it: its blocks tell whether it is.
+        """
+        key = (number, state.base_offset, state.salt)
+        anew = pack_segment_header(SegmentHeader(_NO_NONCE, 0, *key))
+        if self._filesystem.exists(path):
+            header = header_of(self._filesystem, path)
+            if header is None:
+                return path, anew
+            if header[2:] == key:
+                return path, pack_segment_header(header)
+        for other in self._all().get(key, []):
+            header = header_of(self._filesystem, other)
+            assert header is not None, other
+            return other, pack_segment_header(header)
+        return "", anew
+
+    def _all(self) -> dict[tuple[int, int, int], list[str]]:
+        if self._by_header is None:
+            self._by_header = {}
+            for path in _files_below(self._filesystem, filenames.PARTITION_DIRECTORY):
+                header = header_of(self._filesystem, path)
+                if header is not None:
+                    self._by_header.setdefault(header[2:], []).append(path)
+        return self._by_header
+
+
+def _files_below(filesystem: IFilesystem, directory: str) -> Iterable[str]:
+    """All files of the partitions' directories, whatever their names."""
+    if not filesystem.exists(directory):
+        return
+    for name in filesystem.list_directory(directory):
+        try:
+            names = filesystem.list_directory(f"{directory}/{name}")
+        except NotADirectoryError:
+            continue
+        for each in names:
+            if not each.endswith((f".{SegmentKind.INDEX.value}", f".{SegmentKind.TIME.value}")):
+                yield f"{directory}/{name}/{each}"
 
 
 def segments_of(
-    filesystem: IFilesystem, store: StoreState, damaged: set[str], foreign: set[str]
+    filesystem: IFilesystem, store: StoreState, damaged: set[str], files: SegmentFiles, accept: bool
 ) -> list[DamagedSegment]:
-    """The segments of a store whose paths are among the damaged ones, with what of them is sound.
+    """The segments of a store whose paths are among the damaged ones, with what of them is proven.
 
-    Nothing of a file that is another's is, though each of its frames may fulfil its checksum.
+    With ``accept`` also what merely fulfils its own checksum counts.
     """
     directory = filenames.partition_directory(store.topic, store.index, store.number)
     found = []
     for state in store.segments:
         path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
         if path in damaged:
-            readable = path not in foreign and filesystem.exists(path)
-            spans = _spans(filesystem, path, state) if readable else []
-            found.append(DamagedSegment(store, state, path, spans))
+            source, header = files.of(store.number, state, path)
+            segment = DamagedSegment(store, state, path, source, header)
+            if source:
+                _prove(filesystem, segment, accept)
+            found.append(segment)
     return found
 
 
-def _spans(filesystem: IFilesystem, path: str, state: SegmentState) -> list[tuple[int, int, int, int]]:
-    spans: list[tuple[int, int, int, int]] = []
-    for each in walk_segment(filesystem, path, state.base_offset, state.size):
+def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> None:
+    """Find out what of a segment's source is proven, and what not."""
+    state, source = segment.state, segment.source
+    blocks = blocks_of(state, _anchors(filesystem, source, state))
+    file = filesystem.open(source, writable=False)
+    try:
+        wrong = set(failing(file.read, blocks, _nobody))
+        for block in blocks:
+            if block not in wrong:
+                frames = [
+                    Span(block.start.position, block.end.position, block.start.offset, block.end.offset)
+                ]
+            else:
+                frames = proven_frames(file.read, block) or []
+                if not frames:
+                    unproven = _unproven(filesystem, source, block)
+                    segment.unproven += [(span.first, span.after - 1) for span in unproven]
+                    frames = unproven if accept else []
+            for span in frames:
+                _join(segment.spans, span)
+    finally:
+        file.close()
+
+
+def _nobody(_: int) -> None:
+    """Nobody watches."""
+
+
+def _anchors(filesystem: IFilesystem, source: str, state: SegmentState) -> list[Anchor]:
+    path = source.rpartition(".")[0] + "." + SegmentKind.INDEX.value
+    if not filesystem.exists(path):
+        return []
+    data = read_some(filesystem, path, 0, file_size(filesystem, path))
+    return anchors(data, seed_of(state.salt), state.end_offset, state.size, second_crc32c)
+
+
+def _unproven(filesystem: IFilesystem, source: str, block: Block) -> list[Span]:
+    """The frames of a block that fulfil their own checksums, where they may stand.
+
+    What would leave less than a frame's header for the messages before it cannot.
+    """
+    begin, end = block
+    spans: list[Span] = []
+    position, offset = begin.position, begin.offset
+    for each in walk_segment(filesystem, source, begin.offset, end.position, begin.position):
         if not isinstance(each, FrameEntry):
             continue
-        end, after = each.position + each.length, each.offset + each.messages
-        if after > state.end_offset:
-            break
-        if spans and spans[-1][1] == each.position and spans[-1][3] == each.offset:
-            spans[-1] = (spans[-1][0], end, spans[-1][2], after)
-        else:
-            spans.append((each.position, end, each.offset, after))
-    whole = not spans or (spans[-1][1] == state.size) == (spans[-1][3] == state.end_offset)
-    return spans if whole else []  # its bytes end elsewhere than its offsets: it is another's
+        span = Span(each.position, each.position + each.length, each.offset, each.offset + each.messages)
+        before, behind = span.position - position, end.position - span.end
+        fits = (span.first > offset) == (before >= HEADER_BYTES) and bool(before) == (span.first > offset)
+        if fits and span.after <= end.offset and (behind >= HEADER_BYTES) == (span.after < end.offset):
+            _join(spans, span)
+            position, offset = span.end, span.after
+    return spans
 
 
-def mended(
-    filesystem: IFilesystem, segment: DamagedSegment, found: dict[Hole, list[Again]]
-) -> tuple[Change, list[tuple[int, int]]]:
-    """The segment's new bytes, and the offsets (inclusive) that are lost for good."""
-    pieces: list[Piece] = []
-    lost: list[tuple[int, int]] = []
-    holes = segment.holes()
-    offset = segment.state.base_offset
-    for start, end, first, after in [
-        *segment.spans,
-        (segment.state.size, segment.state.size, segment.state.end_offset, 0),
-    ]:
-        if offset < first:
-            hole, size = holes.pop(0)
-            filled, gone = _filled(filesystem, hole, size, found.get(hole, []))
-            pieces += filled
-            lost += gone
-        if end > start:
-            pieces.append(Slice(segment.path, start, end - start))
-        offset = after
-    again = (
-        "the journal's bytes in the place of the damaged ones"
-        if not lost
-        else "marks in the place of lost messages"
-    )
-    return Change(segment.path, pieces, again), lost
+def _join(spans: list[Span], span: Span) -> None:
+    if spans and (spans[-1].end, spans[-1].after) == (span.position, span.first):
+        spans[-1] = spans[-1]._replace(end=span.end, after=span.after)
+    else:
+        spans.append(span)
 
 
 def _filled(

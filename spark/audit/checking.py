@@ -18,7 +18,6 @@ from spark.audit.entries import COMMIT, RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
 from spark.audit.hunting import Shapes, hunt
-from spark.audit.pointers import Pointers
 from spark.audit.slices import Slice
 
 EARLIEST: Final = 365 * 86_400_000_000
@@ -53,13 +52,11 @@ def check_slice(
         return
     check = _Check(part, iter(claims), decided_from, limits)
     filesystem = OSFilesystem(root)
-    pointers = Pointers(filesystem, part)
     for each in walk(filesystem, part):
         if isinstance(each, Damage):
             yield from check.damaged(each)
         else:
             yield from check.sound(each)
-            yield from pointers.astray(each)
     yield from check.finish()
     if wanted is not None and check.gaps:
         yield from hunt(root, part, check.gaps, wanted)

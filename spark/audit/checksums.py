@@ -7,41 +7,17 @@ would be with as many zero bytes behind it. That is a linear map of 32 bits, her
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from journal.checksum_join import join, power, times
 from journal.inspect.findings import second_crc32c
 
 Words = npt.NDArray[np.uint32]
 
-_POLYNOMIAL = 0x82F63B78
-
 __all__ = ["join", "second_crc32c", "shifted"]
-
-
-def _times(matrix: list[int], vector: int) -> int:
-    total = 0
-    row = 0
-    while vector:
-        if vector & 1:
-            total ^= matrix[row]
-        vector >>= 1
-        row += 1
-    return total
-
-
-def _square(matrix: list[int]) -> list[int]:
-    return [_times(matrix, row) for row in matrix]
-
-
-@cache
-def _power(exponent: int) -> list[int]:
-    """The map for 2**exponent zero bits."""
-    if exponent == 0:
-        return [_POLYNOMIAL, *(1 << bit for bit in range(31))]
-    return _square(_power(exponent - 1))
 
 
 @lru_cache(maxsize=4096)
@@ -51,13 +27,13 @@ def _map(length: int) -> Words:
     exponent, bits = 0, 8 * length
     while bits:
         if bits & 1:
-            columns = [_times(_power(exponent), column) for column in columns]
+            columns = [times(power(exponent), column) for column in columns]
         bits >>= 1
         exponent += 1
     tables = np.zeros((4, 256), np.uint32)
     for byte in range(4):
         for value in range(256):
-            tables[byte, value] = _times(columns[8 * byte : 8 * byte + 8], value)
+            tables[byte, value] = times(columns[8 * byte : 8 * byte + 8], value)
     return tables
 
 
@@ -68,14 +44,3 @@ def shifted(checksums: Words, length: int) -> Words:
     found ^= tables[2][(checksums >> np.uint32(16)) & 0xFF]
     found ^= tables[3][checksums >> np.uint32(24)]
     return found
-
-
-def join(first: int, second: int, length: int) -> int:
-    """The checksum of two runs together; ``length`` is the second's, in bytes."""
-    exponent, bits, value = 0, 8 * length, first
-    while bits:
-        if bits & 1:
-            value = _times(_power(exponent), value)
-        bits >>= 1
-        exponent += 1
-    return value ^ second

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from contextlib import suppress
+from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -11,6 +13,7 @@ import numpy.typing as npt
 
 from journal.constants import MIB
 from journal.errors import InvalidFrame
+from journal.filenames import SegmentKind
 from journal.filesystem import OSFile, OSFilesystem
 from journal.frame import (
     CRC_START,
@@ -23,8 +26,12 @@ from journal.frame import (
 )
 from journal.frame_check import count_in_wrapper
 from journal.frame_times import times_and_sizes
+from journal.indexes import Anchor, anchors
+from journal.inspect.block_check import Block, failing
 from journal.inspect.findings import Finding
+from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
+from journal.segment_header import seed_of
 from spark.audit.checksums import second_crc32c
 from spark.audit.slices import Slice
 
@@ -104,9 +111,10 @@ def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
 def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
     file = filesystem.open(part.path, writable=False)
     try:
+        others = _others(filesystem, file, part)
         position, offset = part.position, part.first
         while position < part.end_position:
-            frames, wrong = _block(file, position, offset, part.end_position)
+            frames, wrong = _block(file, position, offset, part.end_position, proven=others is None)
             if len(frames.start):
                 yield frames
                 position += int(frames.start[-1] + frames.length[-1])
@@ -119,8 +127,48 @@ def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
         if (position, offset) != (part.end_position, part.end):
             what = f"its frames end at byte {position} with offset {offset - 1}, what follows begins with {part.end}"
             yield Damage(min(offset, part.end), max(offset, part.end) - 1, position, what)
+        yield from others or ()
     finally:
         file.close()
+
+
+def _others(filesystem: OSFilesystem, file: OSFile, part: Slice) -> list[Damage] | None:
+    """Blocks of the slice that are not as written, though each of their frames fulfils its checksum; None: none is.
+
+    Then no frame needs to be looked at for its checksum. In other blocks it is frames that are damaged.
+    """
+    blocks = _blocks(filesystem, part)
+    wrong = list(failing(file.read, blocks, lambda _: None))
+    if not wrong:
+        return None
+    found = []
+    for block in wrong:
+        walk = walk_segment(
+            filesystem, part.path, block.start.offset, block.end.position, block.start.position
+        )
+        frames = list(walk)
+        whole = frames and isinstance(last := frames[-1], FrameEntry) and last.position + last.length
+        if whole == block.end.position and all(isinstance(each, FrameEntry) for each in frames):
+            what = (
+                f"the {block.end.position - block.start.position} bytes from there on fail their checksum, though "
+                "every frame fulfils its own: some are another log's"
+            )
+            found.append(Damage(block.start.offset, block.end.offset - 1, block.start.position, what))
+    return found
+
+
+def _blocks(filesystem: OSFilesystem, part: Slice) -> list[Block]:
+    index = part.path.removesuffix(SegmentKind.LOG.value) + SegmentKind.INDEX.value
+    known: list[Anchor] = []
+    with suppress(OSError):  # then the slice is one block; who verifies the indexes tells of it
+        data = read_some(filesystem, index, 0, file_size(filesystem, index))
+        known = anchors(data, seed_of(part.salt), part.end, part.end_position, second_crc32c)
+    places = [
+        Anchor(part.first, part.position, part.running),
+        *(each for each in known if each.position > part.position),
+        Anchor(part.end, part.end_position, part.end_running),
+    ]
+    return [Block(*pair) for pair in pairwise(places)]
 
 
 def _over(
@@ -154,7 +202,7 @@ def _size(filesystem: OSFilesystem, path: str) -> int:
         file.close()
 
 
-def _block(file: OSFile, position: int, offset: int, end: int) -> tuple[Frames, bool]:
+def _block(file: OSFile, position: int, offset: int, end: int, proven: bool) -> tuple[Frames, bool]:
     """The sound frames from there on, as many as a block holds; and whether something else follows them there."""
     data = file.read(position, min(BLOCK_BYTES, end - position))
     if len(data) >= 4 and len(data) < (length := _LENGTH(data)[0]) <= min(MAX_FRAME, end - position):
@@ -175,15 +223,11 @@ def _block(file: OSFile, position: int, offset: int, end: int) -> tuple[Frames, 
     start, length_of = np.array(starts, np.int64), head["length"].astype(np.int64)
     count, flag = head["count"].astype(np.int64), head["flag"].astype(np.int64)
     offsets = offset + np.cumsum(count) - count
-    crcs = np.fromiter(
-        map(
-            second_crc32c,
-            [data[a + CRC_START : b] for a, b in zip(starts, (start + length_of).tolist(), strict=True)],
-        ),
-        np.uint32,
-        len(starts),
-    )
-    wrong = (crcs != head["crc"]) | (head["id"].astype(np.int64) != offsets) | (count == 0)
+    wrong = (head["id"].astype(np.int64) != offsets) | (count == 0)
+    if not proven:
+        ends = (start + length_of).tolist()
+        bodies = [data[a + CRC_START : b] for a, b in zip(starts, ends, strict=True)]
+        wrong |= np.fromiter(map(second_crc32c, bodies), np.uint32, len(starts)) != head["crc"]
     wrong |= _odd(data, head, start, length_of)
     sound = int(np.argmax(wrong)) if wrong.any() else len(starts)
     # Nothing more to come, or not even one frame in all that there is: there is something that is no frame.

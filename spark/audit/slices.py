@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from journal.constants import MIB
 from journal.filenames import partition_directory
 from journal.filesystem import OSFilesystem
-from journal.indexes import OFFSET_ENTRY
+from journal.indexes import Anchor, anchors
+from journal.inspect.findings import second_crc32c
 from journal.inspect.journal_walk import file_size, read_some
-from journal.inspect.segment_walk import frame_at
 from journal.segment import Segment
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 
 SLICE_BYTES: Final = 48 * MIB
-ENTRY: Final = np.dtype([("offset", ">u8"), ("position", ">u4"), ("crc", ">u4")])
-assert ENTRY.itemsize == OFFSET_ENTRY.size
 
 
 class Slice(NamedTuple):
     """Bytes ``position`` to below ``end_position`` of a segment: the frames of offsets ``first`` to below ``end``.
 
-    ``base`` is the segment's first offset, ``size`` what it has by the checkpoint.
+    ``base`` is the segment's first offset, ``size`` what it has by the checkpoint, ``salt`` that of its header.
+    ``running`` and ``end_running`` are its running checksums where the slice begins and ends.
     """
 
     id: int
@@ -40,17 +39,15 @@ class Slice(NamedTuple):
     position: int
     end: int
     end_position: int
+    salt: int
+    running: int
+    end_running: int
 
 
 def segments_of(store: StoreState) -> list[Segment]:
     """A log's segments as the checkpoint has them."""
     directory = partition_directory(store.topic, store.index, store.number)
-    return [
-        Segment(
-            store.number, directory, s.base_offset, s.size, s.end_offset, s.first_time, s.last_time, s.head
-        )
-        for s in store.segments
-    ]
+    return [Segment.of(store.number, directory, state) for state in store.segments]
 
 
 def cut(
@@ -61,44 +58,28 @@ def cut(
     for store in stores:
         for segment in segments_of(store):
             edges = _edges(filesystem, segment, slice_bytes)
-            for (first, position), (end, end_position) in pairwise(edges):
+            for start, end in pairwise(edges):
                 found.append(
                     Slice(
                         len(found), store.topic, store.index, store.number, segment.path, segment.base_offset,
-                        segment.size, first, position, end, end_position,
+                        segment.size, start.offset, start.position, end.offset, end.position, segment.salt,
+                        start.running, end.running,
                     )
                 )  # fmt: skip
     return found
 
 
-def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list[tuple[int, int]]:
-    """(offset, position) of where slices begin, and of the segment's end. An index is believed where a frame agrees."""
-    edges = [(segment.base_offset, 0)]
+def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list[Anchor]:
+    """Where slices begin, and the segment's end. What says so are sound entries of its index."""
+    edges = [Anchor(segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)]
     if segment.size > slice_bytes:
-        try:
-            _cut_inside(filesystem, segment, slice_bytes, edges)
-        except OSError:
-            del edges[1:]  # one slice, then; who reads the files tells of it
-    return [*edges, (segment.end_offset, segment.size)]
-
-
-def _cut_inside(
-    filesystem: OSFilesystem, segment: Segment, slice_bytes: int, edges: list[tuple[int, int]]
-) -> None:
-    data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
-    entries = np.frombuffer(data[: len(data) // ENTRY.itemsize * ENTRY.itemsize], ENTRY)
-    file = filesystem.open(segment.path, writable=False)
-    try:
-        for offset, position in zip(entries["offset"].tolist(), entries["position"].tolist(), strict=True):
-            far = position - edges[-1][1] >= slice_bytes and segment.size - position >= slice_bytes // 4
-            if (
-                far
-                and edges[-1][0] < offset < segment.end_offset
-                and frame_at(file, position, offset, segment.size)
-            ):
-                edges.append((offset, position))
-    finally:
-        file.close()
+        with suppress(OSError):  # one slice, then; who verifies the indexes tells of it
+            data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
+            for each in anchors(data, segment.seed, segment.end_offset, segment.size, second_crc32c):
+                is_far = each.position - edges[-1].position >= slice_bytes
+                if is_far and segment.size - each.position >= slice_bytes // 4:
+                    edges.append(each)
+    return [*edges, Anchor(segment.end_offset, segment.size, segment.checksum)]
 
 
 class SliceMap:

@@ -1,16 +1,29 @@
 """A partition's log by itself, in memory or on a disk: for its tests."""
 
+from itertools import count
+
 import msgspec
 
 from journal.constants import MIB
 from journal.frame import decode_run, encode, walk
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
+from journal.record import Started
+from journal.segment_header import SegmentOrigin
 from journal.settings import TopicSettings
+from journal.starts import Starts
 from journal.store_state import StoreState
 
 DIRECTORY = "partitions/orders-0.17"
 BUDGET = 8 * MIB
+
+
+def origin():
+    """That of segments made in start 3, with salts that differ."""
+    starts = Starts()
+    starts.apply(1, Started(3, 0, 0, bytes(range(16))), b"")
+    numbers = count(1)
+    return SegmentOrigin(starts, lambda length: next(numbers).to_bytes(length, "big"))
 
 
 def with_directory(filesystem):
@@ -22,7 +35,7 @@ def with_directory(filesystem):
 
 def make(filesystem, allocator, **settings):
     settings = TopicSettings(**{"segment_bytes": 1_000, **settings})
-    return MessageStore(17, "orders", 0, settings, OpenFiles(filesystem), allocator)
+    return MessageStore(17, "orders", 0, settings, OpenFiles(filesystem), allocator, origin())
 
 
 def frame(size=100):
@@ -61,6 +74,6 @@ def drain(store, max_bytes=450):
 
 def reopened(store, filesystem, allocator):
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(store.state()), type=StoreState)
-    again = MessageStore.restore(state, OpenFiles(filesystem), allocator)
+    again = MessageStore.restore(state, OpenFiles(filesystem), allocator, origin())
     again.compare()
     return again

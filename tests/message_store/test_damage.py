@@ -14,6 +14,7 @@ from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
+from tests.message_store.scene import origin
 
 DIRECTORY = "partitions/orders-0.17"
 FRAME = 500
@@ -44,7 +45,7 @@ def filesystem(request, tmp_path):
 def state(filesystem):
     """A store of 1,000 messages in segments of 400, appended and sent at 10, 20, ... µs."""
     settings = TopicSettings(segment_bytes=SEGMENT * FRAME)
-    store = MessageStore(17, "orders", 0, settings, files(filesystem), PooledAllocator(8 * MIB))
+    store = MessageStore(17, "orders", 0, settings, files(filesystem), PooledAllocator(8 * MIB), origin())
     for number in range(COUNT):
         time = number * 10 + 10
         store.append(encode(b"v" * (FRAME - 36), time), 1, time)
@@ -70,7 +71,7 @@ def grow(store, count, timestamp=1):
 
 
 def reopened(filesystem, state):
-    store = MessageStore.restore(state, files(filesystem), PooledAllocator(8 * MIB))
+    store = MessageStore.restore(state, files(filesystem), PooledAllocator(8 * MIB), origin())
     store.compare()
     return store
 

@@ -19,6 +19,7 @@ from tests.message_store.scene import (
     flush,
     frame,
     make,
+    origin,
     reopened,
     with_directory,
 )
@@ -225,7 +226,7 @@ class TestFlushing:
         fill(store, 30)
         store.begin_flush().run()
         for seed in range(30):
-            again = MessageStore.restore(state, OpenFiles(filesystem.crash_clone(seed)), allocator)
+            again = MessageStore.restore(state, OpenFiles(filesystem.crash_clone(seed)), allocator, origin())
             again.compare()
             for offset in range(12, 45):
                 again.replay(frame(), offset, 1, offset * 10 + 10)
@@ -301,7 +302,7 @@ class TestRecovery:
     def test_replay_takes_frames_that_were_stamped_already(self, store):
         view = store.append(frame() * 2, 2, 10)
         twin = MessageStore(
-            18, "orders", 1, store.settings, OpenFiles(MemoryFilesystem()), PooledAllocator(MIB)
+            18, "orders", 1, store.settings, OpenFiles(MemoryFilesystem()), PooledAllocator(MIB), origin()
         )
         twin.replay(bytes(view), 0, 2, 10)
         twin.publish(2)

@@ -24,6 +24,7 @@ from tests.message_store.scene import (
     in_memory_and_on_disk,
     make,
     offsets,
+    origin,
     with_directory,
 )
 
@@ -130,7 +131,7 @@ class TestReading:
 
     def test_a_plan_is_carried_out_once_and_gives_its_file_back(self, filesystem, allocator):
         files = OpenFiles(filesystem, limit=0)
-        store = MessageStore(17, "orders", 0, TopicSettings(), files, allocator)
+        store = MessageStore(17, "orders", 0, TopicSettings(), files, allocator, origin())
         fill(store, 5)
         flush(store)
         plan = store.plan_read(0, 10)

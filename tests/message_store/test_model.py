@@ -13,6 +13,7 @@ from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
+from tests.message_store.scene import origin
 from tests.thoroughness import examples
 
 BUDGET = 2 * MIB
@@ -30,6 +31,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.settings = TopicSettings(segment_bytes=segment_bytes, retention_bytes=0)
         self.limit = limit
         self.allocator = PooledAllocator(BUDGET, poison=True)
+        self.origin = origin()
         self.store = self.make()
         self.checkpoint = self.store.state()
         self.values = []
@@ -41,7 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def make(self):
         files = OpenFiles(self.filesystem, self.limit)
-        return MessageStore(17, "orders", 0, self.settings, files, self.allocator)
+        return MessageStore(17, "orders", 0, self.settings, files, self.allocator, self.origin)
 
     def accept(self, frames, values, gap):
         time = (self.times[-1] if self.times else 0) + gap
@@ -128,8 +130,9 @@ class StoreMachine(RuleBasedStateMachine):
             plan.close()
         self.filesystem = self.filesystem.crash_clone(seed) if lost else self.filesystem.kill_clone()
         self.allocator = PooledAllocator(BUDGET, poison=True)
+        self.origin = origin()
         files = OpenFiles(self.filesystem, self.limit)
-        self.store = MessageStore.restore(self.checkpoint, files, self.allocator)
+        self.store = MessageStore.restore(self.checkpoint, files, self.allocator, self.origin)
         self.store.compare()
         self.plans, self.job = [], None
         for frames, base, count, time in self.records:

@@ -11,6 +11,7 @@ from journal.errors import CompressionUnavailable, InvalidFrame
 from journal.frame import LOST, Message
 from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.journal_file import FileHeader
+from journal.segment_header import SegmentHeader
 from journal.transaction import Xid
 from txbroker.cli.data_directory import finding_json
 from txbroker.cli.findings import severity
@@ -34,6 +35,8 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
         return line | (_values(each.frame) if values and not each.flag & LOST else {})
     if isinstance(each, IndexItem):
         return {name: value for name, value in each._asdict().items() if value is not None}
+    if isinstance(each, SegmentHeader):
+        return {"header": "segment", **each._asdict(), "nonce": each.nonce.hex()}
     if isinstance(each, FileHeader):
         return {"header": "journal file", **each._asdict()}
     if isinstance(each, SectionItem):

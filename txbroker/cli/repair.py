@@ -29,6 +29,10 @@ from txbroker.quieted import quieted
 MOST_SHOWN = 100
 """Lines of each kind for people; all are in the JSON and in repairs.json."""
 
+ACCEPT_HELP = (
+    "Keep messages that fulfil their own checksums, though nothing proves that they are of this log."
+)
+
 SETTINGS = JournalSettings(low_water_bytes=0)
 """For the one start that a repair makes: none of it is kept."""
 
@@ -37,9 +41,12 @@ SETTINGS = JournalSettings(low_water_bytes=0)
 @DIRECTORY
 @click.option("--execute", "really", is_flag=True, help="Do it; without this the plan is only shown.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan. That is what happens without --execute.")
+@click.option("--accept-unproven", is_flag=True, help=ACCEPT_HELP)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_invocation
-def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, yes: bool) -> None:
+def repair(
+    invocation: Invocation, directory: str, really: bool, dry_run: bool, accept_unproven: bool, yes: bool
+) -> None:
     """Make the damaged data DIRECTORY of a stopped broker one that starts again.
 
     Shows what is damaged, what would be changed, and by name what is lost with it: nothing is invented, nothing
@@ -51,7 +58,7 @@ def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, 
     filesystem = data_directory(directory)
     if not really:
         with held_still(filesystem, directory):
-            diagnosis = None if is_unfinished(filesystem) else _diagnosed(filesystem)
+            diagnosis = None if is_unfinished(filesystem) else _diagnosed(filesystem, accept_unproven)
         if diagnosis is None:
             raise Failure(
                 "a repair was begun here and not finished; --execute goes on with it. Nothing was changed",
@@ -68,7 +75,7 @@ def repair(invocation: Invocation, directory: str, really: bool, dry_run: bool, 
     lock = _locked(filesystem)
     try:
         with quieted("journal"):  # of each index that is made again the plan says so already
-            _execute(invocation, filesystem, directory, lock, yes)
+            _execute(invocation, filesystem, directory, lock, accept_unproven, yes)
     finally:
         lock.release()
 
@@ -82,14 +89,19 @@ def _locked(filesystem: OSFilesystem) -> ILock:
 
 
 def _execute(
-    invocation: Invocation, filesystem: OSFilesystem, directory: str, lock: ILock, yes: bool
+    invocation: Invocation,
+    filesystem: OSFilesystem,
+    directory: str,
+    lock: ILock,
+    accept_unproven: bool,
+    yes: bool,
 ) -> None:
     clock = SystemClock()
     if is_unfinished(filesystem):
         confirm(f"A repair of {directory} was begun and not finished. Go on with it?", yes)
         note = resume(filesystem, clock, lock, folds, SETTINGS)
     else:
-        diagnosis = _diagnosed(filesystem)
+        diagnosis = _diagnosed(filesystem, accept_unproven)
         if diagnosis.is_sound:
             emit(
                 invocation.as_json,
@@ -113,9 +125,9 @@ def _execute(
         raise click.exceptions.Exit(int(Exit.CORRUPT))
 
 
-def _diagnosed(filesystem: OSFilesystem) -> Diagnosis:
+def _diagnosed(filesystem: OSFilesystem, accept_unproven: bool) -> Diagnosis:
     with progress_of(filesystem, Level.DEEP) as progress:
-        return diagnose(filesystem, progress)
+        return diagnose(filesystem, progress, accept_unproven)
 
 
 def _plan_json(diagnosis: Diagnosis, filesystem: OSFilesystem) -> dict[str, object]:
@@ -139,6 +151,8 @@ def _plan_json(diagnosis: Diagnosis, filesystem: OSFilesystem) -> dict[str, obje
 
 
 def _action(change: Change, filesystem: OSFilesystem) -> str:
+    if change.moved_from:
+        return "move"
     if change.pieces is None:
         return "remove"
     return "replace" if filesystem.exists(change.path) else "write"

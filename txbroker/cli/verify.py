@@ -111,7 +111,7 @@ def _checked(tally: Tally, level: Level, seconds: float) -> list[tuple[str, obje
         ("checkpoints", tally.checkpoints),
         ("staged files", tally.staged_files),
     ]
-    frames = f"{tally.messages:,} messages in {tally.frames:,} frames, {tally.segments:,} segments"
+    frames = f"{tally.messages:,} messages in {tally.segments:,} segments"
     if level is Level.QUICK:
         frames = f"sizes and ends of {tally.segments:,} segments"
     lines.append(("logs", f"{frames}, {tally.partitions:,} partitions"))
