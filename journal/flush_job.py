@@ -21,7 +21,12 @@ from journal.indexes import (
 from journal.interfaces import IFile
 from journal.open_files import OpenFiles
 from journal.segment import Segment
-from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    pack_segment_header,
+    unpack_segment_header,
+)
 from journal.segment_index import completed, read_all
 
 
@@ -56,6 +61,12 @@ class Piece:
             start -= len(view)
             end -= len(view)
         raise AssertionError(f"{self.after.path} is not given position {start}")
+
+    def adopt(self, header: SegmentHeader) -> None:
+        """Leave the file the header that it has: a start that is refused must not have changed what it is."""
+        self.header = pack_segment_header(header)
+        self.before = self.before.begun(header.salt)
+        self.after = replace(self.after, salt=header.salt)
 
     def finish(self, positions: Sequence[int]) -> list[int]:
         """Give ``after`` its running checksum; return those at these positions of the segment, which ascend.
@@ -146,6 +157,8 @@ class FlushJob:
             # Left by a run before the last crash and in no checkpoint: the journal has it all.
             file.truncate(0)
             size = 0
+        elif stale and (header := self._header_of(file, segment)) is not None:
+            piece.adopt(header)
         # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
         start = 0 if new else piece.before.size
         write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
@@ -164,6 +177,13 @@ class FlushJob:
         if new and self._first_ever:
             filesystem.force_directory(PARTITION_DIRECTORY)
             self._first_ever = False
+
+    @staticmethod
+    def _header_of(file: IFile, segment: Segment) -> SegmentHeader | None:
+        """That of a file which is written over in a replay, if it is of that segment."""
+        header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+        mine = (segment.number, segment.base_offset)
+        return header if header is not None and header[2:4] == mine else None
 
     def _write_indexes(self, piece: Piece, log: IFile, stale: bool, durably: bool) -> None:
         if piece.closed is not None:

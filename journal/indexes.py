@@ -1,15 +1,16 @@
 """The bytes of the sparse indexes beside a segment: hints, of which nothing is believed unchecked.
 
 ``.index`` holds ``offset u64 | position u32 | running u32 | crc u32``, ``.time`` holds
-``time i64 | offset u64 | crc u32``, both ascending, an entry of each for about every 16 KiB of log. An offset entry says
-that the frame of that offset begins at that position of the file, and that ``running`` is the segment's running checksum
-up to there (:mod:`journal.segment_header`); a time entry that messages from that offset on were appended at that time
-(µs) or later, and those below it at that time or earlier. The segment's first frame has no entry. ``crc`` is CRC-32C of
-what stands before it, seeded as the running checksum is, so that an index of another segment is noise.
+``time i64 | offset u64 | crc u32``, both ascending, an entry of each for about every 16 KiB of log. An offset entry
+says that the frame of that offset begins at that position of the file, and that ``running`` is the segment's running
+checksum up to there (:mod:`journal.segment_header`); a time entry that messages from that offset on were appended at
+that time (µs) or later, and those below it at that time or earlier. The segment's first frame has no entry. ``crc`` is
+CRC-32C of what stands before it, seeded as the running checksum is, so that an index of another segment is noise.
 
-Both are written beside the flush without a force, and forced when the segment is closed. The rule that makes gaps visible: a frame that has no entry
-begins less than ``MAX_GAP`` after the entry before it, so whoever must scan further knows that entries are
-missing. So a segment that is shorter than that needs no entry, and has no index files before it has got one.
+Both are written beside the flush without a force, and forced when the segment is closed. The rule that makes gaps
+visible: a frame that has no entry begins less than ``MAX_GAP`` after the entry before it, so whoever must scan further
+knows that entries are missing. So a segment that is shorter than that needs no entry, and has no index files before it
+has got one.
 """
 
 from __future__ import annotations

@@ -18,9 +18,17 @@ class LogFiles:
         self._catalog = catalog
         self._found: dict[MessageStore, Strangers] = {}
 
-    def compare(self, store: MessageStore) -> None:
-        """Look at the files of a log that a checkpoint has; raises :class:`journal.errors.CorruptSegment`."""
-        self._found[store] = store.compare()
+    def compare(self, store: MessageStore) -> list[str]:
+        """Look at the files of a log that a checkpoint has; return what should be told of them.
+
+        Raises :class:`journal.errors.CorruptSegment`.
+        """
+        self._found[store] = found = store.compare()
+        return [
+            f"{path}: its header is damaged. Its messages can be read all the same; "
+            "'txbroker repair' of the stopped broker writes it anew"
+            for path in found.unmarked
+        ]
 
     def cut(self) -> None:
         """Remove, durably, all that no checkpoint has, before the journal is replayed: a repair has kept a copy."""

@@ -261,7 +261,7 @@ class _Recovery:
         )
         for store in stores:
             meter.advance(1)
-            logs.compare(store)
+            self._report.notes += logs.compare(store)
         return logs
 
     def _check_folds(self, checkpoint: Checkpoint) -> None:

@@ -27,7 +27,7 @@ from journal.journal_file import (
 )
 from journal.open_files import OpenFiles
 from journal.segment import BrokenChain, Segment, read_run
-from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.segment_header import SEGMENT_HEADER_BYTES, unpack_segment_header
 from journal.segment_index import SegmentIndex
 from journal.segment_list import misplaced
 from journal.staging import Entry, damaged_frames
@@ -92,22 +92,36 @@ class SegmentPiece(NamedTuple):
     def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
         segment, position = self.segment, self.position
         file = self.files.filesystem.open(segment.path, writable=False)
+        finding: CorruptSegment | None = None
         try:
             file.forget_cached(position, PIECE_BYTES)
             if position == SEGMENT_HEADER_BYTES:
-                what = misplaced(segment, file.read(0, SEGMENT_HEADER_BYTES))
-                if what is not None:
-                    return 0, segment.corrupt(what, 0, segment.base_offset, segment.end_offset - 1), None
+                first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
+                if (what := misplaced(segment, first_bytes)) is not None:
+                    if unpack_segment_header(first_bytes) is not None:
+                        return 0, segment.corrupt(what, 0, segment.base_offset, segment.end_offset - 1), None
+                    finding = _damaged_header(segment, what)
             data = file.read(position, min(PIECE_BYTES, segment.size - position))
         finally:
             file.close()
         running, position = crc32c(data, self.running), position + len(data)
+        rest: Piece | None = None
         if data and position < segment.size:
-            return len(data), None, self._replace(position=position, running=running)
-        if running == segment.checksum and position == segment.size:
-            return len(data), None, None
-        frames = FramesPiece(self.files, segment, segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)
-        return len(data), None, frames
+            rest = self._replace(position=position, running=running)
+        elif running != segment.checksum or position < segment.size:
+            rest = FramesPiece(self.files, segment, segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)
+        return len(data), finding, rest
+
+
+def _damaged_header(segment: Segment, what: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"{segment.path} is damaged at byte 0: {what}. Its messages can be read all the same; nothing was changed. "
+        "'txbroker repair' of the stopped broker writes the header anew. Look at the disk",
+        segment.path,
+        0,
+        segment.base_offset,
+        segment.base_offset,
+    )
 
 
 class FramesPiece(NamedTuple):

@@ -98,11 +98,15 @@ class SegmentList:
             names = []  # never flushed; or gone, which is found out below
         present = set(names)
         longer = False
+        unmarked = []
         for segment in self.segments:
-            longer = _check(filesystem, segment, present) > segment.size
+            size, marked = _check(filesystem, segment, present)
+            longer = size > segment.size
+            if not marked:
+                unmarked.append(segment.path)
         beyond = files_beyond(self.number, self.directory, names, self.segments)
         early, late = self._strangers(names, end_offset)
-        return Strangers(early, late, [each for each in beyond if longer or each.is_whole])
+        return Strangers(early, late, [each for each in beyond if longer or each.is_whole], unmarked)
 
     def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
         """Paths of segments that are not in the list: those before it, and those after."""
@@ -120,16 +124,21 @@ class SegmentList:
 class Strangers(NamedTuple):
     """Files in a log's directory that its list does not have: all of segments before it, and of those after.
 
-    ``beyond`` are the logs among the latter, and the newest file of the list if it is longer than it was.
+    ``beyond`` are the logs among the latter, and the newest file of the list if it is longer than it was. ``unmarked``
+    are files of the list whose header is damaged.
     """
 
     early: list[str]
     late: list[str]
     beyond: list[Beyond]
+    unmarked: list[str]
 
 
-def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
-    """Return the file's size; raises :class:`CorruptSegment`."""
+def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[int, bool]:
+    """Return the file's size, and whether its header is sound; raises :class:`CorruptSegment`.
+
+    A header that is damaged says nothing, and the frames behind it can be read all the same: that is for who verifies.
+    """
     path = segment.path
     if path.rpartition("/")[2] not in names:
         raise _refused(segment, "the file is missing", 0)
@@ -138,9 +147,11 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> int:
         size = int(file.size())
         if size < segment.size:
             raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
-        if (what := misplaced(segment, file.read(0, SEGMENT_HEADER_BYTES))) is not None:
+        first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
+        marked = unpack_segment_header(first_bytes) is not None
+        if marked and (what := misplaced(segment, first_bytes)):
             raise _refused(segment, what, 0)
-        return size
+        return size, marked
     finally:
         file.close()
 

@@ -11,6 +11,7 @@ from functools import cache
 from struct import unpack_from
 
 from journal.constants import BLOCK
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.testing import MemoryFilesystem
 from tests.damaged_store import DamagedStore, Found, Verdict, built, judged, wrong
 from tests.engine_room import contents
@@ -100,9 +101,9 @@ def groups(data: bytes) -> Iterator[range]:
 
 
 def frames_of(path: str, data: bytes) -> list[range]:
-    """All bytes of frames that are in the log; of those below its start what leads to the next one."""
+    """The header, and all bytes of frames that are in the log; of those below its start what leads to the next one."""
     start = next(case().truth.logs[name][0] for name in case().truth.logs if f"/{name}/" in path)
-    position, found = 0, []
+    position, found = SEGMENT_HEADER_BYTES, [range(SEGMENT_HEADER_BYTES)]
     while position < len(data):
         [length, _, offset] = unpack_from(">IIQ", data, position)
         if offset >= start:

@@ -23,7 +23,7 @@ FOLDS = {"catalog": [[2, 0], {"a": b"b"}], "transactions": [0]}
 
 
 def store(number):
-    return StoreState(number, "t", 0, 1, 2, 3, [SegmentState(1, 2, 3, 4, 5)], TopicSettings(), 2)
+    return StoreState(number, "t", 0, 1, 2, 3, [SegmentState(1, 2, 3, 4, 5, 6, 7)], TopicSettings(), 2)
 
 
 @pytest.fixture

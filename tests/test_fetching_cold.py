@@ -3,6 +3,7 @@
 import pytest
 from twisted.logger import capturedLogs
 
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.testing import MemoryFile
 from tests.broker_room import Room, frames, refused
 from tests.fetching_scene import SECOND, unreadable, values
@@ -149,7 +150,7 @@ class TestCold:
         directory = room.engine.catalog.stores[bad].directory
         [log] = [name for name in room.filesystem.list_directory(directory) if name.endswith(".log")]
         file = room.filesystem.open(f"{directory}/{log}")
-        file.write_some(0, [b"\xff" * 40])
+        file.write_some(SEGMENT_HEADER_BYTES, [b"\xff" * 40])
         with capturedLogs() as logged:
             asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
             pool.step()

@@ -150,7 +150,7 @@ CHECKPOINT = (
             3,
             1 << 40,
             1010,
-            [SegmentState(3, 4096, 9, 5, 6, 0xCAFE)],
+            [SegmentState(3, 4096, 9, 5, 6, 0x1122334455667788, 0xCAFEBABE)],
             SETTINGS,
             (1 << 40) - 2,
         )

@@ -15,32 +15,33 @@ from journal.indexes import (
     DamagedIndex,
     IndexEntries,
     above_offset,
+    anchors,
     around_time,
     floor_offset,
-    salt_of,
     sound_entries,
 )
+from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
 
-SALT = salt_of(17, 1_000)
+SALT = seed_of(0x1122334455667788)
+START = SEGMENT_HEADER_BYTES
 
 
 def entries(*places):
-    made = IndexEntries(SALT)
+    """Both indexes; the running checksum at a position is said to be its number, and 7."""
+    made = IndexEntries()
     for offset, position, time in places:
         made.add(offset, position, time)
-    return made
+    return made.packed(SALT, [position + 7 for _, position, _ in made.places])
 
 
-THREE = entries((1_100, 20_000, 5), (1_200, 40_000, 5), (1_300, 60_000, 9))
-OFFSETS, TIMES = bytes(THREE.offsets), bytes(THREE.times)
+OFFSETS, TIMES = entries((1_100, 20_000, 5), (1_200, 40_000, 5), (1_300, 60_000, 9))
 
 
 def test_an_entry_is_taken_for_every_interval_only():
-    made = entries(
-        (1, INDEX_INTERVAL_BYTES - 1, 0), (2, INDEX_INTERVAL_BYTES, 0), (3, INDEX_INTERVAL_BYTES + 1, 0)
-    )
-    assert [offset for offset, _, _ in OFFSET_ENTRY.iter_unpack(made.offsets)] == [2]
-    assert [offset for _, offset, _ in TIME_ENTRY.iter_unpack(made.times)] == [2]
+    due = START + INDEX_INTERVAL_BYTES
+    offsets, times = entries((1, due - 1, 0), (2, due, 0), (3, due + 1, 0))
+    assert [each[:3] for each in OFFSET_ENTRY.iter_unpack(offsets)] == [(2, due, due + 7)]
+    assert [offset for _, offset, _ in TIME_ENTRY.iter_unpack(times)] == [2]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_a_time_leads_to_the_entries_around_it():
 
 
 def test_a_time_index_of_another_length_or_other_offsets_is_not_believed():
-    other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
-    for times in (TIMES[: TIME_ENTRY.size * 2], b"", bytes(other.times), bytes(len(TIMES))):
+    _, other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
+    for times in (TIMES[: TIME_ENTRY.size * 2], b"", other, bytes(len(TIMES))):
         with pytest.raises(DamagedIndex):
             around_time(OFFSETS, times, SALT, 7)
 
@@ -92,7 +93,7 @@ def test_no_changed_byte_of_an_offset_entry_is_believed(position):
 
 
 def test_the_index_of_another_segment_or_partition_is_noise():
-    for other in (salt_of(17, 1_001), salt_of(18, 1_000)):
+    for other in (seed_of(0x1122334455667789), seed_of(0)):
         assert sound_entries(OFFSETS, TIMES, other, 2_000, 80_000) == 0
         with pytest.raises(DamagedIndex):
             floor_offset(OFFSETS, other, 1_150)
@@ -101,7 +102,7 @@ def test_the_index_of_another_segment_or_partition_is_noise():
 
 
 def test_zero_bytes_are_no_entries():
-    zeros = bytes(60)
+    zeros = bytes(3 * OFFSET_ENTRY.size)
     assert sound_entries(zeros, zeros, SALT, 2_000, 80_000) == 0
     with pytest.raises(DamagedIndex):
         floor_offset(zeros, SALT, 5)
@@ -114,13 +115,14 @@ def test_entries_beyond_a_cut_are_not_counted():
 
 
 def test_entries_count_only_where_both_indexes_agree():
-    other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
-    assert sound_entries(OFFSETS, bytes(other.times), SALT, 2_000, 80_000) == 1
+    _, other = entries((1_100, 20_000, 5), (1_201, 40_000, 5), (1_300, 60_000, 9))
+    assert sound_entries(OFFSETS, other, SALT, 2_000, 80_000) == 1
     assert sound_entries(OFFSETS, TIMES[: TIME_ENTRY.size * 2], SALT, 2_000, 80_000) == 2
 
 
 def test_entries_that_do_not_ascend_are_not_counted():
-    swapped = OFFSETS[16:32] + OFFSETS[:16], TIMES[20:40] + TIMES[:20]
+    size = OFFSET_ENTRY.size
+    swapped = OFFSETS[size : 2 * size] + OFFSETS[:size], TIMES[20:40] + TIMES[:20]
     assert sound_entries(*swapped, SALT, 2_000, 80_000) == 1
 
 
@@ -136,7 +138,7 @@ def appends(sizes, shift):
         ends.append(offset)
     positions = [at + 7_000 for at in accumulate(map(len, runs))]
     joined = memoryview(b"".join(runs))
-    made = IndexEntries(SALT, last_position=shift)
+    made = IndexEntries(last_position=shift)
     made.add_appends(
         ends,
         positions,
@@ -145,22 +147,37 @@ def appends(sizes, shift):
         shift - 7_000,
         lambda start, end: joined[start - 7_000 : end - 7_000],
     )
-    return made, bytes(joined)
+    return made.packed(SALT, range(len(made.places))), bytes(joined)
 
 
 @given(
     st.lists(
         st.sampled_from((40, 900, 5_000, 20_000, LONG_APPEND, LONG_APPEND + 5_000, 120_000)), max_size=20
     ),
-    st.sampled_from((0, 500)),
+    st.sampled_from((START, 500)),
 )
 def test_no_frame_begins_a_gap_or_more_after_the_entry_before_it(sizes, shift):
-    made, data = appends(sizes, shift)
+    (offsets, times), data = appends(sizes, shift)
     places = {offset: position + shift for position, _, offset, _ in walk(data)}
-    found = [(offset, position) for offset, position, _ in OFFSET_ENTRY.iter_unpack(made.offsets)]
+    found = [(offset, position) for offset, position, _, _ in OFFSET_ENTRY.iter_unpack(offsets)]
     assert all(places[offset] == position for offset, position in found)
     for offset, position in places.items():
-        entry = floor_offset(bytes(made.offsets), SALT, offset)
+        entry = floor_offset(offsets, SALT, offset)
         assert position - (entry[1] if entry else shift) < MAX_GAP
     assert all(b[1] - a[1] >= INDEX_INTERVAL_BYTES for a, b in pairwise(found))
-    assert sound_entries(bytes(made.offsets), bytes(made.times), SALT, 1 << 60, 1 << 60) == len(found)
+    assert sound_entries(offsets, times, SALT, 1 << 60, 1 << 60) == len(found)
+
+
+def test_sound_entries_around_damaged_ones_are_anchors():
+    size = OFFSET_ENTRY.size
+    damaged = bytearray(OFFSETS)
+    damaged[size + 3] ^= 0x10
+    every = [(1_100, 20_000, 20_007), (1_200, 40_000, 40_007), (1_300, 60_000, 60_007)]
+    assert anchors(OFFSETS, SALT, 2_000, 80_000) == every
+    assert anchors(bytes(damaged), SALT, 2_000, 80_000) == [every[0], every[2]]
+    assert anchors(OFFSETS[: 2 * size + 5], SALT, 2_000, 80_000) == every[:2]
+    assert anchors(OFFSETS, SALT, 1_300, 60_000) == every[:2], (
+        "what lies behind the end is no place of the segment"
+    )
+    assert anchors(OFFSETS, SALT + 1, 2_000, 80_000) == []
+    assert anchors(OFFSETS[size:] + OFFSETS[:size], SALT, 2_000, 80_000) == every[1:]

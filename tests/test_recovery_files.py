@@ -150,7 +150,7 @@ class TestFiles:
         inner.rename("x", logs[1])
         error = refusal(inner, CorruptSegment)
         assert (error.path, error.position, error.first_offset) == (logs[0], 0, 0)
-        assert "a message of another segment" in str(error)
+        assert "it is the segment of partition number 2 from offset 0 on" in str(error)
 
     def test_a_segment_that_is_shorter_than_was_forced_is_refused(self):
         room = one_file()

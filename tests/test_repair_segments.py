@@ -39,7 +39,7 @@ def old():
 def test_a_damaged_message_that_nothing_else_holds_is_a_typed_error_and_all_others_are_there(old):
     filesystem, _ = old
     log = oldest_log(filesystem)
-    damage(filesystem, log, 4100)
+    damage(filesystem, log, 64 + 4100)
     diagnosis, after, room = is_repaired(old, filesystem)
     assert named(diagnosis)[0] == {("t", 0): {1}}
     assert [value is None for value in after.values["t", 0][:4]] == [False, True, False, False]
@@ -83,7 +83,11 @@ def test_what_the_journal_still_holds_is_put_back_into_its_segment(disk):
     filesystem.unlink(log)
     diagnosis, _, _ = is_repaired(disk, filesystem)
     assert diagnosis.lost == []
-    assert contents(filesystem)[log][: len(data)] == data
+    again = contents(filesystem)[log]
+    assert again[64 : len(data)] == data[64:]
+    assert again[32:56] == data[32:56], (
+        "partition, offset and salt: all that the checkpoint knows of its header"
+    )
 
 
 def test_lost_messages_are_never_sent_nor_taken():

@@ -13,10 +13,11 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 
 import txbroker as client
-from journal import filenames
+from journal import filenames, frame, inspect
 from journal.constants import MIB
 from journal.errors import CorruptSegment
 from journal.scrub import PIECE_BYTES, CheckpointPiece, JournalPiece, SegmentPiece, StagedPiece
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.transaction import Cause
 from tests.engine_room import Room, damage
 from tests.repair_scene import all_files, repaired
@@ -114,9 +115,11 @@ def test_a_pass_reads_every_cold_byte_once_and_finds_nothing_in_what_is_sound(ro
 def test_every_flipped_byte_of_a_sealed_segment_is_found_and_told_as_a_reader_is_told(room):
     segment = sealed(room)[0]
     size = room.inner.open(segment.path).size()
-    for position in [*range(60), *range(60, size, 997)]:
+    for position in [*range(64, 124), *range(124, size, 997)]:
         damage(room.inner, segment.path, position)
-        findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, segment.base_offset, 0))
+        findings, _ = pieces(
+            SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed)
+        )
         assert len(findings) == 1, f"byte {position}"
         [error] = findings
         with pytest.raises(CorruptSegment) as read:
@@ -125,11 +128,33 @@ def test_every_flipped_byte_of_a_sealed_segment_is_found_and_told_as_a_reader_is
         damage(room.inner, segment.path, position)
 
 
+@pytest.mark.parametrize("position", [0, 20, 45, 55, 63])
+def test_a_damaged_header_is_found_and_its_messages_are_looked_at_all_the_same(room, position):
+    segment = sealed(room)[0]
+    damage(room.inner, segment.path, position)
+    [error], _ = pieces(SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed))
+    assert "its header is damaged. Its messages can be read all the same" in str(error)
+    damage(room.inner, segment.path, 4500)
+    findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed))
+    assert len(findings) == 2
+
+
+def test_a_segment_with_the_bytes_of_another_log_is_found_though_every_frame_is_sound(room):
+    segment = sealed(room)[0]
+    file = room.inner.open(segment.path)
+    places = list(inspect.walk_segment(room.inner, segment.path, segment.base_offset))
+    other = bytearray(frame.encode(b"x" * (places[1].length - 36), 1))
+    frame.stamp(memoryview(other), places[1].offset)
+    file.write_some(places[1].position, [bytes(other)])
+    [error], _ = pieces(SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed))
+    assert "every frame fulfils its own: some are another log's" in str(error)
+
+
 def test_two_damages_of_one_segment_are_both_found(room):
     segment = sealed(room)[0]
     damage(room.inner, segment.path, 4500)
     damage(room.inner, segment.path, segment.size - 100)
-    findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, segment.base_offset, 0))
+    findings, _ = pieces(SegmentPiece(room.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed))
     assert len(findings) == 2
     assert findings[1].last_offset == segment.end_offset - 1
 
@@ -242,7 +267,9 @@ def test_what_a_repair_has_marked_as_lost_is_not_found_again(room):
     assert repaired(filesystem).lost
     after = Room(filesystem)
     segment = sealed(after)[0]
-    findings, count = pieces(SegmentPiece(after.engine.open_files, segment, segment.base_offset, 0))
+    findings, count = pieces(
+        SegmentPiece(after.engine.open_files, segment, SEGMENT_HEADER_BYTES, segment.seed)
+    )
     assert findings == []
     assert count > segment.size - 10_000
 
@@ -250,14 +277,14 @@ def test_what_a_repair_has_marked_as_lost_is_not_found_again(room):
 def test_a_finding_is_told_once_and_counted_for_as_long_as_it_is_there(room, told):
     made, clock, _ = scrubber(room, interval=100.0)
     segment = sealed(room)[1]
-    damage(room.inner, segment.path, 30)
+    damage(room.inner, segment.path, SEGMENT_HEADER_BYTES + 30)
     a_pass(clock)
     assert len(told) == 1
-    assert f"{segment.path} is damaged at byte 0" in told[0]
+    assert f"{segment.path} is damaged at byte 64" in told[0]
     assert f"Offset {segment.base_offset} cannot be read" in told[0]
     a_pass(clock)
     assert (made.passes >= 2, len(told), made.gauges()["scrub_findings"]) == (True, 1, 1)
-    damage(room.inner, segment.path, 30)
+    damage(room.inner, segment.path, SEGMENT_HEADER_BYTES + 30)
     a_pass(clock)
     assert made.gauges()["scrub_findings"] == 0
 

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 from journal.errors import CorruptSegment
 from journal.frame import decode_run
 from journal.record import LogStartMoved
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.testing.memory import MemoryFile
 from tests.broker_room import Peer, Room, frames, refused
 from tests.engine_room import contents
@@ -278,7 +279,7 @@ class TestAnotherContent:
             if path.startswith(store.directory) and path.endswith("log")
         ]
         file = room.filesystem.open(path)
-        file.write_some(0, [bytes(8)])
+        file.write_some(SEGMENT_HEADER_BYTES, [bytes(8)])
         with pytest.raises(CorruptSegment):
             store.read(0, MAX)
         assert peer.send(partition, b"A", **mine).base_offset == 0

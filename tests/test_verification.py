@@ -14,7 +14,7 @@ import pytest
 from journal import filenames, frame, inspect
 from journal.errors import Irreparable
 from journal.filenames import SegmentKind
-from journal.indexes import MAX_GAP, salt_of
+from journal.indexes import MAX_GAP, OFFSET_ENTRY
 from journal.inspect import Level, Tally
 from journal.inspect.checkpoint_check import checkpoint_lsns
 from journal.inspect.cross_check import CrossCheck
@@ -32,6 +32,7 @@ from journal.record import (
     TransactionRolledBack,
 )
 from journal.repair import diagnose
+from journal.segment_header import seed_of
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, Totals
 from tests.builders import SESSION, Place, frames, number, totals, xid
@@ -83,6 +84,22 @@ def change(place, path, position, data):
 def read(place, path):
     file = place.filesystem.open(path)
     return file.read(0, file.size())
+
+
+def seed(place, log):
+    """What the checksums in the indexes of a log are seeded with: from the salt in its header."""
+    return seed_of(int.from_bytes(read(place, log)[48:56], "big"))
+
+
+def base_of(path):
+    return filenames.parse_segment_file(path.rpartition("/")[2]).base_offset
+
+
+def put_in(place, path, entry):
+    """Another frame in the place of one of a log: as long, of the same offset, and sound by itself."""
+    other = bytearray(frame.encode(b"\x01" * (entry.length - 36), 1))
+    frame.stamp(memoryview(other), entry.offset)
+    change(place, path, entry.position, bytes(other))
 
 
 def test_a_sound_directory_is_counted_through(place):
@@ -144,16 +161,15 @@ def test_checkpoints_that_are_gone_altogether_or_are_listed_and_not_there_are_no
 
 def test_bytes_that_differ_from_the_journal_s_are_found_though_they_are_sound(place):
     path = paths(place)[1]
-    log = read(place, path)
-    places = list(frame.walk(log))
-    position, length, offset, _ = places[2]
-    other = bytearray(frame.encode(b"\x01" * (length - 36), 1))
-    frame.stamp(memoryview(other), offset)
-    change(place, path, position, bytes(other))
-    assert damages(place, Level.FULL) == []
-    [found] = damages(place)
+    places = list(inspect.walk_segment(place.filesystem, path, base_of(path)))
+    put_in(place, path, places[2])
+    [block] = damages(place, Level.FULL)
+    assert "fail their checksum, though every frame fulfils its own" in block.problem
+    assert block.affects.first_offset <= places[2].offset <= block.affects.last_offset
+    [found] = [each for each in damages(place) if each != block]
     assert "the log does not hold what LSN" in found.problem
-    assert (found.affects.topic, found.affects.partition, found.affects.first_offset) == ("t", 0, offset)
+    affects = found.affects
+    assert (affects.topic, affects.partition, affects.first_offset) == ("t", 0, places[2].offset)
 
 
 @pytest.mark.parametrize("level", list(Level))
@@ -177,7 +193,10 @@ def test_a_segment_of_another_partition_is_told_from_the_right_one(place):
     first, second = paths(place)[0], paths(place, partition=2)[0]
     mine, others = read(place, first), read(place, second)
     change(place, first, 0, others)
-    assert any("of another segment" in f.problem for f in damages(place, Level.FULL))
+    assert any(
+        "it is the segment of partition number 2 from offset 0 on" in f.problem
+        for f in damages(place, Level.FULL)
+    )
     change(place, first, 0, mine)
     assert damages(place) == []
 
@@ -185,17 +204,15 @@ def test_a_segment_of_another_partition_is_told_from_the_right_one(place):
 @pytest.mark.parametrize("entry", [0, 1])
 def test_an_index_entry_that_points_elsewhere_is_found_and_harmless(place, entry):
     index, log = paths(place, SegmentKind.INDEX)[0], paths(place)[0]
-    data = read(place, index)
-    assert len(data) >= 32
-    salt = salt_of(1, 0)
-    key = data[entry * 16 : entry * 16 + 8] + (
-        int.from_bytes(data[entry * 16 + 8 : entry * 16 + 12], "big") + 36
-    ).to_bytes(4, "big")
-    change(place, index, entry * 16, key + inspect.second_crc32c(key, salt).to_bytes(4, "big"))
+    data, size = read(place, index), OFFSET_ENTRY.size
+    assert len(data) >= 2 * size
+    offset, position, running, _ = OFFSET_ENTRY.unpack_from(data, entry * size)
+    key = OFFSET_ENTRY.pack(offset, position + 36, running, 0)[:-4]
+    change(place, index, entry * size, key + inspect.second_crc32c(key, seed(place, log)).to_bytes(4, "big"))
     [found] = inspect.verify(place.filesystem, Level.FULL)
-    assert (found.path, found.position, found.harmless) == (index, entry * 16, True)
-    assert f"of offset {int.from_bytes(key[:8], 'big')}" in found.problem
-    assert log
+    assert (found.path, found.position, found.harmless) == (index, entry * size, True)
+    assert "is not of this log" in found.problem
+    assert diagnose(place.filesystem).lost == []
 
 
 def test_damaged_and_missing_indexes_are_harmless_and_named(place):
@@ -224,8 +241,8 @@ def test_a_time_that_goes_back_is_found(place):
     data = read(place, time)
     assert len(data) >= 40
     key = (-5).to_bytes(8, "big", signed=True) + data[28:36]
-    salt = salt_of(1, 0)
-    change(place, time, 20, key + inspect.second_crc32c(key, salt).to_bytes(4, "big"))
+    key_seed = seed(place, paths(place)[0])
+    change(place, time, 20, key + inspect.second_crc32c(key, key_seed).to_bytes(4, "big"))
     [found] = inspect.verify(place.filesystem)
     assert (found.path, found.position, found.harmless) == (time, 20, True)
     assert "its time goes back" in found.problem
@@ -408,15 +425,16 @@ def test_an_index_entry_of_a_damaged_message_may_be_right(place):
 
 def test_bytes_of_another_log_are_found_behind_a_damaged_message_too(place):
     path = paths(place)[1]
-    places = list(frame.walk(read(place, path)))
-    change(place, path, places[2][0] + 60, b"\xff")
-    position, length, offset, _ = places[4]
-    other = bytearray(frame.encode(b"\x01" * (length - 36), 1))
-    frame.stamp(memoryview(other), offset)
-    change(place, path, position, bytes(other))
-    damaged, exchanged = sorted(damages(place), key=lambda found: found.foreign)
-    assert (damaged.position, damaged.foreign) == (places[2][0], False)
-    assert (exchanged.position, exchanged.foreign) == (position, True)
+    places = list(inspect.walk_segment(place.filesystem, path, base_of(path)))
+    change(place, path, places[2].position + 60, b"\xff")
+    put_in(place, path, places[4])
+    found = sorted(damages(place), key=lambda each: each.position)
+    [block] = [each for each in found if "every frame fulfils its own" in each.problem]
+    first, second = [each for each in found if each != block]
+    assert block.affects.first_offset <= places[4].offset <= block.affects.last_offset
+    assert (first.position, first.affects.first_offset) == (places[2].position, places[2].offset)
+    assert "the log does not hold what LSN" in second.problem
+    assert second.affects.first_offset == places[4].offset
 
 
 class Unreadable:
@@ -453,7 +471,7 @@ class BadSectors:
 def test_a_file_that_cannot_be_read_is_a_finding_and_all_others_are_looked_at(place, from_position):
     """Any file of the directory, while another is damaged: that is found as if both had been readable."""
     [other] = paths(place, partition=2)
-    change(place, other, 60, b"\x55")
+    change(place, other, 64 + 60, b"\x55")
     [known] = damages(place)
     for path in all_files(place.filesystem):
         unneeded = path in ("lock", "ballast") or path.endswith(("next", ".recycled")) or path == other

@@ -11,10 +11,10 @@ from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
 from journal.frame import LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
-from journal.indexes import MAX_GAP, Anchor
+from journal.indexes import MAX_GAP, OFFSET_ENTRY, Anchor
 from journal.inspect.block_check import Block, blocks_of, failing
 from journal.inspect.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
-from journal.inspect.index_check import MADE_AGAIN, all_of, read_index
+from journal.inspect.index_check import MADE_AGAIN, OF_NO_CRASH, all_of, read_index
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
@@ -82,9 +82,11 @@ class _SegmentCheck:
         known: list[Anchor] = []
         indexes = list(read_index(self._filesystem, self._directory, state, self._closed, known))
         first_bytes = read_some(self._filesystem, path, 0, SEGMENT_HEADER_BYTES)
+        self._count(0, len(first_bytes))
         if (what := misplaced(self._segment, first_bytes, second_crc32c)) is not None:
             foreign = unpack_segment_header(first_bytes, second_crc32c) is not None
-            yield Finding(path, 0, what, affects=all_of(path, state), foreign=foreign)
+            affects = all_of(path, state) if foreign else of_partition(path)
+            yield Finding(path, 0, what, affects=affects, foreign=foreign)
             if foreign:
                 return
         yield from indexes
@@ -92,6 +94,9 @@ class _SegmentCheck:
         try:
             blocks = blocks_of(state, known, len(known) if quick else 0)
             wrong = list(failing(file.read, blocks, lambda size: self._count(0, size)))
+            if wrong and not any(failing(file.read, blocks_of(state, ()), lambda size: self._count(0, size))):
+                yield self._misled(known, wrong)
+                wrong = []
             sound = not wrong and file.size() >= state.size
             if not indexes:
                 yield from self._gaps(file.read, known)
@@ -101,6 +106,13 @@ class _SegmentCheck:
             self._count(state.end_offset - blocks[0].start.offset, 0)
         if not sound or deep:
             yield from self._walk(blocks[0].start, wrong, deep, 0 if sound else 1)
+
+    def _misled(self, known: list[Anchor], wrong: list[Block]) -> Finding:
+        """The log is as it was written, and an entry of the index, whose own checksum fits, says it is not."""
+        places = {block.end for block in wrong} & set(known) or {block.start for block in wrong}
+        number = min(known.index(place) for place in places if place in known)
+        problem = f"entry {number} of {len(known)} is not of this log{OF_NO_CRASH}{MADE_AGAIN}"
+        return Finding(self._segment.index_path, number * OFFSET_ENTRY.size, problem, True, of_no_crash=True)
 
     def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
         """Where an index has no entry for a frame that must have one."""
@@ -119,17 +131,18 @@ class _SegmentCheck:
 
     def _walk(self, start: Anchor, wrong: list[Block], deep: bool, counted: int) -> Iterator[Finding]:
         path, state = self._path, self._state
-        offset, broken, told = start.offset, False, []
+        offset, broken, told = start.offset, False, list[tuple[int, int]]()
         for each in walk_segment(self._filesystem, path, offset, state.size, start.position):
             if isinstance(each, Finding):
                 broken = True
-                told.append(each.position)
-                yield _bounded(each, state)
+                found = _bounded(each, state)
+                told.append((found.affects.first_offset or 0, found.affects.last_offset or 0))
+                yield found
                 continue
             self._count(counted * each.messages, 0)
             offset = each.offset + each.messages
             for finding in _check_frame(path, each, deep):
-                told.append(each.position)
+                told.append((each.offset, offset - 1))
                 yield finding
         if not broken and offset != state.end_offset:
             lost = _between(path, offset, state.end_offset)
@@ -137,11 +150,11 @@ class _SegmentCheck:
                 f"it ends at offset {offset}, the checkpoint says {state.end_offset} and {state.size} bytes"
             )
             at = min(state.size, file_size(self._filesystem, path))
-            told.append(at)
+            told.append((min(offset, state.end_offset), max(offset, state.end_offset) - 1))
             yield Finding(path, at, problem, affects=lost)
         for begin, end in wrong:
-            if not any(begin.position <= position <= end.position for position in told):
-                last = end.offset - 1
+            last = end.offset - 1
+            if not any(one <= last and begin.offset <= other for one, other in told):
                 problem = (
                     f"the {end.position - begin.position} bytes from there on fail their checksum, though every frame "
                     f"fulfils its own: {span('offset', begin.offset, last)}, or a part of them, are another log's"

@@ -9,15 +9,17 @@ from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptSegment
 from journal.filesystem import OSFilesystem, write_fully
 from journal.frame import decode_run, encode, walk
-from journal.indexes import OFFSET_ENTRY, IndexEntries, salt_of
+from journal.indexes import OFFSET_ENTRY, IndexEntries
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
+from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from tests.message_store.scene import origin
 
 DIRECTORY = "partitions/orders-0.17"
 FRAME = 500
+HEAD = SEGMENT_HEADER_BYTES
 SEGMENT = 400
 """Messages of a segment."""
 COUNT = 1_000
@@ -248,11 +250,12 @@ class TestIndexes:
         assert any(path(0, "log") in record.message for record in caplog.records)
 
     def test_a_sound_entry_that_leads_to_the_wrong_place_is_found_out(self, filesystem, state, caplog):
-        lie = IndexEntries(salt_of(17, 0))
+        lie = IndexEntries()
         for offset in (40, 80, 120, 160, 200, 240, 280, 320, 360):
-            lie.add(offset, offset * FRAME + 7, offset * 10)
-        replace(filesystem, path(0, "index"), bytes(lie.offsets))
-        replace(filesystem, path(0, "time"), bytes(lie.times))
+            lie.add(offset, HEAD + offset * FRAME + 7, offset * 10)
+        lies = lie.packed(seed_of(state.segments[0].salt), [0] * len(lie.places))
+        replace(filesystem, path(0, "index"), lies[0])
+        replace(filesystem, path(0, "time"), lies[1])
         store = reopened(filesystem, state)
         everything_is_read(store)
         assert any("points to where no such frame is" in record.message for record in caplog.records)
@@ -287,7 +290,7 @@ class TestIndexes:
             assert offsets(again.read(offset, 1)) == [offset]
         assert caplog.records == []
         index = content(filesystem, path(800, "index"))
-        assert max(offset for offset, _, _ in OFFSET_ENTRY.iter_unpack(index)) < COUNT + 10
+        assert max(offset for offset, *_ in OFFSET_ENTRY.iter_unpack(index)) < COUNT + 10
 
     def test_times_found_by_a_scan_stay_within_what_the_segment_knows(self, filesystem, state):
         store = reopened(filesystem, state)
@@ -304,13 +307,13 @@ class TestSegments:
     @pytest.mark.parametrize("base", [0, 400, 800])
     @pytest.mark.parametrize("at", [20, 36, FRAME - 1])
     def test_a_flipped_byte_costs_one_message(self, filesystem, state, base, at):
-        flip(filesystem, base, 50 * FRAME + at)
+        flip(filesystem, base, HEAD + 50 * FRAME + at)
         store = reopened(filesystem, state)
         with pytest.raises(CorruptSegment, match="checksum") as caught:
             store.read(base + 50, KIB)
         error = caught.value
         assert (error.first_offset, error.last_offset) == (base + 50, base + 50)
-        assert (error.path, error.position) == (path(base, "log"), 50 * FRAME)
+        assert (error.path, error.position) == (path(base, "log"), HEAD + 50 * FRAME)
         assert offsets(store.read(base + 40, MIB)) == list(range(base + 40, base + 50))
         assert offsets(store.read(base + 51, 1)) == [base + 51]
         for other in {0, 400, 800} - {base}:
@@ -319,8 +322,8 @@ class TestSegments:
     @pytest.mark.parametrize("field", [0, 8, 24])
     def test_a_broken_header_costs_the_messages_up_to_the_next_entry(self, filesystem, state, field):
         index = content(filesystem, path(400, "index"))
-        resume = min(offset for offset, _, _ in OFFSET_ENTRY.iter_unpack(index) if offset > 450)
-        flip(filesystem, 400, 50 * FRAME + field)
+        resume = min(offset for offset, *_ in OFFSET_ENTRY.iter_unpack(index) if offset > 450)
+        flip(filesystem, 400, HEAD + 50 * FRAME + field)
         store = reopened(filesystem, state)
         for offset in range(450, resume):
             with pytest.raises(CorruptSegment) as caught:
@@ -331,7 +334,7 @@ class TestSegments:
         assert store.read(0, 1)
 
     def test_a_hole_over_several_entries_costs_what_lies_in_it(self, filesystem, state):
-        replace_from, length = 50 * FRAME, 5 * INDEX_INTERVAL_BYTES
+        replace_from, length = HEAD + 50 * FRAME, 5 * INDEX_INTERVAL_BYTES
         data = bytearray(content(filesystem, path(400, "log")))
         data[replace_from : replace_from + length] = bytes(length)
         replace(filesystem, path(400, "log"), bytes(data))
@@ -346,7 +349,7 @@ class TestSegments:
         assert offsets(store.read(449, 1)) == [449]
 
     def test_damage_in_the_data_and_no_index_leaves_what_comes_before(self, filesystem, state):
-        flip(filesystem, 400, 50 * FRAME)
+        flip(filesystem, 400, HEAD + 50 * FRAME)
         filesystem.unlink(path(400, "index"))
         store = reopened(filesystem, state)
         assert offsets(store.read(440, MIB)) == list(range(440, 450))
@@ -365,7 +368,7 @@ class TestSegments:
 
     def test_flushing_goes_on_behind_damage_in_the_active_segment(self, filesystem, state, caplog):
         caplog.set_level(logging.ERROR)
-        flip(filesystem, 800, 50 * FRAME)
+        flip(filesystem, 800, HEAD + 50 * FRAME)
         store = reopened(filesystem, state)
         grow(store, 100)
         assert offsets(store.read(COUNT + 90, 1)) == [COUNT + 90]

@@ -179,7 +179,7 @@ class TestFlushing:
         flush(store)
         fill(store, 1)
         flush(store)
-        assert [(s.base_offset, s.end_offset, s.size) for s in store.state().segments] == [
+        assert [(s.base_offset, s.end_offset, s.frame_bytes) for s in store.segments] == [
             (0, 10, 1_000),
             (10, 20, 1_000),
             (20, 25, 500),
@@ -252,7 +252,7 @@ class TestFlushing:
         fresh = make(filesystem, allocator)
         fill(fresh, 3)
         flush(fresh)
-        assert filesystem.open(f"{DIRECTORY}/{0:032d}.log").size() == 300
+        assert filesystem.open(f"{DIRECTORY}/{0:032d}.log").size() == 64 + 300
         assert drain(fresh) == [0, 1, 2]
 
     def test_a_flush_takes_no_more_than_it_is_asked_to_but_at_least_one_append(self, store):
