@@ -107,8 +107,7 @@ class MessageStore:
             size = segment.size + (0 if sealed else self.unflushed_bytes)
             return size if segment.base_offset == base_offset else 0
         offset, position = self._tail.edge(self._tail.appends_below(base_offset))
-        frames = self._tail.end_position - position
-        return SEGMENT_HEADER_BYTES + frames if offset == base_offset else 0
+        return SEGMENT_HEADER_BYTES + self._tail.end_position - position if offset == base_offset else 0
 
     @property
     def flushed_offset(self) -> int:
@@ -225,10 +224,10 @@ class MessageStore:
             )
         if offset >= min(self._tail.base_offset, self.high_watermark):
             return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes))
-        segment, sealed = self._segment_of(offset)
         if self._hints is None:
             self._hints = Hints()
-        return DiskReadPlan(self._files, segment, sealed, self._shelf, self._hints, offset, max_bytes)
+        place = self._segment_of(offset)
+        return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, max_bytes)
 
     def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
         """As :meth:`read`, also what is not published; None for what is gone, damaged, or would wait for the disk."""
@@ -247,16 +246,15 @@ class MessageStore:
     def offset_for_time(self, time: int) -> int:
         """The first offset whose append time is ``time`` or later; the high watermark if there is none.
 
-        For messages in segments it may be early by what one index entry covers, never late. Reads an index
-        file, and scans a segment if that is missing.
+        For messages in segments it may be early by what one index entry covers, never late. Reads an index file, and
+        scans a segment if that is missing.
         """
         found = self._segments.reaching(time)
         if found is None:
             return max(self.start_offset, min(self._tail.offset_for_time(time), self.high_watermark))
-        segment, sealed = found
-        file = open_log(self._files, segment)
+        file = open_log(self._files, found[0])
         try:
-            index = SegmentIndex(self._files, segment, sealed, self._shelf, file.read, now=False)
+            index = SegmentIndex(self._files, *found, self._shelf, file.read, now=False)
             return max(self.start_offset, min(index.offset_for_time(time), self.high_watermark))
         finally:
             self._files.release(file)

@@ -150,7 +150,7 @@ class _Recovery:
         self._catalog = Catalog(self._make_store, self._restore_store)
         self._catalog.max_partitions = settings.max_partitions
         self._catalog.make_room = self._make_room
-        staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2)
+        staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2, random)
         transactions = JournalTransactionStore(self._catalog, staging, settings.limits)
         self._engine = Engine(
             filesystem, clock, self._journal, self._catalog, transactions, folds, self._files, lock

@@ -30,6 +30,7 @@ from journal.segment import BrokenChain, Segment, read_run
 from journal.segment_header import SEGMENT_HEADER_BYTES, unpack_segment_header
 from journal.segment_index import SegmentIndex
 from journal.segment_list import misplaced
+from journal.staged_header import STAGED_HEADER_BYTES
 from journal.staging import Entry, damaged_frames
 from journal.transaction import TransactionNumber
 from journal.words import count_text
@@ -262,7 +263,7 @@ class StagedPiece(NamedTuple):
     entries: list[Entry]
     through: int
     entry: int = 0
-    position: int = 0
+    position: int = STAGED_HEADER_BYTES
     checksum: int = 0
 
     @property

@@ -1,12 +1,15 @@
 """Frames of undecided transactions: in memory within a budget, else in the journal or in a staged file.
 
-A staged file holds the frames of all a transaction's adds, one after the other from the first, as far as it goes.
+A staged file holds, behind its header, the frames of all a transaction's adds, one after the other from the first, as
+far as it goes.
 A checkpoint writes there what lies below the checkpoint before it, so the journal below that can go.
 """
 
 from __future__ import annotations
 
 import builtins
+import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,12 +22,13 @@ from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.filesystem import write_fully
 from journal.interfaces import IFile, IFilesystem
 from journal.journal import Journal
+from journal.staged_header import SALT_BYTES, STAGED_HEADER_BYTES, StagedHeader, pack_staged_header
 from journal.transaction import TransactionNumber
 from journal.words import count_text
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` if staged.
+    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` of the staged file.
 
     ``checksum`` is CRC-32C over the frames of all adds up to this one: another transaction's are not taken for them.
     """
@@ -46,6 +50,8 @@ class Staged(msgspec.Struct, gc=False):
     """How many of the entries, from the first, are in the staged file."""
     bytes: int = 0
     """Bytes of frames staged in all."""
+    salt: int = 0
+    """That of the staged file's header; 0 before there is one."""
 
     def counts(self) -> dict[int, int]:
         """How many messages there are for each partition, in the order in which these were first added to."""
@@ -64,6 +70,7 @@ class StagingPlan(msgspec.Struct, frozen=True):
     """Frames by LSN, of those entries that are in memory."""
     through: int
     """How many entries the staged file holds afterwards."""
+    header: StagedHeader
 
 
 class Staging:
@@ -73,8 +80,14 @@ class Staging:
     """
 
     def __init__(
-        self, filesystem: IFilesystem, journal: Journal, allocator: PooledAllocator, budget: int
+        self,
+        filesystem: IFilesystem,
+        journal: Journal,
+        allocator: PooledAllocator,
+        budget: int,
+        random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
+        self._random = random
         self._filesystem = filesystem
         self._journal = journal
         self._allocator = allocator
@@ -90,10 +103,10 @@ class Staging:
         ``checksum`` is that of all adds so far, this one included.
         """
         size = len(frames)
-        entries, position = staged.entries, staged.bytes
+        entries, before = staged.entries, staged.bytes
         number = len(entries)
-        entries.append(Entry(partition, count, size, lsn, position, checksum))
-        staged.bytes = position + size
+        entries.append(Entry(partition, count, size, lsn, STAGED_HEADER_BYTES + before, checksum))
+        staged.bytes = before + size
         if self.held_bytes + size > self._budget:
             return
         try:
@@ -170,16 +183,16 @@ class Staging:
         if not on_file:
             return
         path = filenames.staged_file(number.session, number.serial)
-        size = on_file[-1].position + on_file[-1].size
+        end = on_file[-1].position + on_file[-1].size
         file = self._open(path)
         found = 0
         try:
-            for position in range(0, size, GROUP_BYTES):
-                found = crc32c(file.read(position, min(GROUP_BYTES, size - position)), found)
+            for position in range(STAGED_HEADER_BYTES, end, GROUP_BYTES):
+                found = crc32c(file.read(position, min(GROUP_BYTES, end - position)), found)
         finally:
             file.close()
         if found != on_file[-1].checksum:
-            raise damaged_frames(path, f"the {size} bytes", "the messages that were staged")
+            raise damaged_frames(path, f"the {end} bytes", "the messages that were staged")
 
     def _open(self, path: str) -> IFile:
         try:
@@ -206,7 +219,8 @@ class Staging:
             return None
         entries = staged.entries[done:through]
         held = {staged.entries[n].lsn: staged.held[n] for n in range(done, through) if n in staged.held}
-        return StagingPlan(number, entries, held, through)
+        staged.salt = staged.salt or int.from_bytes(self._random(SALT_BYTES)) or 1
+        return StagingPlan(number, entries, held, through, StagedHeader(number, staged.salt))
 
     def write(self, plan: StagingPlan) -> None:
         """Write and force what a plan says. (Flusher thread.) The directory is forced by the caller."""
@@ -215,6 +229,8 @@ class Staging:
         first = 0
         records: list[Any] = []  # of the group read last; not the reactor's
         try:
+            if plan.entries[0].position == STAGED_HEADER_BYTES:
+                write_fully(file, 0, [pack_staged_header(plan.header)])
             for entry in plan.entries:
                 frames = plan.held.get(entry.lsn)
                 if frames is None:

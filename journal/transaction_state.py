@@ -94,6 +94,8 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     offsets: list[tuple[str, PartitionOffset]]
     wall_offset: int
     checksums: dict[int, int] = {}
+    salt: int = 0
+    """That of the staged file."""
 
     @classmethod
     def of(cls, transaction: Transaction) -> TransactionRow:
@@ -111,6 +113,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             list(transaction.offsets),
             transaction.wall_offset,
             dict(transaction.checksums),
+            transaction.staged.salt,
         )
 
     @classmethod
@@ -118,7 +121,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
         """The transaction of a row; all its frames are on disk."""
         self = msgspec.convert(row, cls)
         size = sum(entry.size for entry in self.entries)
-        staged = Staged(self.entries, {}, self.file_entries, size)
+        staged = Staged(self.entries, {}, self.file_entries, size, self.salt)
         return Transaction(
             self.number,
             self.began,

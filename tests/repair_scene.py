@@ -68,10 +68,12 @@ def held(room: Room) -> Held:
     return found
 
 
-def repaired(filesystem: MemoryFilesystem, settings: JournalSettings = SMALL) -> Diagnosis:
+def repaired(
+    filesystem: MemoryFilesystem, settings: JournalSettings = SMALL, accept_unproven: bool = False
+) -> Diagnosis:
     """Diagnose and carry out; the directory is ready for a start then."""
     lock = filesystem.lock("lock")
-    diagnosis = diagnose(filesystem)
+    diagnosis = diagnose(filesystem, accept_unproven=accept_unproven)
     if not diagnosis.is_sound:
         execute(filesystem, ManualClock(wall=1_600_000_000_000_000), lock, diagnosis, tuple, settings)
     lock.release()

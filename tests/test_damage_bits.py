@@ -111,7 +111,7 @@ def silent_bytes(path: str) -> list[range]:
 
 
 def test_the_bytes_that_carry_nothing_are_just_these():
-    """Padding of headers and groups, files that nothing needs, frames below a log's start but for their lengths."""
+    """Padding, headers of staged files, files that nothing needs, frames below a log's start but for their lengths."""
     found = {re.sub(r"\d{5,}", "N", path) for path in case().files if silent_bytes(path)}
     assert found == {
         "ballast",
@@ -120,6 +120,8 @@ def test_the_bytes_that_carry_nothing_are_just_these():
         "journal/spare.next",
         "partitions/b-0.3/N.log",
         "partitions/gone-0.4/N.log",
+        "staged/N-1.staged",
+        "staged/N-2.staged",
     }
     whole = {path for path in case().files if case().files[path] and not telling(path)}
     assert {path for path in whole if path.endswith(".journal")} == set(case().journals) - set(case().needed)

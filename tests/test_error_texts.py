@@ -188,6 +188,7 @@ def test_every_note_of_a_start_names_the_file_and_what_was_done_about_it():
                     assert path.rpartition(".")[0] in note, note
     told = re.compile(
         r"is used|is taken from|written anew|records are there|again: |was torn|is damaged at byte|restored from a copy"
+        r"|writes it anew"
     )
     for note in notes:
         assert told.search(note), note

@@ -18,6 +18,7 @@ from journal.constants import MIB
 from journal.errors import CorruptSegment
 from journal.scrub import PIECE_BYTES, CheckpointPiece, JournalPiece, SegmentPiece, StagedPiece
 from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.staged_header import STAGED_HEADER_BYTES
 from journal.transaction import Cause
 from tests.engine_room import Room, damage
 from tests.repair_scene import all_files, repaired
@@ -208,9 +209,10 @@ def test_a_staged_file_is_read_whole_and_every_byte_of_it_is_checked(room, in_do
     assert sum(path == piece.path for _, path in lane.reads) > 2
     assert (made.passes, told) == (1, [])
     assert pieces(piece) == ([], in_doubt.staged.bytes)
-    ends = [entry.position for entry in in_doubt.staged.entries] + [in_doubt.staged.bytes]
+    size = STAGED_HEADER_BYTES + in_doubt.staged.bytes
+    ends = [entry.position for entry in in_doubt.staged.entries] + [size]
     for position in [
-        *sorted({at + by for at in ends for by in (-1, 0, 1)} & set(range(ends[-1]))),
+        *sorted({at + by for at in ends for by in (-1, 0, 1)} & set(range(STAGED_HEADER_BYTES, size))),
         PIECE_BYTES + 5000,
     ]:
         damage(room.inner, piece.path, position)

@@ -10,6 +10,7 @@ from journal import filenames
 from journal.buffers import PooledAllocator
 from journal.errors import CorruptJournal
 from journal.journal_settings import JournalSettings
+from journal.staged_header import STAGED_HEADER_BYTES as H
 from journal.staging import Staged, Staging
 from journal.transaction import Cause
 from tests.builders import Place, frames, number, totals, xid
@@ -32,7 +33,11 @@ def test_entries_lie_one_after_the_other(staging):
     assert staged.bytes == 0
     for lsn, size in ((5, 10), (6, 0), (9, 7)):
         staging.hold(staged, 1, 1, bytes(size), lsn, 0)
-    assert [(e.lsn, e.size, e.position) for e in staged.entries] == [(5, 10, 0), (6, 0, 10), (9, 7, 10)]
+    assert [(e.lsn, e.size, e.position) for e in staged.entries] == [
+        (5, 10, H),
+        (6, 0, H + 10),
+        (9, 7, H + 10),
+    ]
     assert staged.bytes == 17
 
 
@@ -142,12 +147,12 @@ def damaged(place, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda file: file.write_some(0, [b"\x7f"]),
-        lambda file: file.write_some(3, [b"\0"]),
+        lambda file: file.write_some(H, [b"\x7f"]),
+        lambda file: file.write_some(H + 3, [b"\0"]),
         lambda file: file.write_some(20_000, [b"\xff"]),
-        lambda file: file.write_some(0, [bytes(len(RUNS[0]))]),
-        lambda file: file.write_some(0, [frames(bytes(40_000 + 40))]),
-        lambda file: file.truncate(100),
+        lambda file: file.write_some(H, [bytes(len(RUNS[0]))]),
+        lambda file: file.write_some(H, [frames(bytes(40_000 + 40))]),
+        lambda file: file.truncate(H + 100),
         lambda file: file.truncate(0),
     ],
     ids=["length too large", "length", "value", "zeros", "too few messages", "cut", "empty"],

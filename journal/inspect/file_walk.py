@@ -19,6 +19,7 @@ from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
 from journal.interfaces import IFilesystem
 from journal.journal_file import FileHeader
 from journal.segment_header import SegmentHeader, seed_of
+from journal.staged_header import STAGED_HEADER_BYTES, StagedHeader, unpack_staged_header
 
 
 class FileKind(enum.Enum):
@@ -49,7 +50,9 @@ class SectionItem(NamedTuple):
     section: CheckpointHeader | Rows | Stores | End
 
 
-Item = JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | SegmentHeader | Finding
+Item = (
+    JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | SegmentHeader | StagedHeader | Finding
+)
 
 
 def kind_of(name: str) -> FileKind | None:
@@ -93,6 +96,8 @@ def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int =
                 else:
                     yield SectionItem(position, section)
         case FileKind.STAGED:
+            staged = unpack_staged_header(read_some(filesystem, path, 0, STAGED_HEADER_BYTES), second_crc32c)
+            yield staged if staged is not None else Finding(path, 0, "its header is damaged")
             yield from frames_of(filesystem, path)
 
 

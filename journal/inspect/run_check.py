@@ -10,6 +10,7 @@ from journal.frame import CRC_START, HEADER, HEADER_BYTES
 from journal.inspect.findings import Finding, second_crc32c
 from journal.inspect.segment_walk import FrameEntry
 from journal.interfaces import IFilesystem
+from journal.staged_header import STAGED_HEADER_BYTES
 
 
 def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:
@@ -40,7 +41,7 @@ def frames_of(filesystem: IFilesystem, path: str) -> Iterator[FrameEntry | Findi
     """The frames of a staged file. They have no offsets yet: what is told is how many messages come before each."""
     file = filesystem.open(path, writable=False)
     try:
-        window, position, messages = FileWindow(file.read, file.size()), 0, 0
+        window, position, messages = FileWindow(file.read, file.size()), STAGED_HEADER_BYTES, 0
         while position < window.size:
             header = window.at(position, HEADER_BYTES)
             fields = HEADER.unpack(header) if len(header) == HEADER_BYTES else (0, 0, 0, 0, 0, 0, 0)

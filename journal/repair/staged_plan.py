@@ -12,6 +12,12 @@ from journal.inspect.run_check import messages_of
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Finder
 from journal.repair.pieces import Change, Piece, Slice
+from journal.staged_header import (
+    STAGED_HEADER_BYTES,
+    StagedHeader,
+    pack_staged_header,
+    unpack_staged_header,
+)
 from journal.staging import Entry
 from journal.transaction_state import TransactionRow
 
@@ -33,16 +39,21 @@ def plan_staged(
 ) -> StagedPlan:
     """``gaps`` are LSNs (inclusive) that the kept journal lacks, ``finder`` has followed all that is readable."""
     plan = StagedPlan()
+    sources: dict[StagedHeader, str] | None = None
     for row in rows:
         path = filenames.staged_file(row.number.session, row.number.serial)
         if _misses(row, gaps):
             plan.hopeless.append(row)
         elif path in damaged:
-            pieces = _pieces(filesystem, path, row, finder)
+            sources = _by_header(filesystem) if sources is None else sources
+            header = StagedHeader(row.number, row.salt)
+            pieces = _pieces(filesystem, [path, sources.get(header, path)], row, finder)
             if pieces is None:
                 plan.hopeless.append(row)
             else:
-                plan.changes.append(Change(path, pieces, "its frames are still in the journal"))
+                moved = header in sources and sources[header] != path
+                why = f"it is found as {sources[header]}" if moved else "its frames are still in the journal"
+                plan.changes.append(Change(path, [pack_staged_header(header), *pieces], why))
     return plan
 
 
@@ -53,11 +64,24 @@ def _misses(row: TransactionRow, gaps: list[tuple[int, int]]) -> bool:
     )
 
 
-def _pieces(filesystem: IFilesystem, path: str, row: TransactionRow, finder: Finder) -> list[Piece] | None:
+def _by_header(filesystem: IFilesystem) -> dict[StagedHeader, str]:
+    """The staged files by what they say of themselves, whatever their names."""
+    found: dict[StagedHeader, str] = {}
+    for name in filesystem.list_directory(filenames.STAGED_DIRECTORY):
+        path = f"{filenames.STAGED_DIRECTORY}/{name}"
+        header = unpack_staged_header(read_some(filesystem, path, 0, STAGED_HEADER_BYTES), second_crc32c)
+        if header is not None:
+            found[header] = path
+    return found
+
+
+def _pieces(
+    filesystem: IFilesystem, paths: list[str], row: TransactionRow, finder: Finder
+) -> list[Piece] | None:
     pieces: list[Piece] = []
     checksum = 0
     for entry in row.entries[: row.file_entries]:
-        found = _sound(filesystem, path, entry, checksum, finder)
+        found = _sound(filesystem, paths, entry, checksum, finder)
         if found is None:
             return None
         pieces.append(found)
@@ -65,8 +89,10 @@ def _pieces(filesystem: IFilesystem, path: str, row: TransactionRow, finder: Fin
     return pieces
 
 
-def _sound(filesystem: IFilesystem, path: str, entry: Entry, before: int, finder: Finder) -> Slice | None:
-    places = [Slice(path, entry.position, entry.size)] if filesystem.exists(path) else []
+def _sound(
+    filesystem: IFilesystem, paths: list[str], entry: Entry, before: int, finder: Finder
+) -> Slice | None:
+    places = [Slice(path, entry.position, entry.size) for path in paths if filesystem.exists(path)]
     if entry.lsn in finder.by_lsn:
         places.append(finder.by_lsn[entry.lsn])
     for place in places:

@@ -12,6 +12,7 @@ from journal.frame import LOST, Message
 from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.journal_file import FileHeader
 from journal.segment_header import SegmentHeader
+from journal.staged_header import StagedHeader
 from journal.transaction import Xid
 from txbroker.cli.data_directory import finding_json
 from txbroker.cli.findings import severity
@@ -37,6 +38,8 @@ def line_json(each: Item, values: bool = False) -> dict[str, Any]:
         return {name: value for name, value in each._asdict().items() if value is not None}
     if isinstance(each, SegmentHeader):
         return {"header": "segment", **each._asdict(), "nonce": each.nonce.hex()}
+    if isinstance(each, StagedHeader):
+        return {"header": "staged file", "transaction": str(each.number), "salt": each.salt}
     if isinstance(each, FileHeader):
         return {"header": "journal file", **each._asdict()}
     if isinstance(each, SectionItem):
