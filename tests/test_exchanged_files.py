@@ -150,7 +150,7 @@ def test_a_page_of_another_log_is_found_though_its_frames_are_sound_and_fit():
 
 
 def test_what_only_its_own_checksum_proves_stays_if_the_operator_says_so():
-    disk, before = lockstep()
+    disk, _ = lockstep()
     filesystem = disk.kill_clone()
     log = logs(disk)[0]
     damage(
@@ -189,6 +189,9 @@ def test_a_frame_inside_a_value_is_never_taken_for_a_message():
         for harm in (1, 9, 30):
             filesystem = disk.kill_clone()
             damage(filesystem, log, places[number] + harm)
+            accepting = filesystem.kill_clone()
+            repaired(accepting, accept_unproven=True)
+            assert damages(accepting) == [], "whatever may lie there, it is of whole frames again"
             _, after, _ = is_repaired((disk, before), filesystem)
             served = [value for value in after.values["t", 0] if value is not None]
             assert not [value for value in served if value.startswith(b"forged")]
@@ -211,9 +214,15 @@ def test_staged_files_that_have_changed_places_lose_no_transaction():
     room.topic("t", 2)
     for name in ("one", "two"):
         room.begin((1, name.encode()), (2, name.encode())).prepare(name)
-    for _ in range(4):
-        room.send(b"x")
-        room.checkpoint()
+    for number in range(24):
+        room.send(bytes(9_000))
+        if number % 6 == 5:
+            room.checkpoint()
+    first = min(
+        entry.lsn for entry in inspect.walk_journal(room.inner) if isinstance(entry, inspect.JournalEntry)
+    )
+    rows = [transaction.staged.entries for transaction in room.engine.transactions.live.values()]
+    assert all(entry.lsn < first for entries in rows for entry in entries), "nothing else has their frames"
     room.clock.advance(2_000_000)
     room.engine.housekeeping.run_inline()
     disk, before = room.inner.kill_clone(), held(room)
@@ -291,7 +300,11 @@ def test_whatever_is_exchanged_nothing_is_invented_and_what_is_missing_is_named(
         filesystem = disk.kill_clone()
         for _ in range(random.choice((1, 1, 2, 3))):
             harm(random, filesystem, older)
+        accepting = filesystem.kill_clone()
         is_repaired((disk, before), filesystem)
+        repaired(accepting, accept_unproven=True)
+        assert damages(accepting) == []
+        held(Room(accepting))
 
 
 @pytest.mark.slow

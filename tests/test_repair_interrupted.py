@@ -134,6 +134,25 @@ def test_a_repair_may_be_cut_at_any_operation_and_so_may_the_one_after_it(disk, 
     cut_everywhere(disk, range(1 + part, 1000, 4), [0.0, 1.0, None])
 
 
+def test_files_that_are_moved_back_to_their_places_may_be_cut_anywhere(disk):
+    hurted = disk[0].kill_clone()
+    logs = sorted(path for path in contents(hurted) if path.endswith(".log"))
+    for path, other in zip(
+        logs, [*logs[1:], logs[0]], strict=True
+    ):  # in a circle: each lies where the next belongs
+        hurted.rename(path, f"{other}.moved")
+    for path in logs:
+        hurted.rename(f"{path}.moved", path)
+    for nth in range(1, 1000):
+        filesystem = hurted.kill_clone()
+        if not cut_at(filesystem, nth):
+            break
+        filesystem = filesystem.crash_clone(nth)
+        finish(filesystem)
+        assert held(Room(filesystem)) == disk[1], f"cut before change {nth}"
+    assert nth > 40
+
+
 def cut_everywhere(disk, moments, survivals):
     """Cut a repair before each of these changes and the one after it somewhere; the third must have it all."""
     hurted = disk[0].kill_clone()

@@ -87,6 +87,10 @@ def execute(
     for place in places:
         _make_directories(filesystem, f"{evidence}/{place.path}")
         _make_directories(filesystem, place.path)
+    for directory in _directories(
+        places
+    ):  # what somebody has moved by hand must not come back with a power cut
+        filesystem.force_directory(directory)
     filesystem.force_directory(filenames.REPAIR_DIRECTORY)
     filesystem.force_directory("")
     plan = Plan(
@@ -221,7 +225,7 @@ def _write_whole(filesystem: IFilesystem, path: str, data: bytes) -> None:
 
 def _put_away(filesystem: IFilesystem, plan: Plan) -> None:
     evidence = plan.note.evidence
-    directories = _directories(plan)
+    directories = _directories(plan.places)
     kept = [f"{evidence}/{directory}".removesuffix("/") for directory in directories]
     for place in plan.places:
         away = f"{evidence}/{place.path}"
@@ -232,7 +236,7 @@ def _put_away(filesystem: IFilesystem, plan: Plan) -> None:
 
 
 def _put_in_place(filesystem: IFilesystem, plan: Plan) -> None:
-    directories = _directories(plan)
+    directories = _directories(plan.places)
     for place in plan.places:
         if place.scratch is not None and filesystem.exists(place.scratch):
             filesystem.rename(place.scratch, place.path)
@@ -243,5 +247,5 @@ def _put_in_place(filesystem: IFilesystem, plan: Plan) -> None:
             filesystem.force_directory(directory)
 
 
-def _directories(plan: Plan) -> list[str]:
-    return sorted({place.path.rpartition("/")[0] for place in plan.places})
+def _directories(places: list[Place]) -> list[str]:
+    return sorted({place.path.rpartition("/")[0] for place in places})

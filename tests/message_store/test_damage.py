@@ -8,8 +8,8 @@ from journal.buffers import PooledAllocator
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptSegment
 from journal.filesystem import OSFilesystem, write_fully
-from journal.frame import decode_run, encode, walk
-from journal.indexes import OFFSET_ENTRY, IndexEntries
+from journal.frame import decode_run, encode, stamp, walk
+from journal.indexes import OFFSET_ENTRY, IndexEntries, anchors
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
@@ -180,6 +180,33 @@ class TestIndexes:
         if base != 800:
             for kind in {"index", "time"} - ({"time"} & set(kinds)):
                 assert content(filesystem, path(base, kind)) == sound[kind]
+
+    def test_an_index_made_from_bytes_that_nothing_proves_is_not_written(self, filesystem, state, caplog):
+        """Frames of another log at their place, sound and of the right offsets: the index would prove them for ever."""
+        filesystem.unlink(path(0, "index"))
+        other = bytearray(encode(b"w" * (FRAME - 36), 1))
+        stamp(memoryview(other), 50)
+        write_fully(filesystem.open(path(0, "log")), HEAD + 50 * FRAME, [bytes(other)])
+        store = reopened(filesystem, state)
+        everything_is_read(store)
+        assert not filesystem.exists(path(0, "index"))
+        made = [record for record in caplog.records if "making the indexes of" in record.message]
+        assert len(made) == 1, "it serves this process from memory"
+
+    def test_the_active_segments_index_is_not_gone_on_with_from_such_bytes(self, filesystem, state):
+        before = content(filesystem, path(800, "index"))
+        filesystem.unlink(path(800, "index"))
+        other = bytearray(encode(b"w" * (FRAME - 36), 1))
+        stamp(memoryview(other), 850)
+        write_fully(filesystem.open(path(800, "log")), HEAD + 50 * FRAME, [bytes(other)])
+        store = reopened(filesystem, state)
+        grow(store, 100)
+        assert len(before) >= OFFSET_ENTRY.size
+        places = anchors(
+            content(filesystem, path(800, "index")), seed_of(state.segments[2].salt), 1 << 40, 1 << 30
+        )
+        assert places, "what is written now has its entries"
+        assert all(place.position >= state.segments[2].size for place in places), "and nothing below it has"
 
     @pytest.mark.parametrize("kind", ["index", "time"])
     def test_one_damaged_entry_costs_no_more_than_itself(self, filesystem, state, kind):

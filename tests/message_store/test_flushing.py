@@ -1,15 +1,17 @@
 """What goes from a partition's tail to its segments, when, and what a start finds of it."""
 
 import threading
+from itertools import pairwise
 
 import pytest
 
 from journal.buffers import PooledAllocator
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
 from journal.errors import CorruptJournal, MemoryExhausted
-from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY
+from journal.indexes import MAX_GAP, OFFSET_ENTRY, TIME_ENTRY, anchors
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
+from journal.segment import run_on
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
 from tests.message_store.scene import (
     BUDGET,
@@ -216,6 +218,32 @@ class TestFlushing:
         for seed in range(30):
             clone = filesystem.crash_clone(seed)
             assert drain(reopened(store, clone, allocator)) == list(range(35))
+
+    @pytest.mark.parametrize("durably", [True, False])
+    def test_the_indexes_of_a_closed_segment_survive_every_power_cut_and_prove_it(self, allocator, durably):
+        filesystem = with_directory(MemoryFilesystem())
+        store = make(filesystem, allocator, segment_bytes=200_000)
+        for _ in range(5):
+            fill(store, 60, size=1_000)
+            job = store.begin_flush()
+            job.run(durably)
+            store.finish_flush(job)
+        if not durably:
+            store._files.force()
+            filesystem.force_directory("partitions")
+        closed = store.sealed_segments
+        assert closed
+        for seed in range(20):
+            disk = filesystem.crash_clone(seed)
+            for segment in closed:
+                index = disk.open(segment.index_path)
+                places = anchors(index.read(0, index.size()), segment.seed, segment.end_offset, segment.size)
+                assert len(places) == segment.frame_bytes // (17 * 1_000)
+                read = disk.open(segment.path).read
+                running = segment.seed
+                for start, end in pairwise([64, *(place.position for place in places), segment.size]):
+                    running = run_on(read, running, start, end)
+                    assert running == next((p.running for p in places if p.position == end), segment.checksum)
 
     def test_a_later_unfinished_flush_does_not_hurt_what_a_checkpoint_holds(self, allocator):
         filesystem = with_directory(MemoryFilesystem())
