@@ -270,7 +270,7 @@ class MessageStore:
     def begin_flush(self, most: int | None = None) -> FlushJob | None:
         """A job that writes all published messages, and allowed ones, to segments; the oldest ``most`` bytes if given.
 
-        None if there are none, or if one is under way. Its ``run`` is for the flusher thread, then :meth:`finish_flush`.
+        None if there are none, or one is under way. Its ``run`` is for the flusher thread, then :meth:`finish_flush`.
         """
         if self._job is not None:
             return None
