@@ -11,7 +11,12 @@ import pytest
 from journal import frame, inspect
 from journal.errors import CorruptSegment
 from journal.frame_check import check_run
+from journal.indexes import Anchor
+from journal.inspect.block_check import Block
 from journal.record import Messages
+from journal.repair.segment_plan import unproven_frames
+from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.testing import MemoryFilesystem
 from tests.engine_room import Room, contents, damage
 from tests.repair_checks import is_repaired, newest, oldest_log
 from tests.repair_scene import all_files, held, named, scene
@@ -138,3 +143,17 @@ def test_damage_beside_sound_messages_that_are_nowhere_else_costs_none_of_these(
     diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
     assert (diagnosis.lost, after.values) == ([], before.values)
     assert len(diagnosis.damage) == 1, "one place is told once"
+
+
+def test_a_frame_that_leaves_less_than_a_header_for_those_before_it_is_not_kept_though_asked_for():
+    """Nothing could stand in such a hole: not even the mark that says that its messages are lost."""
+    filesystem = MemoryFilesystem()
+    data = bytearray(frame.encode(b"x" * 64, 1) * 3)
+    frame.stamp(memoryview(data), 11)
+    for before, kept in ((20, [(12, 14)]), (frame.HEADER_BYTES, [(11, 14)])):
+        file = filesystem.open("log", create=True)
+        file.truncate(0)
+        file.write_some(0, [bytes(SEGMENT_HEADER_BYTES + before) + bytes(data)])
+        begin = Anchor(10, SEGMENT_HEADER_BYTES, 0)
+        block = Block(begin, Anchor(14, SEGMENT_HEADER_BYTES + before + len(data), 0))
+        assert [(span.first, span.after) for span in unproven_frames(filesystem, "log", block)] == kept

@@ -15,6 +15,7 @@ from journal.constants import MIB
 from journal.filesystem import OSFilesystem
 from journal.frame import decode_run
 from journal.inspect.segment_walk import partitions, segments
+from journal.segment_header import SEGMENT_HEADER_BYTES
 
 COLUMNS: Final = ("value", "all")
 WALK: Final = "walk"
@@ -66,7 +67,7 @@ def count_messages(directory: str, topic: str) -> int:
         for _, path in segments(filesystem, place) if name.topic == topic else ():
             file = filesystem.open(path, writable=False)
             try:
-                position, size = 0, file.size()
+                position, size = SEGMENT_HEADER_BYTES, file.size()
                 while position < size:
                     data = file.read(position, min(4 * MIB, size - position))
                     whole = whole_frames(data)

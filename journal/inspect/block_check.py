@@ -50,7 +50,9 @@ def blocks_of(state: SegmentState, anchors: Sequence[Anchor], first: int = 0) ->
 def failing(
     read: Read, blocks: Sequence[Block], count: Callable[[int], object], checksum: Checksum = second_crc32c
 ) -> Iterator[Block]:
-    """Those whose bytes are not the ones that were written. ``count`` is told how many bytes have been read.
+    """Those whose bytes are not the ones that were written, or begin with another offset.
+
+    ``count`` is told how many bytes have been read.
 
     A run of small blocks is read at once.
     """
@@ -67,9 +69,11 @@ def failing(
                 if not data:
                     break
             piece = data[position - start : block.end.position - start]
+            if position == block.start.position and int.from_bytes(piece[8:CRC_START]) != block.start.offset:
+                break
             running = checksum(piece, running)
             position += len(piece)
-        if running != block.end.running or position < block.end.position:
+        if position < block.end.position or running != block.end.running:
             yield block
 
 

@@ -7,7 +7,7 @@ nothing is wrong that has more behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -72,6 +72,17 @@ def read_index(
             *_of_no_crash(paths[1], times, TIME_ENTRY, seed, (state.last_time, state.end_offset)),
         ]
         yield from told or _unsound(paths, offsets, times, seed, state)
+
+
+def misled(index: str, known: list[Anchor], wrong: Sequence[tuple[Anchor, Anchor]]) -> Finding:
+    """An entry whose own checksum fits says of a log something that is not so; ``wrong`` are (start, end) of blocks.
+
+    Their bytes seem damaged by it, and are not.
+    """
+    starts, ends = {start for start, _ in wrong} & set(known), {end for _, end in wrong} & set(known)
+    entry = min((known.index(place) for place in starts & ends or starts or ends), default=0)
+    problem = f"entry {entry} of {len(known)} is damaged: it is not of this log{OF_NO_CRASH}{MADE_AGAIN}"
+    return Finding(index, entry * OFFSET_ENTRY.size, problem, True, of_no_crash=True)
 
 
 def all_of(path: str, state: SegmentState) -> Affected:

@@ -11,10 +11,10 @@ from journal.errors import InvalidFrame
 from journal.filenames import SegmentKind
 from journal.frame import LOST, WRAPPER
 from journal.frame_check import count_in_wrapper
-from journal.indexes import MAX_GAP, OFFSET_ENTRY, Anchor
+from journal.indexes import MAX_GAP, Anchor
 from journal.inspect.block_check import Block, blocks_of, failing
 from journal.inspect.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
-from journal.inspect.index_check import MADE_AGAIN, OF_NO_CRASH, all_of, read_index
+from journal.inspect.index_check import MADE_AGAIN, all_of, misled, read_index
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
@@ -95,7 +95,7 @@ class _SegmentCheck:
             blocks = blocks_of(state, known, len(known) if quick else 0)
             wrong = list(failing(file.read, blocks, lambda size: self._count(0, size)))
             if wrong and not any(failing(file.read, blocks_of(state, ()), lambda size: self._count(0, size))):
-                yield self._misled(known, wrong)
+                yield misled(self._segment.index_path, known, wrong)
                 wrong = []
             sound = not wrong and file.size() >= state.size
             if not indexes:
@@ -106,13 +106,6 @@ class _SegmentCheck:
             self._count(state.end_offset - blocks[0].start.offset, 0)
         if not sound or deep:
             yield from self._walk(blocks[0].start, wrong, deep, 0 if sound else 1)
-
-    def _misled(self, known: list[Anchor], wrong: list[Block]) -> Finding:
-        """The log is as it was written, and an entry of the index, whose own checksum fits, says it is not."""
-        places = {block.end for block in wrong} & set(known) or {block.start for block in wrong}
-        number = min(known.index(place) for place in places if place in known)
-        problem = f"entry {number} of {len(known)} is not of this log{OF_NO_CRASH}{MADE_AGAIN}"
-        return Finding(self._segment.index_path, number * OFFSET_ENTRY.size, problem, True, of_no_crash=True)
 
     def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
         """Where an index has no entry for a frame that must have one."""

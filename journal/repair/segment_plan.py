@@ -190,7 +190,7 @@ def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> No
             else:
                 frames = proven_frames(file.read, block) or []
                 if not frames:
-                    unproven = _unproven(filesystem, source, block)
+                    unproven = unproven_frames(filesystem, source, block)
                     segment.unproven += [(span.first, span.after - 1) for span in unproven]
                     frames = unproven if accept else []
             for span in frames:
@@ -211,7 +211,7 @@ def _anchors(filesystem: IFilesystem, source: str, state: SegmentState) -> list[
     return anchors(data, seed_of(state.salt), state.end_offset, state.size, second_crc32c)
 
 
-def _unproven(filesystem: IFilesystem, source: str, block: Block) -> list[Span]:
+def unproven_frames(filesystem: IFilesystem, source: str, block: Block) -> list[Span]:
     """The frames of a block that fulfil their own checksums, where they may stand.
 
     What would leave less than a frame's header for the messages before it cannot.

@@ -11,9 +11,11 @@ from typing import Final
 
 import numpy as np
 
+from journal.filenames import REPAIRS
 from journal.filesystem import OSFilesystem
+from journal.inspect import Finding
 from spark.audit.checksums import join, second_crc32c
-from spark.audit.directory import is_taken
+from spark.audit.directory import is_taken, of_finding
 from spark.audit.entries import COMMIT, RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
@@ -53,7 +55,9 @@ def check_slice(
     check = _Check(part, iter(claims), decided_from, limits)
     filesystem = OSFilesystem(root)
     for each in walk(filesystem, part):
-        if isinstance(each, Damage):
+        if isinstance(each, Finding):
+            yield of_finding(each, filesystem.exists(REPAIRS))
+        elif isinstance(each, Damage):
             yield from check.damaged(each)
         else:
             yield from check.sound(each)

@@ -17,7 +17,7 @@ from journal.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
 from spark.audit.checksums import second_crc32c
 from spark.audit.facts import Fact, What
-from spark.audit.frames import Damage, walk
+from spark.audit.frames import Frames, walk
 from spark.audit.slices import Slice, SliceMap
 from spark.audit.stable import stable
 
@@ -99,7 +99,7 @@ def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
     """All that a slice of the archive says. Its damage is told where it is checked as a log."""
     before = 0
     for each in walk(OSFilesystem(root), part):
-        if isinstance(each, Damage):
+        if not isinstance(each, Frames):
             continue
         starts, lengths = each.start.tolist(), each.length.tolist()
         for offset, start, length in zip(each.offset.tolist(), starts, lengths, strict=True):

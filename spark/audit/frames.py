@@ -29,6 +29,7 @@ from journal.frame_times import times_and_sizes
 from journal.indexes import Anchor, anchors
 from journal.inspect.block_check import Block, failing
 from journal.inspect.findings import Finding
+from journal.inspect.index_check import misled
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.segment_header import seed_of
@@ -88,15 +89,17 @@ class Damage(NamedTuple):
     problem: str
 
 
-def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
+def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
     """All of a slice, in order. It must end where the next one begins: if not, that is damage, too.
 
-    So is what the system does not give.
+    So is what the system does not give. A finding is of the segment's index.
     """
     position, offset = part.position, part.first
     try:
         for each in _walk(filesystem, part):
             yield each
+            if isinstance(each, Finding):
+                continue
             if isinstance(each, Frames):
                 position = each.at + int(each.start[-1] + each.length[-1])
                 offset = int(each.offset[-1] + each.held[-1])
@@ -108,13 +111,15 @@ def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
         yield Damage(min(offset, part.end - 1), part.end - 1, position, what)
 
 
-def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
+def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
     file = filesystem.open(part.path, writable=False)
     try:
-        others = _others(filesystem, file, part)
+        proof = _proof(filesystem, file, part)
+        if proof.misled is not None:
+            yield proof.misled
         position, offset = part.position, part.first
         while position < part.end_position:
-            frames, wrong = _block(file, position, offset, part.end_position, proven=others is None)
+            frames, wrong = _block(file, position, offset, part.end_position, proven=proof.proven)
             if len(frames.start):
                 yield frames
                 position += int(frames.start[-1] + frames.length[-1])
@@ -127,48 +132,58 @@ def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage]:
         if (position, offset) != (part.end_position, part.end):
             what = f"its frames end at byte {position} with offset {offset - 1}, what follows begins with {part.end}"
             yield Damage(min(offset, part.end), max(offset, part.end) - 1, position, what)
-        yield from others or ()
+        yield from proof.others
     finally:
         file.close()
 
 
-def _others(filesystem: OSFilesystem, file: OSFile, part: Slice) -> list[Damage] | None:
-    """Blocks of the slice that are not as written, though each of their frames fulfils its checksum; None: none is.
+class _Proof(NamedTuple):
+    """What running checksums say of a slice. If it is ``proven`` no frame's own checksum needs to be looked at.
 
-    Then no frame needs to be looked at for its checksum. In other blocks it is frames that are damaged.
+    ``others`` are blocks that are not as written though each of their frames fulfils its checksum: in other blocks it
+    is frames that are damaged. ``misled``: the log is as it was written, and its index says that it is not.
     """
-    blocks = _blocks(filesystem, part)
-    wrong = list(failing(file.read, blocks, lambda _: None))
-    if not wrong:
-        return None
-    found = []
-    for block in wrong:
-        walk = walk_segment(
-            filesystem, part.path, block.start.offset, block.end.position, block.start.position
-        )
-        frames = list(walk)
-        whole = frames and isinstance(last := frames[-1], FrameEntry) and last.position + last.length
-        if whole == block.end.position and all(isinstance(each, FrameEntry) for each in frames):
-            what = (
-                f"the {block.end.position - block.start.position} bytes from there on fail their checksum, though "
-                "every frame fulfils its own: some are another log's"
-            )
-            found.append(Damage(block.start.offset, block.end.offset - 1, block.start.position, what))
-    return found
+
+    proven: bool
+    others: list[Damage]
+    misled: Finding | None = None
 
 
-def _blocks(filesystem: OSFilesystem, part: Slice) -> list[Block]:
+def _proof(filesystem: OSFilesystem, file: OSFile, part: Slice) -> _Proof:
     index = part.path.removesuffix(SegmentKind.LOG.value) + SegmentKind.INDEX.value
     known: list[Anchor] = []
     with suppress(OSError):  # then the slice is one block; who verifies the indexes tells of it
         data = read_some(filesystem, index, 0, file_size(filesystem, index))
         known = anchors(data, seed_of(part.salt), part.end, part.end_position, second_crc32c)
-    places = [
-        Anchor(part.first, part.position, part.running),
-        *(each for each in known if each.position > part.position),
-        Anchor(part.end, part.end_position, part.end_running),
-    ]
-    return [Block(*pair) for pair in pairwise(places)]
+    begin = Anchor(part.first, part.position, part.running)
+    end = Anchor(part.end, part.end_position, part.end_running)
+    inside = [each for each in known if each.position > part.position]
+    wrong = list(failing(file.read, [Block(*pair) for pair in pairwise([begin, *inside, end])], _nobody))
+    if not wrong:
+        return _Proof(True, [])
+    if not any(failing(file.read, [Block(begin, end)], _nobody)):
+        return _Proof(True, [], misled(index, known, wrong))
+    return _Proof(False, [each for block in wrong for each in _of_others(filesystem, part, block)])
+
+
+def _nobody(_: int) -> None:
+    """Nobody watches."""
+
+
+def _of_others(filesystem: OSFilesystem, part: Slice, block: Block) -> Iterator[Damage]:
+    """The block as damage, if nothing else in it is."""
+    start, end = block
+    at = start.position
+    for each in walk_segment(filesystem, part.path, start.offset, end.position, at):
+        if not isinstance(each, FrameEntry):
+            return
+        at = each.position + each.length
+    if at == end.position:
+        what = (
+            f"the {end.position - start.position} bytes from there on fail their checksum, though every frame fulfils "
+            "its own: some are another log's"
+        )
+        yield Damage(start.offset, end.offset - 1, start.position, what)
 
 
 def _over(

@@ -14,6 +14,7 @@ from journal.filesystem import OSFilesystem
 from journal.indexes import Anchor, anchors
 from journal.inspect.findings import second_crc32c
 from journal.inspect.journal_walk import file_size, read_some
+from journal.inspect.segment_walk import frame_at
 from journal.segment import Segment
 from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
@@ -75,11 +76,24 @@ def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list
     if segment.size > slice_bytes:
         with suppress(OSError):  # one slice, then; who verifies the indexes tells of it
             data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
-            for each in anchors(data, segment.seed, segment.end_offset, segment.size, second_crc32c):
-                is_far = each.position - edges[-1].position >= slice_bytes
-                if is_far and segment.size - each.position >= slice_bytes // 4:
-                    edges.append(each)
+            known = anchors(data, segment.seed, segment.end_offset, segment.size, second_crc32c)
+            _cut_inside(filesystem, segment, slice_bytes, known, edges)
     return [*edges, Anchor(segment.end_offset, segment.size, segment.checksum)]
+
+
+def _cut_inside(
+    filesystem: OSFilesystem, segment: Segment, slice_bytes: int, known: list[Anchor], edges: list[Anchor]
+) -> None:
+    """An entry is believed where a frame agrees: what it says else, is told of the slice that it lies in."""
+    file = filesystem.open(segment.path, writable=False)
+    try:
+        for each in known:
+            is_far = each.position - edges[-1].position >= slice_bytes
+            is_far = is_far and segment.size - each.position >= slice_bytes // 4
+            if is_far and frame_at(file, each.position, each.offset, segment.size):
+                edges.append(each)
+    finally:
+        file.close()
 
 
 class SliceMap:

@@ -95,7 +95,7 @@ def test_a_copy_on_a_medium_that_cannot_be_written_to_is_checked(directory):
 
 
 def test_damage_is_named_and_the_exit_code_says_so(directory):
-    flip(segment(directory), 20)
+    flip(segment(directory), 64 + 20)
     result = run("verify", directory, "--json")
     said = json.loads(result.output)
     [finding] = said["findings"]
@@ -103,7 +103,7 @@ def test_damage_is_named_and_the_exit_code_says_so(directory):
     assert "1 place is damaged. Nothing was changed." in run("verify", directory).output
     assert finding["affects"] == {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 0}
     assert (finding["file"], finding["position"], finding["damage"]) == (
-        str(segment(directory).relative_to(directory)), 0, True,
+        str(segment(directory).relative_to(directory)), 64, True,
     )  # fmt: skip
     shown = run("verify", directory).output
     assert "fails its checksum" in shown
@@ -129,12 +129,12 @@ def test_the_journal_is_dumped_record_by_record(directory):
 
 
 def test_a_partition_is_dumped_frame_by_frame_with_the_damaged_one_marked(directory):
-    flip(segment(directory), 20)
+    flip(segment(directory), 64 + 20)
     result = run("dump", directory, "--partition", "orders-0")
     assert result.exit_code == Exit.CORRUPT
     first, second = result.output.splitlines()
     assert re.fullmatch(
-        r"DAMAGED partitions/orders-0\.\d+/0+\.log at byte 0: .+ \(affects orders-0, offset 0\)", first
+        r"DAMAGED partitions/orders-0\.\d+/0+\.log at byte 64: .+ \(affects orders-0, offset 0\)", first
     )
     assert second.startswith("1 messages=1")
 
@@ -179,13 +179,14 @@ def test_the_frames_of_a_staged_file_are_dumped(tmp_path):
             log.append("orders", b"x")
             log.engine.housekeeping.checkpoint_inline()
     [path] = (tmp_path / "data/staged").iterdir()
-    first, value, second, _ = run("dump", path, "--values").output.splitlines()
+    header, first, value, second, _ = run("dump", path, "--values").output.splitlines()
+    assert re.match(r"staged file transaction=\d+-1 salt=\d+$", header)
     assert first.startswith("0 messages=1")
     assert (value, second.split()[0]) == ("    0  k: one", "1")
-    flip(path, 40)
+    flip(path, 36 + 40)
     result = run("dump", path)
-    assert (result.exit_code, result.output.split()[0]) == (Exit.CORRUPT, "DAMAGED")
-    assert len(result.output.splitlines()) == 2, "what follows the damage is shown"
+    assert (result.exit_code, result.output.splitlines()[1].split()[0]) == (Exit.CORRUPT, "DAMAGED")
+    assert len(result.output.splitlines()) == 3, "what follows the damage is shown"
 
 
 def test_a_transaction_is_dumped_under_the_names_that_operators_look_for(tmp_path):
@@ -221,6 +222,8 @@ def test_the_entries_of_indexes_are_dumped_with_the_damaged_one_marked(tmp_path)
 
 def test_a_dump_begins_and_ends_where_it_is_told_to(directory):
     path = segment(directory)
+    header = run("dump", path, "--limit", 1).output
+    assert re.match(r"segment nonce=[0-9a-f]{32} start=1 partition=1 base_offset=0 salt=\d+$", header)
     assert run("dump", path, "--from-offset", 1).output.startswith("1 messages=1")
     assert len(run("dump", path, "--limit", 1).output.splitlines()) == 1
 
@@ -228,7 +231,7 @@ def test_a_dump_begins_and_ends_where_it_is_told_to(directory):
 def test_values_are_shown_when_they_are_asked_for(directory):
     path = segment(directory)
     assert "one" not in run("dump", path).output
-    assert [line.strip() for line in run("dump", path, "--values").output.splitlines()[1::2]] == [
+    assert [line.strip() for line in run("dump", path, "--values").output.splitlines()[2::2]] == [
         "0  one", "1  two",
     ]  # fmt: skip
     said = [json.loads(line) for line in run("dump", directory, "--values", "--json").output.splitlines()]
@@ -251,8 +254,8 @@ def test_a_dump_goes_on_behind_damage_and_says_so(tmp_path):
     assert [line["problem"] for line in found if line.get("damage")], found
     # the length of a frame: the next one is found by what a header looks like
     log = segment(tmp_path / "data")
-    flip(log, 3)
-    frames = [json.loads(line) for line in run("dump", log, "--json").output.splitlines()]
+    flip(log, 64 + 3)
+    frames = [json.loads(line) for line in run("dump", log, "--json").output.splitlines()][1:]
     assert [line.get("offset") for line in frames] == [None, 1, 2, 3]
     assert frames[0]["affects"] == {"topic": "orders", "partition": 0, "first_offset": 0, "last_offset": 0}
 
@@ -299,7 +302,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_all_others_are_checked(direc
     [path, *_] = sorted(directory.glob(name)) or [segment(directory).with_suffix(".index")]
     path.unlink(missing_ok=True)
     path.mkdir()
-    flip(segment(directory), 20)
+    flip(segment(directory), 64 + 20)
     result = run("verify", "--deep", directory)
     assert (result.exit_code, "Traceback" in result.output) == (Exit.CORRUPT, False)
     assert re.search(

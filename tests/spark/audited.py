@@ -175,12 +175,6 @@ def log_of(path: Path, topic: str = "a", partition: int = 0) -> list[tuple[str, 
     ]
 
 
-def rewrite(path: Path, segment: str, at: int, data: bytes) -> None:
-    with open(path / segment, "r+b") as file:
-        file.seek(at)
-        file.write(data)
-
-
 def resealed(
     entry: FrameEntry, payload: bytes, offset: int | None = None, timestamp: int | None = None
 ) -> bytes:

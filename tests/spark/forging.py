@@ -15,13 +15,14 @@ from journal import filenames, frame, record
 from journal.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.filenames import SegmentKind
 from journal.filesystem import OSFilesystem
-from journal.indexes import IndexEntries, salt_of
+from journal.indexes import OFFSET_ENTRY, IndexEntries
 from journal.inspect.checkpoint_check import checkpoint_lsns
 from journal.inspect.journal_walk import JournalEntry, surveyed, walk_group, window
 from journal.inspect.segment_walk import FrameEntry, partitions, walk_segment
 from journal.journal_file import FileScan, GroupHeader
 from journal.record import AnyRecord
-from journal.segment import SegmentState
+from journal.segment import Segment, SegmentState, run_on
+from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.store_state import StoreState
 
 Frames = list[bytes]
@@ -75,11 +76,56 @@ def holding(path: Path, topic: str, index: int, value: bytes) -> Held:
     return next(each for each in held(path, topic, index) if each.value.startswith(value))
 
 
-def write(path: Path, file: str, at: int, data: bytes) -> None:
-    """Put these bytes there."""
+def overwrite(path: Path, file: str, at: int, data: bytes) -> None:
+    """Put these bytes there, and nothing else."""
     with open(path / file, "r+b") as opened:
         opened.seek(at)
         opened.write(data)
+
+
+def write(path: Path, file: str, at: int, data: bytes) -> None:
+    """Put these bytes there; in a log whose frames are all sound then, let indexes and checkpoints agree."""
+    overwrite(path, file, at, data)
+    if file.endswith(".log"):
+        reseal(path, file)
+
+
+def reseal(path: Path, file: str) -> None:
+    """Let running checksums of index and checkpoints agree with a log, if all its frames are sound."""
+    for lsn in checkpoint_lsns(OSFilesystem(path)):
+        for store in read_checkpoint(OSFilesystem(path), lsn).stores:
+            for state in store.segments:
+                if log_file(store, state) == file:
+                    _reseal(path, file, Segment.of(store.number, directory_of(store), state))
+
+
+def _reseal(path: Path, file: str, segment: Segment) -> None:
+    walked = list(walk_segment(OSFilesystem(path), file, segment.base_offset, segment.size))
+    if not all(isinstance(each, FrameEntry) for each in walked):
+        return
+    read = OSFilesystem(path).open(file, writable=False).read
+    index = path / segment.index_path
+    made = b""
+    for offset, position, *_ in OFFSET_ENTRY.iter_unpack(index.read_bytes() if index.exists() else b""):
+        running = run_on(read, segment.seed, SEGMENT_HEADER_BYTES, position)
+        key = OFFSET_ENTRY.pack(offset, position, running, 0)[:-4]
+        made += key + crc32c(key, segment.seed).to_bytes(4, "big")
+    if made:
+        index.write_bytes(made)
+    checksum = run_on(read, segment.seed, SEGMENT_HEADER_BYTES, segment.size)
+
+    def changed(store: StoreState) -> StoreState:
+        if store.number != segment.number:
+            return store
+        states = [
+            msgspec.structs.replace(each, checksum=checksum)
+            if (each.base_offset, each.size) == (segment.base_offset, segment.size)
+            else each
+            for each in store.segments
+        ]
+        return msgspec.structs.replace(store, segments=states)
+
+    restate(path, changed)
 
 
 def flip(path: Path, file: str, at: int) -> None:
@@ -144,14 +190,17 @@ def forge(path: Path, topic: str, index: int, edit: Callable[[list[Frames]], Non
 def _segment(path: Path, store: StoreState, old: SegmentState, base: int, frames: Frames) -> SegmentState:
     data = numbered(frames, base)
     end = base + sum(frame.HEADER.unpack_from(each)[4] for each in frames)
-    state = SegmentState(
-        base, len(data), end, old.first_time, old.last_time, int.from_bytes(frames[0][4:8], "big")
-    )
-    index = IndexEntries(salt_of(store.number, base))
-    index.add_run(memoryview(data), 0, old.first_time)
-    (path / log_file(store, state)).write_bytes(data)
-    (path / log_file(store, state, SegmentKind.INDEX)).write_bytes(bytes(index.offsets))
-    (path / log_file(store, state, SegmentKind.TIME)).write_bytes(bytes(index.times))
+    seed = seed_of(old.salt)
+    size = SEGMENT_HEADER_BYTES + len(data)
+    state = SegmentState(base, size, end, old.first_time, old.last_time, old.salt, crc32c(data, seed))
+    entries = IndexEntries()
+    entries.add_run(memoryview(data), SEGMENT_HEADER_BYTES, old.first_time)
+    running = [crc32c(data[: at - SEGMENT_HEADER_BYTES], seed) for _, at, _ in entries.places]
+    offsets, times = entries.packed(seed, running)
+    header = pack_segment_header(SegmentHeader(bytes(16), 1, store.number, base, old.salt))
+    (path / log_file(store, state)).write_bytes(header + data)
+    (path / log_file(store, state, SegmentKind.INDEX)).write_bytes(offsets)
+    (path / log_file(store, state, SegmentKind.TIME)).write_bytes(times)
     return state
 
 

@@ -20,11 +20,11 @@ from tests.spark.audited import (
     copied,
     log_of,
     resealed,
-    rewrite,
     some_of_everything,
     violations,
 )
-from tests.spark.forging import forge
+from tests.spark.forging import forge, overwrite
+from tests.spark.forging import write as rewrite
 
 pytestmark = pytest.mark.slow
 
@@ -139,10 +139,10 @@ class TestFrames:
         second = bytearray(one.frame)
         frame.stamp(memoryview(first), one.offset)
         frame.stamp(memoryview(second), two.offset)
-        rewrite(data, segment, one.position, bytes(first))
-        rewrite(data, segment, two.position, bytes(second))
+        for position, frames in ((one.position, first), (two.position, second)):
+            overwrite(data, segment, position, bytes(frames))
         found = violations(data)
-        assert {fact.kind for fact in found} <= {"transaction", "send", "partition"}
+        assert {fact.kind for fact in found} <= {"damaged frame", "transaction", "send", "partition"}
         assert found
         assert all(fact.topic == "a" and fact.path == segment for fact in found)
 

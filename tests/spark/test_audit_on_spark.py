@@ -19,9 +19,9 @@ from tests.spark.audited import (
     copied,
     log_of,
     resealed,
-    rewrite,
     some_of_everything,
 )
+from tests.spark.forging import write as rewrite
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,13 @@ import txbroker
 from journal import frame
 from journal.compression import CODECS
 from journal.frame import COMPRESSION, HEADER
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from spark.audit.facts import What
 from spark.logs import MessagesLost
 from tests.broker_process import BrokerProcess
-from tests.spark.audited import Making, audited, log_of, rewrite, violations
+from tests.spark.audited import Making, audited, log_of, violations
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
+from tests.spark.forging import write as rewrite
 from tests.spark.test_planning import options_of, read
 
 NAMES = [codec.name for codec in CODECS.values()]
@@ -31,7 +33,8 @@ def path(request, tmp_path):
     return tmp_path / "d"
 
 
-def is_compressed(file):
+def is_compressed(segment):
+    file = segment[SEGMENT_HEADER_BYTES:]
     flags = [HEADER.unpack_from(file, at)[5] for at, _, _, _ in frame.walk(file)]
     return all(flag & COMPRESSION for flag in flags)
 
@@ -59,7 +62,10 @@ def test_a_log_of_both_kinds_is_read_in_order(tmp_path):
 
 def test_of_a_damaged_batch_all_is_lost_and_nothing_else(path):
     first = segments(path)[0]
-    places = [(at, offset, count) for at, _, offset, count in frame.walk(first.read_bytes())]
+    places = [
+        (SEGMENT_HEADER_BYTES + at, offset, count)
+        for at, _, offset, count in frame.walk(first.read_bytes()[SEGMENT_HEADER_BYTES:])
+    ]
     at, offset, count = places[2]
     flip(first, at + 60)
     with pytest.raises(MessagesLost) as caught:

@@ -10,8 +10,9 @@ from journal import filenames, frame
 from journal.filenames import SegmentKind
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER_BYTES
-from journal.indexes import IndexEntries, salt_of
+from journal.indexes import IndexEntries
 from journal.inspect.journal_walk import walk_journal
+from journal.segment_header import seed_of
 from spark.audit.facts import What
 from tests.spark.audited import audited, copied, violations
 from tests.spark.damaging import Damages, outcomes
@@ -265,12 +266,14 @@ class TestWhatIsPassedOver:
         path = copied(sound, tmp_path / "data")
         store = store_of(path, "quiet")
         state = store.segments[-1]
-        entries = IndexEntries(salt_of(store.number, state.base_offset))
+        entries = IndexEntries()
         entries.add(store.flushed_offset, state.size + 40_000, state.last_time)
-        for kind, more in ((SegmentKind.INDEX, entries.offsets), (SegmentKind.TIME, entries.times)):
+        for kind, more in zip(
+            (SegmentKind.INDEX, SegmentKind.TIME), entries.packed(seed_of(state.salt), [7]), strict=True
+        ):
             file = log_file(store, state, kind)
             assert more
-            write(path, file, (path / file).stat().st_size, bytes(more))
+            write(path, file, (path / file).stat().st_size, more)
         assert [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)] == []
 
     def test_a_key_that_cannot_be_read_under_a_checksum_that_fits(self, sound, tmp_path):

@@ -17,7 +17,8 @@ from spark.audit.conduct import Plan, conduct
 from spark.audit.directory import look
 from spark.audit.expecting import Expectation, comparing
 from spark.audit.tables import TableUnusable, source_of
-from tests.spark.audited import MINUTE, Making, log_of, rewrite
+from tests.spark.audited import MINUTE, Making, log_of
+from tests.spark.forging import write as rewrite
 
 pytestmark = pytest.mark.slow
 

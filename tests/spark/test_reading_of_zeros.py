@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from crc32c import crc32c
 
-from journal.indexes import OFFSET_ENTRY, salt_of
+from journal.indexes import OFFSET_ENTRY
+from journal.segment_header import seed_of
 from spark.logs import MessagesLost
 from tests.spark.directories import fill, segments
 from tests.spark.test_planning import options_of, read
@@ -57,7 +60,7 @@ def test_an_index_that_lies_loses_no_message_wherever_a_read_begins(path, what):
         second.write_bytes(
             {
                 "empty": b"", "half an entry": data[: OFFSET_ENTRY.size + 7], "zeros": bytes(len(data)),
-                "another segment's": first.read_bytes(), "astray": astray(data, int(second.stem)),
+                "another segment's": first.read_bytes(), "astray": astray(data, second.with_suffix(".log")),
             }[what]
         )  # fmt: skip
     base = int(second.stem)
@@ -66,11 +69,12 @@ def test_an_index_that_lies_loses_no_message_wherever_a_read_begins(path, what):
         assert offsets(path, startingOffsets=f'{{"t": {{"0": {start}}}}}', minPartitions="7") == wanted
 
 
-def astray(data: bytes, base: int) -> bytes:
+def astray(data: bytes, log: Path) -> bytes:
     """Entries with checksums that fit, a byte behind where their frames begin."""
+    seed = seed_of(int.from_bytes(log.read_bytes()[48:56], "big"))
     made = b""
     for at in range(0, len(data), OFFSET_ENTRY.size):
-        offset, position, _ = OFFSET_ENTRY.unpack_from(data, at)
-        key = OFFSET_ENTRY.pack(offset, position + 1, 0)[:-4]
-        made += key + int(crc32c(key, salt_of(1, base))).to_bytes(4, "big")
+        offset, position, running, _ = OFFSET_ENTRY.unpack_from(data, at)
+        key = OFFSET_ENTRY.pack(offset, position + 1, running, 0)[:-4]
+        made += key + int(crc32c(key, seed)).to_bytes(4, "big")
     return made

@@ -13,6 +13,8 @@ from journal import inspect
 from journal.filesystem import OSFilesystem
 from journal.inspect import FileKind, Finding, FrameEntry, Item, JournalEntry
 from journal.interfaces import IFilesystem
+from journal.segment_header import SegmentHeader
+from journal.staged_header import StagedHeader
 from txbroker.cli.data_directory import data_directory, files_that_stay
 from txbroker.cli.dump_lines import line_json, line_text
 from txbroker.cli.exits import Exit, Failure
@@ -93,7 +95,9 @@ def _beginning(items: Iterator[Item], from_lsn: int, from_offset: int) -> Iterat
         elif isinstance(each, FrameEntry):
             if each.offset + each.messages <= from_offset:
                 continue
-        elif isinstance(each, inspect.IndexItem) and each.offset < from_offset:
+        elif (isinstance(each, SegmentHeader | StagedHeader) and from_offset) or (
+            isinstance(each, inspect.IndexItem) and each.offset < from_offset
+        ):
             continue
         yield each
 
