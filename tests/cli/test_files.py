@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import journal
+import journal.embedded
 from journal.errors import DirectoryLocked
 from journal.filesystem import OSFilesystem
 from journal.journal_settings import JournalSettings
