@@ -85,6 +85,8 @@ from txbroker.session import (
     owner_text,
 )
 from txbroker.settings import BrokerSettings
+from txbroker.steps import Stepwise
+from txbroker.time_offsets import TimeOffsets
 from txbroker.timing import Timing
 from txbroker.transacting import Transacting
 from txbroker.waiting_answers import LARGE, WaitingAnswers
@@ -139,12 +141,13 @@ class Broker:
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.answers = WaitingAnswers(engine)
+        self.stepwise = Stepwise(run_blocking, self.answers, self._broke)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.answers)
-        self.consuming = Consuming(engine, settings, self.groups)
+        self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.orphans = Orphans(engine, settings)
         self.describing = Describing(
-            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers
+            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers, self.stepwise
         )
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
@@ -168,7 +171,7 @@ class Broker:
             DeleteTopic: describing.delete_topic,
             Fetch: self.fetching.fetch,
             Cancel: self.fetching.cancel,
-            OffsetsForTime: describing.offsets_for_time,
+            OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
             Add: transacting.add,
             AddOffsets: transacting.add_offsets,
             Prepare: transacting.prepare,
@@ -327,13 +330,11 @@ class Broker:
 
     def _broke(self, session: Session, command: Any, error: Exception) -> None:
         """A bug. See the module's docstring for who pays for it."""
-        kind = type(command).__name__
+        kind = command if isinstance(command, str) else type(command).__name__
         self.log.failure(
             "{command} of {peer} ({client!r}) broke the broker",
-            command=kind,
-            peer=session.peer,
-            client=session.client,
-        )
+            command=kind, peer=session.peer, client=session.client,
+        )  # fmt: skip
         if self.engine.failed:
             if self.on_failure is not None:
                 self.on_failure(f"{kind} of {session.peer}", error)
