@@ -15,7 +15,8 @@ from twisted.logger import Logger
 from journal.read_plan import GoesOn, always
 from txbroker.codec import encode
 from txbroker.commands import Request
-from txbroker.errors import LimitExceeded, StorageUnavailable, TxBrokerError
+from txbroker.errors import LimitExceeded, TxBrokerError
+from txbroker.fetch_try import unreadable
 from txbroker.refusals import refusal
 from txbroker.session import Session, SessionState
 from txbroker.waiting_answers import WaitingAnswers
@@ -107,11 +108,5 @@ class Stepwise:
         making.session.making -= 1
         making.steps.close()
         self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)
-        unreadable = (
-            error
-            if isinstance(error, TxBrokerError)
-            else StorageUnavailable(
-                f"reading failed: {error}. Nothing has changed; try again, and look at the broker's disk"
-            )
-        )
-        self._answers.put(making.session.deliver, encode(refusal(making.correlation, unreadable)))
+        told = error if isinstance(error, TxBrokerError) else unreadable(error)
+        self._answers.put(making.session.deliver, encode(refusal(making.correlation, told)))
