@@ -88,6 +88,10 @@ bench-atomic: debian .venv/.ready  ## measure a row with its message, and other 
 bench-fair: .venv/.ready  ## measure what one client has beside greedy ones
 	$(RUN) benchmarks.fair $(ARGS)
 
+.PHONY: bench-holds
+bench-holds: .venv/.ready  ## measure how long the largest requests hold the reactor
+	$(RUN) benchmarks.holds $(ARGS)
+
 .PHONY: bench-guard
 bench-guard: debian .venv/.ready  ## count instructions per message against their budget
 	$(RUN) benchmarks.guard $(ARGS)

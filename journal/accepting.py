@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from journal.applying import SlicedApply
+from journal.interfaces import IFold
 from journal.message_store import MessageStore
 from journal.record import AnyRecord
 
@@ -13,6 +15,7 @@ class Accepting(Protocol):
     """What the store needs of the engine."""
 
     forced_lsn: int
+    passing: bool
 
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Journal and apply a decision."""
@@ -26,7 +29,7 @@ class Accepting(Protocol):
     def touched(self, stores: Sequence[MessageStore]) -> None:
         """Show these stores' ends with the record that was queued last."""
 
-    def applied(self, lsn: int, stores: list[MessageStore]) -> None:
+    def applied(self, commit: SlicedApply) -> None:
         """A large commit is in all its stores."""
 
     def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
@@ -60,3 +63,12 @@ class Housekeeps(Protocol):
 
     def checkpoint_inline(self) -> None:
         """Write a checkpoint on this thread."""
+
+
+def routes(folds: Sequence[IFold]) -> dict[type, tuple[IFold, ...]]:
+    """Who takes in which kind of record."""
+    found: dict[type, tuple[IFold, ...]] = {}
+    for fold in folds:
+        for handled in fold.handles:
+            found[handled] = (*found.get(handled, ()), fold)
+    return found

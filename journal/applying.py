@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Any, Final
+
 from journal.catalog import Catalog
-from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
+from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.filenames import JOURNAL_DIRECTORY
+from journal.group import Deliver
 from journal.message_store import MessageStore
 from journal.record import TransactionCommitted
 from journal.staging import Staging
 from journal.transaction import TransactionNumber
 from journal.transaction_state import Transaction
+
+MESSAGE_WEIGHT: Final = 1024
+"""Bytes that a message counts for beside its own: it is stamped for itself, 0.2 µs."""
+
+ADD_WEIGHT: Final = 16 * KIB
+"""Bytes that an add counts for beside its messages: 3 µs."""
+
+
+def weight_of(size: int, messages: int, adds: int) -> int:
+    """What putting so much into logs takes, as bytes that are copied: 4 MiB in about 1 ms."""
+    return size + MESSAGE_WEIGHT * messages + ADD_WEIGHT * adds
 
 
 class SlicedApply:
@@ -41,6 +56,8 @@ class SlicedApply:
         self._next = 0
         self._bases = {p.partition: p.base_offset for p in record.placements}
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
+        self.waiters: list[tuple[Deliver, Any]] = []
+        """Answers that are to be given once all is there, forced and shown."""
         self._check_counts()
 
     def _check_counts(self) -> None:
@@ -55,9 +72,8 @@ class SlicedApply:
 
     @property
     def is_small(self) -> bool:
-        """Whether it can be applied in one turn: within the size of a slice, and all of it in memory."""
-        staged = self._transaction.staged
-        return staged.bytes <= self._small_bytes and len(staged.held) == len(staged.entries)
+        """Whether it can be applied in one turn."""
+        return is_small(self._transaction, self._small_bytes)
 
     @property
     def number(self) -> TransactionNumber:
@@ -92,7 +108,7 @@ class SlicedApply:
                 self._allow_flush(forced_lsn)
                 return False
             self._bases[entry.partition] = base + entry.count
-            left -= entry.size
+            left -= weight_of(entry.size, entry.count, 1)
             self._next += 1
         self._staging.release(staged)
         return True
@@ -101,3 +117,42 @@ class SlicedApply:
         if forced_lsn >= self.lsn:
             for store in self.stores:
                 store.allow_flush(self._bases[store.number])
+
+
+def is_small(transaction: Transaction, small_bytes: int) -> bool:
+    """Whether a commit can be applied in one turn: it takes no more than copying so many bytes, which are in memory."""
+    staged = transaction.staged
+    weight = weight_of(staged.bytes, transaction.messages, len(staged.entries))
+    return weight <= small_bytes and len(staged.held) == len(staged.entries)
+
+
+class ApplyQueue:
+    """Commits that are put into their logs in slices, oldest first.
+
+    ``promised`` are the partitions whose next offsets are theirs: nothing else may be put there before.
+    """
+
+    def __init__(self) -> None:
+        self.current: SlicedApply | None = None
+        self.promised: set[int] = set()
+        self._behind: deque[SlicedApply] = deque()
+
+    def put(self, commit: SlicedApply) -> None:
+        """Another one, for other partitions."""
+        numbers = {store.number for store in commit.stores}
+        assert self.promised.isdisjoint(numbers), "two commits for the same offsets"
+        self.promised |= numbers
+        if self.current is None:
+            self.current = commit
+        else:
+            self._behind.append(commit)
+
+    @property
+    def last(self) -> SlicedApply | None:
+        """The one after which all are in their logs."""
+        return self._behind[-1] if self._behind else self.current
+
+    def finished(self, commit: SlicedApply) -> None:
+        """The current one is in its logs."""
+        self.current = self._behind.popleft() if self._behind else None
+        self.promised.difference_update(store.number for store in commit.stores)

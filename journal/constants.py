@@ -23,6 +23,9 @@ MAX_REQUEST_MESSAGES = 4096
 Each is looked at for itself, in one go, while all other clients wait: 5 ms of the smallest, and 0.5 s without a bound.
 """
 
+MAX_REQUEST_ENTRIES = 4096
+"""Most partitions, positions or names that one request to a broker may list: each is judged, in one go, as above."""
+
 MAX_OPENED_HEADS = 512 * KIB
 """Most bytes of the compressed frames of one request, opened, that are no values: headers, keys and message headers.
 

@@ -16,7 +16,8 @@ from itertools import chain
 from typing import Any
 
 from journal import record
-from journal.accepting import Housekeeps
+from journal.accepting import Housekeeps, routes
+from journal.applying import SlicedApply
 from journal.buffers import PooledAllocator
 from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
@@ -66,10 +67,10 @@ class Engine:
         self.housekeeping: Housekeeps
         self.report: object = ""
         self.allocator: PooledAllocator
-        self._archive = transactions.archive
+        self._archive, self._applies = transactions.archive, transactions.applies
         self.starts = Starts()
         self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, self.starts, *folds)
-        self.routes = _routes(self.folds)
+        self.routes = routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
         self.next_lsn = 1
@@ -80,7 +81,7 @@ class Engine:
         self._in_flight: Group | None = None
         self._newest: Group | None = None
         self._deferred: deque[tuple[int, dict[MessageStore, int], list[tuple[Deliver, Any]]]] = deque()
-        self._after_apply: list[tuple[Deliver, Any]] = []
+        self.passing = False  # what is accepted now touches no log of a commit that is being applied
         self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
         """Stores with bytes in memory that may go to their segments; those that got enough for their policies."""
         self.pending_bytes = 0
@@ -128,7 +129,9 @@ class Engine:
 
         Raises ``MemoryExhausted`` before anything has changed.
         """
-        assert self.transactions.applying is None, "offsets are promised to the commit that is being applied"
+        assert store.number not in self._applies.promised, (
+            "its offsets are those of a commit that is being applied"
+        )
         if store.internal:
             raise reserved(store.topic)
         at = self.now()
@@ -144,7 +147,9 @@ class Engine:
 
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision and apply it to every fold that handles it; return its LSN."""
-        assert not self.busy, "no decision may be taken while a large commit is being applied"
+        assert not self.busy or self.passing, (
+            "no such decision may be taken while a large commit is being applied"
+        )
         lsn = self.queue(decision, data)
         for fold in self.routes.get(type(decision), ()):
             self._apply(fold, lsn, decision, data)
@@ -253,9 +258,10 @@ class Engine:
         self.lock.release()
 
     def when_forced(self, deliver: Deliver, answer: Any) -> None:
-        """Call ``deliver(answer)`` once everything accepted so far is forced and shown; now, if it is."""
-        if self.busy:
-            self._after_apply.append((deliver, answer))
+        """Call ``deliver(answer)`` once everything accepted so far (but what is passed) is forced and shown."""
+        last = self._applies.last
+        if last is not None and not self.passing:
+            last.waiters.append((deliver, answer))
         elif self._newest is None:
             deliver(answer)
         else:
@@ -269,18 +275,18 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a large commit is being applied; until that is over nothing else may be accepted."""
-        return self.transactions.applying is not None
+        """Whether large commits are being applied; until that is over nothing but what passes may be accepted."""
+        return self._applies.current is not None
 
     def continue_apply(self) -> None:
         """Apply the next slice of a large commit; call it once a turn while ``busy``."""
         self.transactions.continue_apply()
 
-    def applied(self, lsn: int, stores: list[MessageStore]) -> None:
-        """The commit at ``lsn`` is now in all its stores: show it, as soon as it is forced, in one step."""
-        waiters, self._after_apply = self._after_apply, []
+    def applied(self, commit: SlicedApply) -> None:
+        """The commit is now in all its stores: show it, as soon as it is forced, in one step."""
         # Their ends as they are now: what is appended from here on waits for a later force.
-        self._deferred.append((lsn, {store: store.end_offset for store in stores}, waiters))
+        ends = {store: store.end_offset for store in commit.stores}
+        self._deferred.append((commit.lsn, ends, commit.waiters))
         self._show({}, [])
         self.on_idle()
 
@@ -390,11 +396,3 @@ class Engine:
     def journal_is_proven(self) -> bool:
         """Whether the last record is a MARK, so that all that matters is known to have been forced."""
         return self._proven_lsn == self.last_lsn
-
-
-def _routes(folds: Sequence[IFold]) -> dict[type, tuple[IFold, ...]]:
-    routes: dict[type, tuple[IFold, ...]] = {}
-    for fold in folds:
-        for handled in fold.handles:
-            routes[handled] = (*routes.get(handled, ()), fold)
-    return routes

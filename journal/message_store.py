@@ -13,15 +13,15 @@ from journal.flush_job import FlushJob, IndexEnd, Piece
 from journal.interfaces import IBufferAllocator, IMessageStore
 from journal.message_run import MessageRun
 from journal.open_files import OpenFiles
-from journal.read_plan import DiskReadPlan, Hints, ReadPlan, open_log
+from journal.read_plan import DiskReadPlan, Hints, ReadPlan
 from journal.retention import retained_start
 from journal.segment import Segment
 from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentOrigin, pack_segment_header
-from journal.segment_index import SegmentIndex
 from journal.segment_list import SegmentList, Strangers
 from journal.settings import TopicSettings
 from journal.store_state import StoreState
 from journal.tail import Tail
+from journal.time_lookup import TimeLookup
 
 
 @implementer(IMessageStore)
@@ -246,18 +246,23 @@ class MessageStore:
     def offset_for_time(self, time: int) -> int:
         """The first offset whose append time is ``time`` or later; the high watermark if there is none.
 
-        For messages in segments it may be early by what one index entry covers, never late. Reads an index file, and
-        scans a segment if that is missing.
+        For messages in segments it may be early by what one index entry covers, never late. May wait for the disk.
         """
+        lookup = self.plan_time(time)
+        return lookup if isinstance(lookup, int) else self.within(lookup.run())
+
+    def plan_time(self, time: int) -> int | TimeLookup:
+        """That offset, or how to find it: what the lookup gives, on any thread, goes through :meth:`within`."""
         found = self._segments.reaching(time)
         if found is None:
-            return max(self.start_offset, min(self._tail.offset_for_time(time), self.high_watermark))
-        file = open_log(self._files, found[0])
-        try:
-            index = SegmentIndex(self._files, *found, self._shelf, file.read, now=False)
-            return max(self.start_offset, min(index.offset_for_time(time), self.high_watermark))
-        finally:
-            self._files.release(file)
+            return self.within(self._tail.offset_for_time(time))
+        if time <= found[0].first_time:
+            return self.within(found[0].base_offset)
+        return TimeLookup(self._files, *found, self._shelf, time)
+
+    def within(self, offset: int) -> int:
+        """The offset, or the nearest one that can be read from."""
+        return max(self.start_offset, min(offset, self.high_watermark))
 
     def _segment_of(self, offset: int) -> tuple[Segment, bool]:
         found = self._segments.holding(offset)

@@ -67,15 +67,15 @@ class Recorder:
 
 
 class Place:
-    """A data directory in memory with an engine open over it, and topic ``t`` with partitions 1 and 2."""
+    """A data directory in memory with an engine open over it, and topic ``t`` with partitions 1 and 2, or more."""
 
-    def __init__(self, settings: JournalSettings | None = None, **topic: Any) -> None:
+    def __init__(self, settings: JournalSettings | None = None, partitions: int = 2, **topic: Any) -> None:
         self.settings = settings or JournalSettings(file_bytes=1 << 20)
         self.filesystem = MemoryFilesystem()
         self.clock = ManualClock()
         self.engine: Engine = self.open()
         creation = self.engine.catalog.judge_creation(
-            "t", 2, TopicSettings(**topic), self.engine.now(), new_id()
+            "t", partitions, TopicSettings(**topic), self.engine.now(), new_id()
         )
         self.engine.accept(creation)
         self.engine.sync()

@@ -6,7 +6,9 @@ slice half a transaction is read; with the counts not compared a lost record goe
 
 import pytest
 
+from journal.applying import weight_of
 from journal.errors import CorruptJournal, MemoryExhausted
+from journal.frame import decode_run
 from journal.journal_settings import JournalSettings
 from journal.record import Placement, TransactionCommitted
 from journal.transaction import Cause
@@ -16,16 +18,20 @@ RUNS = [frames(b"%d" % n + bytes(10_000)) for n in range(12)]
 FIRST = [b"%d" % n + bytes(10_000) for n in range(0, 12, 2)]
 SECOND = [b"%d" % n + bytes(10_000) for n in range(1, 12, 2)]
 SIZE = sum(map(len, RUNS))
+WEIGHT = weight_of(SIZE, 12, 12)
 NUMBER = number(1)
 
 
-def committed(pool_bytes=64 << 20, slice_bytes=25_000, small_bytes=50_000, runs=RUNS, held=1 << 30):
+def committed(
+    pool_bytes=64 << 20, slice_bytes=80_000, small_bytes=160_000, runs=RUNS, held=1 << 30, third=False
+):
     """A commit over two partitions, accepted and not forced; applied in slices if it is larger than small."""
-    place = Place(JournalSettings(file_bytes=1 << 20, pool_bytes=pool_bytes, low_water_bytes=0))
+    settings = JournalSettings(file_bytes=1 << 20, pool_bytes=pool_bytes, low_water_bytes=0)
+    place = Place(settings, partitions=3 if third else 2)
     place.transactions.staging._budget = min(held, pool_bytes // 2)
     place.transactions.slice_bytes, place.transactions.small_bytes = slice_bytes, small_bytes
     for n, run in enumerate(runs):
-        place.transactions.add(NUMBER, 1 + n % 2, run, 1)
+        place.transactions.add(NUMBER, 1 + n % 2, run, len(decode_run(run)))
     if held:
         place.engine.sync()
     place.transactions.commit(NUMBER, Cause.CLIENT, totals(*runs))
@@ -63,7 +69,7 @@ def flush(place):
 
 
 def test_a_small_commit_is_in_its_logs_at_once_and_seen_when_forced():
-    place = committed(small_bytes=SIZE)
+    place = committed(small_bytes=WEIGHT)
     assert not place.engine.busy
     assert in_logs(place) == [6, 6]
     assert seen(place) == ([], [])
@@ -107,8 +113,69 @@ def test_answers_wait_for_all_of_it_and_its_force():
 
 def test_nothing_else_is_accepted_meanwhile():
     place = committed()
-    with pytest.raises(AssertionError, match="no decision may be taken"):
+    with pytest.raises(AssertionError, match="no such decision may be taken"):
         place.transactions.add(number(2), 1, RUNS[0], 1)
+    with pytest.raises(AssertionError, match="are those of a commit"):
+        place.engine.append(place.engine.catalog.stores[1], RUNS[0], 1)
+
+
+def test_messages_and_small_commits_for_other_logs_pass_it_and_replay_leads_to_the_same():
+    place = committed(third=True)
+    engine, told = place.engine, []
+    engine.when_forced(told.append, "large")
+    engine.passing = True
+    engine.append(engine.catalog.stores[3], frames(b"sent"), 1)
+    engine.when_forced(told.append, "sent")
+    place.transactions.add(number(2), 3, frames(b"small"), 1)
+    place.transactions.commit(number(2), Cause.CLIENT, totals(frames(b"small")))
+    engine.when_forced(told.append, "small")
+    engine.passing = False
+    write(place)
+    assert told == ["sent", "small"]
+    assert (seen(place), place.values(3)) == (([], []), [b"sent", b"small"])
+    after_all = place.filesystem.crash_clone(1)
+    engine.sync()
+    assert told == ["sent", "small", "large"]
+    assert (seen(place), place.values(3)) == ((FIRST, SECOND), [b"sent", b"small"])
+    place.filesystem = after_all
+    place.open()
+    assert (seen(place), place.values(3)) == ((FIRST, SECOND), [b"sent", b"small"])
+
+
+def test_a_commit_that_passes_and_finds_no_memory_is_applied_behind_it(monkeypatch):
+    place = committed(third=True)
+    engine, told, put = place.engine, [], place.engine.catalog.place
+    engine.when_forced(told.append, "first")
+    engine.passing = True
+    place.transactions.add(number(2), 3, frames(b"second"), 1)
+    with monkeypatch.context() as starving:
+
+        def nothing(*_):
+            raise MemoryExhausted("there is none")
+
+        starving.setattr(engine.catalog, "place", nothing)
+        place.transactions.commit(number(2), Cause.CLIENT, totals(frames(b"second")))
+    assert not engine.passing, "its answer waits until it is applied"
+    engine.when_forced(told.append, "second")
+    assert (engine.catalog.place, place.transactions.applies.promised) == (put, {1, 2, 3})
+    with pytest.raises(AssertionError, match="are those of a commit"):
+        engine.append(engine.catalog.stores[3], RUNS[0], 1)
+    write(place)
+    while place.transactions.applying.number == NUMBER:
+        assert told == []
+        engine.continue_apply()
+    assert (told, place.transactions.applies.promised) == (["first"], {3})
+    engine.sync()
+    assert told == ["first", "second"]
+    assert (seen(place), place.values(3)) == ((FIRST, SECOND), [b"second"])
+
+
+def test_what_takes_long_is_not_small_however_few_bytes_it_has():
+    tiny = frames(*[b""] * 100)
+    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 36, 1200, 12) - 1)
+    assert place.engine.busy
+    place = committed(runs=[tiny] * 12, small_bytes=weight_of(1200 * 36, 1200, 12))
+    assert not place.engine.busy
 
 
 def test_what_is_appended_after_it_follows_in_its_place():

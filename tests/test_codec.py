@@ -20,7 +20,7 @@ from journal.frame_check import check_run
 from journal.record import NONCE_BYTES, Nonce
 from tests.thoroughness import examples
 from txbroker import commands
-from txbroker.codec import OVERHEAD, answer_decoder, encode_parts, request_decoder
+from txbroker.codec import OVERHEAD, ArrayPieces, answer_decoder, encode_parts, request_decoder
 from txbroker.codec import encode as encode_message
 from txbroker.errors import PeerViolation
 
@@ -274,3 +274,14 @@ def test_a_message_in_tiny_pieces_takes_no_more_than_its_size_and_a_half():
 def test_a_peer_of_another_protocol_is_told_by_its_first_bytes() -> None:
     with pytest.raises(PeerViolation, match=r"begins with b'HTTP': is txbroker what speaks there\?"):
         answer_decoder(MAX_DATA).feed(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 300, 65_535, 65_536, 70_000])
+@pytest.mark.parametrize("at_a_time", [1, 15, 16, 256, 100_000])
+def test_an_array_in_pieces_has_the_bytes_that_it_has_in_one(count, at_a_time):
+    if count > 1000 and at_a_time < 256:
+        pytest.skip("nothing else, and slow")
+    found, wanted = ArrayPieces(), [(number, 2 * number) for number in range(count)]
+    for first in range(0, count, at_a_time):
+        found.add(wanted[first : first + at_a_time])
+    assert encode_message(commands.Offsets(1, found.joined())) == encode_message(commands.Offsets(1, wanted))

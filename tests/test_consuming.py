@@ -1,10 +1,12 @@
 import pytest
 from crc32c import crc32c
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.record import PartitionOffset
 from journal.transaction import Totals, Xid
 from tests.broker_room import Room, refused
 from txbroker import commands
+from txbroker.consuming import IN_A_STEP
 
 XID = Xid(1, b"x", b"")
 
@@ -239,3 +241,56 @@ def test_on_a_full_disk_groups_go_on_and_none_begins(room, partition):
     room.engine.full_at = -1
     assert isinstance(commit(room, partition, 2), commands.Done)
     refused(commit(room, partition, 2, group="new"), "DiskFull")
+
+
+def test_a_request_lists_at_most_as_many_partitions_as_any(room, partition):
+    many = [partition] * (MAX_REQUEST_ENTRIES + 1)
+    offsets = [PartitionOffset(number, 1) for number in many]
+    peer = room.peer()
+    for refusal in (
+        claim(room, *many),
+        peer.ask(commands.CommitOffsets, "g", offsets),
+        peer.ask(commands.FetchOffsets, "g", many),
+        peer.ask(commands.AddOffsets, 1, "g", offsets),
+    ):
+        assert f"the limit is {MAX_REQUEST_ENTRIES}" in refused(refusal, "LimitExceeded")
+    assert positions(room) == []
+    assert isinstance(peer.ask(commands.CommitOffsets, "g", offsets[:-1]), commands.Done)
+
+
+def test_all_positions_of_a_group_and_all_groups_are_told_of_in_steps(room):
+    partitions = room.topic(partitions=3 * IN_A_STEP)
+    offsets = [PartitionOffset(number, 0) for number in partitions]
+    room.peer().ask(commands.CommitOffsets, "g", offsets)
+    room.peer().ask(commands.CommitOffsets, "h", offsets[:1])
+    peer, steps = room.peer(), []
+    peer.session.wake = lambda: None
+    room.broker.stepwise.goes_on = lambda: steps.append(None) or False
+    for kind, fields, least in ((commands.FetchOffsets, ("g",), 3), (commands.ListGroups, (), 4)):
+        steps.clear()
+        asked = peer.tell(kind, *fields)
+        while peer.session.due:
+            peer.session.go_on()
+        assert len(steps) >= least
+        answer = peer.answer(asked)
+        if kind is commands.FetchOffsets:
+            assert answer.offsets == [commands.GroupOffset(number, 0) for number in partitions]
+        else:
+            [first, second] = answer.groups
+            assert first.positions == [("orders", index, 0, 0) for index in range(len(partitions))]
+            assert (second.name, second.positions) == ("h", [("orders", 0, 0, 0)])
+
+
+def test_a_topic_that_is_deleted_amid_the_steps_is_left_out(room):
+    partitions = room.topic(partitions=2 * IN_A_STEP)
+    room.peer().ask(commands.CommitOffsets, "g", [PartitionOffset(number, 0) for number in partitions])
+    peer = room.peer()
+    peer.session.wake = lambda: None
+    room.broker.stepwise.goes_on = lambda: False
+    asked = [peer.tell(commands.FetchOffsets, "g"), peer.tell(commands.ListGroups)]
+    room.peer().ask(commands.DeleteTopic, "orders", room.topic_id())
+    while peer.session.due:
+        peer.session.go_on()
+    offsets, groups = map(peer.answer, asked)
+    assert len(offsets.offsets) == IN_A_STEP
+    assert len(groups.groups[0].positions) == IN_A_STEP

@@ -1,12 +1,14 @@
 import pytest
 from crc32c import crc32c
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.frame import decode_run
 from journal.record import PartitionOffset
 from journal.transaction import State, Totals, TransactionNumber, Xid
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
 from txbroker.commands import TopicSettings
+from txbroker.describing import IN_A_STEP
 
 XID = Xid(1, b"x", b"")
 
@@ -50,6 +52,26 @@ class TestTopics:
         [described] = room.peer().ask(commands.DescribeTopics).topics[0].partitions
         size = len(frames(b"a", b"b"))
         assert described == commands.PartitionInfo(0, partition, 0, 2, size, 1)
+
+    def test_a_description_takes_many_steps_and_says_where_the_logs_ended_at_one_moment(self, room):
+        partitions = room.topic(partitions=3 * IN_A_STEP)
+        peer, other, steps = room.peer(), room.peer(), []
+        peer.session.wake = lambda: None
+        room.broker.stepwise.goes_on = lambda: steps.append(None) or False
+        asked = peer.tell(commands.DescribeTopics)
+        other.send(partitions[0], b"a")
+        other.send(partitions[-1], b"a")
+        while peer.session.due:
+            peer.session.go_on()
+        assert len(steps) == 3
+        [topic] = peer.answer(asked).topics
+        assert [part.number for part in topic.partitions] == partitions
+        assert {part.high_watermark for part in topic.partitions} == {0}
+
+    def test_a_description_names_at_most_as_many_topics_as_any_request(self, room):
+        many = [str(number) for number in range(MAX_REQUEST_ENTRIES + 1)]
+        refused(room.peer().ask(commands.DescribeTopics, many), "LimitExceeded")
+        assert room.peer().ask(commands.DescribeTopics, many[1:]).topics == []
 
     @pytest.mark.parametrize(
         ("name", "partitions", "settings", "error"),

@@ -136,7 +136,6 @@ class TestCold:
             raise OSError(24, "Too many open files")
 
         monkeypatch.setattr("journal.read_plan.open_log", too_many)
-        monkeypatch.setattr("journal.message_store.open_log", too_many)
         assert isinstance(producer.send(partition, b"b" * 100), commands.Sent)
         assert not room.engine.failed
         assert "Too many open files" in consumer.answer(asked).partitions[0].message

@@ -7,7 +7,7 @@ from journal.constants import MIB
 from journal.frame import decode_run
 from journal.journal_settings import JournalSettings
 from journal.record import PartitionOffset
-from journal.transaction import State, Totals
+from journal.transaction import State, Totals, Xid
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
 from txbroker.errors import MemoryExhausted
@@ -79,7 +79,7 @@ def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
     reader, mixed = room.peer(), room.peer()
     assert reader.answer(reader.tell(commands.Ping)) is not None
     assert reader.answer(reader.tell(commands.Fetch, [(busy.other, 0)])) is not None
-    mixed.tell(commands.Send, busy.other, data=frames(b"1"))
+    mixed.tell(commands.Send, busy.partition, data=frames(b"1"))
     ping = mixed.tell(commands.Ping)
     assert mixed.answer(ping) is None
     room.engine.sync()
@@ -129,24 +129,97 @@ def test_the_line_stops_again_at_the_next_large_commit(busy):
         peer.tell(commands.Add, 1, busy.other, data=BIG)
     committed = peer.tell(commands.Commit, serial=1, totals=Totals(18, 2, crc32c(BIG, crc32c(BIG))))
     sent = room.peer()
-    asked = sent.tell(commands.Send, busy.other, data=frames(b"1"))
+    asked = sent.tell(commands.Send, busy.partition, data=frames(b"1"))
+    behind = sent.tell(commands.Send, busy.other, data=frames(b"1"))
     room.engine.sync()
     assert peer.answer(committed).placements[0].base_offset == 0
-    assert sent.answer(asked).base_offset == 18
+    assert (sent.answer(asked).base_offset, sent.answer(behind).base_offset) == (18, 18)
+
+
+class TestPassing:
+    """What has nothing to do with the partitions of a large commit does not wait for it."""
+
+    @pytest.fixture(autouse=True)
+    def forced_but_not_applied(self, busy):
+        self.carry(busy)
+
+    def carry(self, busy):
+        """Force and answer what can be, without a slice of the commit."""
+        for group in iter(busy.room.engine.take, None):
+            busy.room.engine.write(group)
+            busy.room.engine.publish(group)
+
+    def answered(self, busy, peer, *request, **named):
+        asked = peer.tell(*request, **named)
+        self.carry(busy)
+        return peer.answer(asked)
+
+    def test_sends_to_other_partitions_are_answered_and_read(self, busy):
+        peer = busy.room.peer()
+        sent = self.answered(busy, peer, commands.Send, busy.other, data=frames(b"1"))
+        assert sent.base_offset == 0
+        assert values(busy.room, busy.other) == [b"1"]
+        assert busy.room.engine.busy
+        assert busy.peer.answer(busy.committed) is None
+
+    def test_whole_transactions_on_other_partitions_are_carried_out(self, busy):
+        peer, data = busy.room.peer(), frames(b"1")
+        peer.tell(commands.Add, 1, busy.other, data=data)
+        done = self.answered(busy, peer, commands.Commit, serial=1, totals=Totals(1, 1, crc32c(data)))
+        assert isinstance(done, commands.Committed)
+        assert values(busy.room, busy.other) == [b"1"]
+        peer.tell(commands.Add, 2, busy.partition, data=data)
+        xid = Xid(1, b"g", b"b")
+        done = self.answered(busy, peer, commands.Prepare, 2, xid, Totals(1, 1, crc32c(data)))
+        assert isinstance(done, commands.Done)
+
+    def test_one_that_has_messages_for_them_waits_and_so_does_what_its_session_sends_then(self, busy):
+        peer, data = busy.room.peer(), frames(b"1")
+        peer.tell(commands.Add, 1, busy.other, data=data)
+        peer.tell(commands.Add, 1, busy.partition, data=data)
+        run = crc32c(data, crc32c(data))
+        committed = peer.tell(commands.Commit, serial=1, totals=Totals(2, 2, run))
+        assert self.answered(busy, peer, commands.Send, busy.other, data=frames(b"2")) is None
+        assert peer.answer(committed) is None
+        busy.room.engine.sync()
+        assert [each.base_offset for each in peer.answer(committed).placements] == [0, 18]
+        assert values(busy.room, busy.other) == [b"1", b"2"]
+
+    def test_who_decides_about_anything_else_waits(self, busy):
+        peer = busy.room.peer()
+        for request in (
+            (commands.CreateTopic, "new", 1, commands.TopicSettings()),
+            (commands.ClaimPartitions, "g", "m", [busy.other]),
+            (commands.OpenProducer,),
+            (commands.Rollback, 0, 7),
+        ):
+            assert self.answered(busy, busy.room.peer(), *request) is None
+        assert isinstance(self.answered(busy, peer, commands.DescribeTopics), commands.Topics)
+
+    def test_while_memory_is_short_nothing_that_needs_some_passes(self, busy):
+        busy.room.engine.transactions.applying.short_of_memory = True
+        assert self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1")) is None
+
+    def test_what_passed_is_there_after_a_restart_and_so_is_the_commit(self, busy):
+        self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1"))
+        busy.room.filesystem = busy.room.filesystem.crash_clone(1)
+        busy.room.start()
+        assert values(busy.room, busy.other) == [b"1"]
+        assert values(busy.room, busy.partition) == [b"x"] * 18
 
 
 def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
     room = busy.room
     peer = room.peer()
     for _ in range(2500):
-        peer.tell(commands.Send, busy.other, data=frames(b"1"))
+        peer.tell(commands.Send, busy.partition, data=frames(b"1"))
     room.engine.sync()
     assert [len(room.broker.parking.line)] == [1500]
-    late = peer.tell(commands.Send, busy.other, data=frames(b"2"))
+    late = peer.tell(commands.Send, busy.partition, data=frames(b"2"))
     while room.timers.getDelayedCalls():
         room.timers.advance(0)
         room.engine.sync()
-    assert peer.answer(late).base_offset == 2500
+    assert peer.answer(late).base_offset == 18 + 2500
 
 
 def test_after_a_failure_nothing_that_waits_is_carried_out_or_logged_as_its_cause(busy):

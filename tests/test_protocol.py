@@ -33,6 +33,7 @@ class FakeBroker:
         self.action = None
         self.fetching = SimpleNamespace(bytes=0)
         self.answers = SimpleNamespace(bytes=0)
+        self.stepwise = SimpleNamespace()
 
     def opened(self, peer, deliver, close):
         return SimpleNamespace(

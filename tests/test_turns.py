@@ -106,11 +106,11 @@ def test_a_fault_in_a_fetch_whose_turn_has_come_costs_its_connection_and_keeps_n
     one, other = slow.connect(), slow.connect()
     slow.broker.action = None
 
-    def fails(session):
-        session.due.clear()
+    def fails():
+        one.session.due.clear()
         raise ArithmeticError("of ours")
 
-    slow.broker.fetching.go_on = fails
+    one.session.go_on = fails
     one.session.due["a fetch"] = None
     one.session.wake()
     slow.clock.advance(0)
@@ -121,7 +121,7 @@ def test_a_fault_in_a_fetch_whose_turn_has_come_costs_its_connection_and_keeps_n
 
 def test_one_whose_fetches_wait_for_its_turn_is_read_and_one_whose_requests_do_is_not(slow):
     one = slow.connect()
-    slow.broker.fetching.go_on = lambda session: session.due.clear()
+    one.session.go_on = one.session.due.clear
     slow.broker.action = None
     one.session.due["a fetch"] = None
     one.session.wake()

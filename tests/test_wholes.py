@@ -262,7 +262,7 @@ def test_a_large_one_is_applied_in_slices_and_the_next_waits_for_it():
     door.protocol.dataReceived(whole(1, first, b"a" * 150, b"b" * 150))
     assert door.room.engine.busy
     door.protocol.dataReceived(whole(2, first, b"c"))
-    assert len(door.records) == 2
+    assert len(door.records) == 3, "the add passes it, its commit does not"
     door.carry()
     assert [record.serial for _, record, _ in door.records] == [1, 1, 2, 2]
     assert door.room.engine.catalog.stores[first].high_watermark == 3

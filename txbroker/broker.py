@@ -60,16 +60,15 @@ from txbroker.errors import (
     LimitExceeded,
     MemoryExhausted,
     PeerViolation,
-    StorageUnavailable,
     TxBrokerError,
 )
-from txbroker.fetch_try import CallLater
+from txbroker.fetch_try import CallLater, unreadable
 from txbroker.fetching import Fetching, RunBlocking, run_inline
 from txbroker.greeting import Greeting
 from txbroker.groups import GroupsFold
 from txbroker.identity import IdentityFold
 from txbroker.orphans import Orphans
-from txbroker.parking import Parking
+from txbroker.parking import Disconnected, Parking
 from txbroker.producers import ProducersFold
 from txbroker.refusals import encode_bounded, refusal
 from txbroker.scrubber import nothing_scrubbed
@@ -85,6 +84,8 @@ from txbroker.session import (
     owner_text,
 )
 from txbroker.settings import BrokerSettings
+from txbroker.steps import Stepwise
+from txbroker.time_offsets import TimeOffsets
 from txbroker.timing import Timing
 from txbroker.transacting import Transacting
 from txbroker.waiting_answers import LARGE, WaitingAnswers
@@ -100,12 +101,6 @@ Handler = Callable[[Session, Any, memoryview], Answer | None]
 def folds() -> list[IFold]:
     """The folds that a broker needs its engine to have."""
     return [ProducersFold(), GroupsFold(), IdentityFold()]
-
-
-class _Disconnected:
-    """Stands in line for a session that has ended while its requests wait."""
-
-    correlation = 0  # of the refusal that nobody gets, after the engine has failed
 
 
 class Broker:
@@ -131,7 +126,7 @@ class Broker:
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
-        self._transactions = engine.transactions
+        self._transactions, self._applies = engine.transactions, engine.transactions.applies
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
@@ -139,12 +134,13 @@ class Broker:
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.answers = WaitingAnswers(engine)
+        self.stepwise = Stepwise(run_blocking, self.answers, self._broke)
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.answers)
-        self.consuming = Consuming(engine, settings, self.groups)
+        self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self.orphans = Orphans(engine, settings)
         self.describing = Describing(
-            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers
+            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers, self.stepwise
         )
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
@@ -168,7 +164,7 @@ class Broker:
             DeleteTopic: describing.delete_topic,
             Fetch: self.fetching.fetch,
             Cancel: self.fetching.cancel,
-            OffsetsForTime: describing.offsets_for_time,
+            OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
             Add: transacting.add,
             AddOffsets: transacting.add_offsets,
             Prepare: transacting.prepare,
@@ -184,7 +180,7 @@ class Broker:
             ListGroups: consuming.list_groups,
             DeleteGroup: consuming.delete,
             AskStatus: describing.ask_status,
-            _Disconnected: self._disconnect,
+            Disconnected: self._disconnect,
         }
         handlers[Timed] = Timing(self.engine, handlers).carry_out
         return handlers
@@ -216,11 +212,11 @@ class Broker:
     def _end(self, session: Session) -> None:
         self.fetching.forget(session)
         if session.parked or self.engine.busy:
-            self.parking.park(session, _Disconnected(), _NO_DATA)
+            self.parking.park(session, Disconnected(), _NO_DATA)
         else:
-            self._carry_out(session, _Disconnected(), _NO_DATA)
+            self._carry_out(session, Disconnected(), _NO_DATA)
 
-    def _disconnect(self, session: Session, command: _Disconnected, data: memoryview) -> None:  # noqa: ARG002
+    def _disconnect(self, session: Session, command: Disconnected, data: memoryview) -> None:  # noqa: ARG002
         if session.last_serial:
             self._transactions.disconnect(session.number)
         self.sessions.pop(session.number, None)
@@ -273,13 +269,25 @@ class Broker:
         if session.state is not OPEN or kind is Hello:
             self._greet(session, command)
             return
-        if (self._line or self._transactions.applying is not None) and self.parking.must_wait(session, kind):
+        waits = self._line or self._applies.current is not None
+        if waits and self.parking.must_wait(session, command):
             self.parking.park(session, command, data)
             return
         try:
-            self._carry_out(session, command, data)
+            if waits:
+                self._let_pass(session, command, data)
+            else:
+                self._carry_out(session, command, data)
         except MemoryExhausted:
             self.parking.short_of_memory(session, command, data)
+
+    def _let_pass(self, session: Session, command: Any, data: memoryview) -> None:
+        """Carry out a request though others wait."""
+        self.engine.passing = True
+        try:
+            self._carry_out(session, command, data)
+        finally:
+            self.engine.passing = False
 
     def _carry_out(self, session: Session, command: Any, data: memoryview) -> None:
         """Judge, decide, and answer when it is forced; raises ``MemoryExhausted`` if it must be tried again."""
@@ -302,7 +310,9 @@ class Broker:
             if self.engine.failed:
                 self._broke(session, command, error)
                 return
-            encoded = encode(refusal(command.correlation, self._unreadable(command, error)))
+            # The disk failed while a request was judged: nothing has changed, and no other request is concerned.
+            self.log.error("{command}: reading failed: {error}", command=type(command).__name__, error=error)
+            encoded = encode(refusal(command.correlation, unreadable(error)))
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
             return
@@ -317,23 +327,13 @@ class Broker:
             self.transacting.doom(session, command)
         self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
 
-    def _unreadable(self, command: Any, error: OSError) -> StorageUnavailable:
-        """The disk failed while a request was judged: nothing has changed, and no other request is concerned."""
-        kind = type(command).__name__
-        self.log.error("{command}: reading failed: {error}", command=kind, error=error)
-        return StorageUnavailable(
-            f"{kind}: reading failed: {error}. Nothing has changed; try again, and look at the broker's disk"
-        )
-
     def _broke(self, session: Session, command: Any, error: Exception) -> None:
         """A bug. See the module's docstring for who pays for it."""
-        kind = type(command).__name__
+        kind = command if isinstance(command, str) else type(command).__name__
         self.log.failure(
             "{command} of {peer} ({client!r}) broke the broker",
-            command=kind,
-            peer=session.peer,
-            client=session.client,
-        )
+            command=kind, peer=session.peer, client=session.client,
+        )  # fmt: skip
         if self.engine.failed:
             if self.on_failure is not None:
                 self.on_failure(f"{kind} of {session.peer}", error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 from struct import Struct
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -53,6 +53,30 @@ def check_request(head: Request) -> None:
         _decode_request(_encode_head(head))
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error  # which it is not before msgspec 0.21
+
+
+class ArrayPieces:
+    """An array of a head, encoded some elements at a time: thousands in one go would hold the reactor."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._count = 0
+
+    def add(self, some: list[Any]) -> None:
+        """Put these at its end."""
+        encoded = _encode_head(some)
+        self._pieces.append(encoded[len(_array_head(len(some))) :])
+        self._count += len(some)
+
+    def joined(self) -> Any:
+        """The array, to stand where a list would in what is encoded."""
+        return msgspec.Raw(b"".join((_array_head(self._count), *self._pieces)))
+
+
+def _array_head(count: int) -> bytes:
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
 
 
 def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:

@@ -60,7 +60,7 @@ class BrokerFactory(ServerFactory):
         self.limits = Limits.of(settings, broker.settings)
         self.clock = clock
         self.scheduler = Scheduler(clock)
-        broker.fetching.goes_on = self.scheduler.goes_on
+        broker.fetching.goes_on = broker.stepwise.goes_on = self.scheduler.goes_on
         self.max_connections = broker.settings.max_sessions
         self.connections: set[BrokerProtocol] = set()
         self.refusing: set[RefusingProtocol] = set()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from journal.record import GroupDeleted, OffsetsCommitted, PartitionOffset, PartitionsClaimed
 from journal.transaction import TransactionNumber
+from txbroker.codec import ArrayPieces
 from txbroker.commands import (
     Claimed,
     ClaimPartitions,
@@ -29,23 +30,30 @@ from txbroker.errors import (
     UnknownGroup,
 )
 from txbroker.groups import Group, GroupsFold
-from txbroker.refusals import check_id, check_name
+from txbroker.refusals import check_entries, check_id, check_name, encode_bounded
 from txbroker.sending import disk_full, unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
+from txbroker.steps import Steps, Stepwise
 
 if TYPE_CHECKING:
     from journal.engine import Engine
+
+IN_A_STEP: Final = 256
+"""Positions that are told of in one step: 0.2 ms."""
 
 
 class Consuming:
     """What the commands of groups mean."""
 
-    def __init__(self, engine: Engine, settings: BrokerSettings, groups: GroupsFold) -> None:
+    def __init__(
+        self, engine: Engine, settings: BrokerSettings, groups: GroupsFold, stepwise: Stepwise
+    ) -> None:
         self._engine = engine
         self._settings = settings
         self._groups = groups
         self._stores = engine.catalog.stores
+        self._stepwise = stepwise
         self.staged = groups.staged
 
     # -- judging, also for transactions -------------------------------------------------------------
@@ -54,6 +62,7 @@ class Consuming:
         """Raise what forbids a group to take these positions, or to be made with that id if it is new."""
         if not offsets:
             raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
+        check_entries("positions", len(offsets))
         self._check_room(name, group_id, [offset.partition for offset in offsets])
         for offset in offsets:
             store = self._stores.get(offset.partition)
@@ -149,24 +158,29 @@ class Consuming:
                     "from there"
                 )
 
-    def fetch_offsets(
-        self,
-        session: Session,  # noqa: ARG002
-        command: FetchOffsets,
-        data: memoryview,  # noqa: ARG002
-    ) -> GroupOffsets:
+    def fetch_offsets(self, session: Session, command: FetchOffsets, data: memoryview) -> None:  # noqa: ARG002
         """A group's positions, and who holds which."""
         check_name("group", command.group)
+        check_entries("partitions", len(command.partitions or ()))
+        self._stepwise.answer(session, command, self._positions(command))
+
+    def _positions(self, command: FetchOffsets) -> Steps:
+        """How a group's positions are told: those that stand together in the answer are of one moment."""
         group = self._groups.find(command.group)
-        holders = self._groups.holders(command.group)
         wanted = command.partitions
         if wanted is None:
-            wanted = sorted(group.partitions() | holders.keys())
-        for number in wanted:
-            if number not in self._stores:
-                raise unknown_partition(number)
-        offsets = [self._position(group, number, holders.get(number)) for number in wanted]
-        return GroupOffsets(command.correlation, offsets, group.id)
+            wanted = sorted(group.partitions() | self._groups.holders(command.group).keys())
+        found = ArrayPieces()
+        for first in range(0, len(wanted), IN_A_STEP):
+            holders, some = self._groups.holders(command.group), []
+            for number in wanted[first : first + IN_A_STEP]:
+                if number in self._stores:
+                    some.append(self._position(group, number, holders.get(number)))
+                elif command.partitions is not None:
+                    raise unknown_partition(number)
+            found.add(some)
+            yield None
+        return encode_bounded(GroupOffsets(command.correlation, found.joined(), group.id))
 
     def _position(self, group: Group, partition: int, holder: TransactionNumber | None) -> GroupOffset:
         offset, metadata = group.positions.get(partition, (None, ""))
@@ -176,6 +190,7 @@ class Consuming:
     def claim(self, session: Session, command: ClaimPartitions, data: memoryview) -> Claimed:  # noqa: ARG002
         """Take partitions for a member. One that a transaction holds can be claimed: its offset says pending."""
         check_name("member", command.member)
+        check_entries("partitions", len(command.partitions))
         partitions = list(dict.fromkeys(command.partitions))
         if not partitions:
             raise InvalidSetting(f"no partitions to claim for group {command.group!r}; nothing has changed")
@@ -191,21 +206,38 @@ class Consuming:
         )
         return Claimed(command.correlation, claims)
 
-    def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> Groups:  # noqa: ARG002
+    def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
         """Every group with its lag."""
-        names = sorted(self._groups.groups)
-        return Groups(command.correlation, [self._info(name) for name in names])
+        self._stepwise.answer(session, command, self._listed(command.correlation))
 
-    def _info(self, name: str) -> GroupInfo:
-        return GroupInfo(name, self._lags(name), self._groups.groups[name].id)
+    def _listed(self, correlation: int) -> Steps:
+        groups, found = self._groups.groups, ArrayPieces()
+        for name in sorted(groups):
+            group = groups.get(name)
+            if group is not None:  # it may have been deleted since
+                lags = ArrayPieces()
+                places = self._places(group)
+                for first in range(0, len(places), IN_A_STEP):
+                    lags.add(self._lags(group, places[first : first + IN_A_STEP]))
+                    yield None
+                found.add([GroupInfo(name, lags.joined(), group.id)])
+            yield None
+        return encode_bounded(Groups(correlation, found.joined()))
 
-    def _lags(self, name: str) -> list[tuple[str, int, int, int]]:
-        stores = self._stores
-        positions = [
-            (stores[number].topic, stores[number].index, offset, stores[number].high_watermark - offset)
-            for number, (offset, _) in self._groups.groups[name].positions.items()
-        ]
-        return sorted(positions)
+    def _places(self, group: Group) -> list[int]:
+        """The partitions that it has positions in, sorted by the name of the topic, and by index."""
+        topics: dict[str, list[int]] = {}
+        for number in sorted(group.positions):
+            topics.setdefault(self._stores[number].topic, []).append(number)
+        return [number for topic in sorted(topics) for number in topics[topic]]
+
+    def _lags(self, group: Group, numbers: Sequence[int]) -> list[tuple[str, int, int, int]]:
+        found = []
+        for number in numbers:
+            store, position = self._stores.get(number), group.positions.get(number)
+            if store is not None and position is not None:
+                found.append((store.topic, store.index, position[0], store.high_watermark - position[0]))
+        return found
 
     def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a group unless an undecided transaction will move it."""

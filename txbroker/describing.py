@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from journal.record import TopicDeleted
 from journal.transaction import State, TransactionNumber
 from journal.transaction_listing import Wanted
 from journal.transaction_state import Transaction
-from txbroker.codec import encode
+from txbroker.codec import ArrayPieces, encode
 from txbroker.commands import (
     MAX_HEAD,
     AskStatus,
@@ -26,8 +26,6 @@ from txbroker.commands import (
     DescribeTopics,
     Done,
     ListTransactions,
-    Offsets,
-    OffsetsForTime,
     PartitionInfo,
     Policy,
     ShowTransaction,
@@ -46,11 +44,12 @@ from txbroker.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from txbroker.refusals import check_id
-from txbroker.sending import disk_full, unknown_partition
+from txbroker.refusals import check_entries, check_id, encode_bounded
+from txbroker.sending import disk_full
 from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
 from txbroker.slow_forces import SlowForces
+from txbroker.steps import Steps, Stepwise
 from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
@@ -58,6 +57,10 @@ if TYPE_CHECKING:
     from journal.message_store import MessageStore
 
 MAX_LISTED = 1000
+
+IN_A_STEP: Final = 256
+"""Partitions that are described in one step: 0.3 ms."""
+
 NumberOf = Callable[[Session, ShowTransaction], TransactionNumber]
 PolicyOf = Callable[[Transaction, int], Policy | None]
 
@@ -72,9 +75,11 @@ class Describing:
         number_of: NumberOf,
         policy: PolicyOf,
         answers: WaitingAnswers,
+        stepwise: Stepwise,
     ) -> None:
         self._engine = engine
         self._answers = answers
+        self._stepwise = stepwise
         self._settings = settings
         self._catalog = engine.catalog
         self._stores = engine.catalog.stores
@@ -135,25 +140,16 @@ class Describing:
         self.on_deleted(numbers)
         return Done(command.correlation)
 
-    def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> Topics:  # noqa: ARG002
+    def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> None:  # noqa: ARG002
         """All topics or some; the broker's own only if they are named."""
         topics = self._catalog.topics
         if command.names is None:
             names = {name for name in topics if not is_internal(name)}
         else:
+            check_entries("names", len(command.names))
             names = topics.keys() & set(command.names)
-        return Topics(command.correlation, [_topic_info(topics[name]) for name in sorted(names)])
-
-    def offsets_for_time(self, session: Session, command: OffsetsForTime, data: memoryview) -> Offsets:  # noqa: ARG002
-        """The first offset of each partition at or after a time of the wall clock."""
-        at = command.wall - self._engine.wall_offset
-        offsets = []
-        for number in command.partitions:
-            store = self._stores.get(number)
-            if store is None:
-                raise unknown_partition(number)
-            offsets.append((number, store.offset_for_time(at)))
-        return Offsets(command.correlation, offsets)
+        steps = _topics(command.correlation, [topics[name] for name in sorted(names)])
+        self._stepwise.answer(session, command, steps)
 
     # -- transactions -----------------------------------------------------------------------------
 
@@ -289,14 +285,25 @@ def _contents(transaction: Transaction) -> list[tuple[int, int, int]]:
     return [(partition, *amounts) for partition, amounts in held.items()]
 
 
+def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:
+    """How topics are described: where their logs end is of one moment, however many steps the rest takes."""
+    ends = [[store.high_watermark for store in topic.partitions] for topic in topics]
+    found = ArrayPieces()
+    for topic, marks in zip(topics, ends, strict=True):
+        parts = ArrayPieces()
+        for first in range(0, len(marks), IN_A_STEP):
+            some = zip(topic.partitions[first : first + IN_A_STEP], marks[first:], strict=False)
+            parts.add([_partition_info(store, end) for store, end in some])
+            yield None
+        found.add([TopicInfo(topic.name, parts.joined(), topic.settings, topic.id)])
+    return encode_bounded(Topics(correlation, found.joined()))
+
+
 def _topic_info(topic: Topic) -> TopicInfo:
-    return TopicInfo(
-        topic.name, [_partition_info(store) for store in topic.partitions], topic.settings, topic.id
-    )
+    parts = [_partition_info(store, store.high_watermark) for store in topic.partitions]
+    return TopicInfo(topic.name, parts, topic.settings, topic.id)
 
 
-def _partition_info(store: MessageStore) -> PartitionInfo:
-    segments = len(store.state().segments)
-    return PartitionInfo(
-        store.index, store.number, store.start_offset, store.high_watermark, store.total_bytes, segments
-    )
+def _partition_info(store: MessageStore, end: int) -> PartitionInfo:
+    start = min(store.start_offset, end)
+    return PartitionInfo(store.index, store.number, start, end, store.total_bytes, len(store.segments))

@@ -74,8 +74,8 @@ def run_plans(plans: list[tuple[int, ReadPlan]]) -> list[tuple[int, bytes | TxBr
     return results
 
 
-def unreadable(error: OSError) -> StorageUnavailable:
-    """What a fetch tells of a partition that the disk did not give."""
+def unreadable(error: BaseException) -> StorageUnavailable:
+    """What is told of what the disk did not give."""
     return StorageUnavailable(
         f"reading failed: {error}. Nothing has changed, and other partitions can be read; try again, and look at the "
         "broker's log and at its disk"

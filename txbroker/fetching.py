@@ -138,19 +138,13 @@ class Fetching:
         for fetch in list(session.fetches):
             self._later(fetch)
 
-    def go_on(self, session: Session) -> None:
-        """Try the first fetch of a session that is due."""
-        fetch = next(iter(session.due))
-        del session.due[fetch]
-        self._try(fetch)
-
     def _later(self, fetch: PendingFetch) -> None:
         """Try in the session's next turn: there may be thousands of others."""
         session = fetch.session
         if session.wake is None:
             self._try(fetch)
         else:
-            session.due[fetch] = None
+            session.due[fetch] = self._try
             session.wake()
 
     def forget(self, session: Session) -> None:

@@ -7,7 +7,7 @@ so a consumer of a deleted and remade group stays fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zope.interface import implementer
@@ -63,6 +63,7 @@ class Group:
 
 
 _NOBODY = Group(b"")
+_NONE: Mapping[int, TransactionNumber] = {}
 
 
 @implementer(ICommitFold)
@@ -89,7 +90,7 @@ class GroupsFold:
         self.pairs = 0
         """How many pairs of a group and a partition there are."""
         self._staged: dict[TransactionNumber, list[Staged]] = {}
-        self._held: dict[tuple[str, int], TransactionNumber] = {}
+        self._held: dict[str, dict[int, TransactionNumber]] = {}
         self._prepared: set[TransactionNumber] = set()
         self._ranges = PartitionRanges()
 
@@ -116,11 +117,11 @@ class GroupsFold:
 
     def holder(self, group: str, partition: int) -> TransactionNumber | None:
         """The prepared transaction that will move the group there, if there is one."""
-        return self._held.get((group, partition))
+        return self.holders(group).get(partition)
 
-    def holders(self, group: str) -> dict[int, TransactionNumber]:
+    def holders(self, group: str) -> Mapping[int, TransactionNumber]:
         """All holders of a group, by partition."""
-        return {partition: number for (name, partition), number in self._held.items() if name == group}
+        return self._held.get(group, _NONE)
 
     def staged(self, number: TransactionNumber) -> list[Staged]:
         """The offsets of an undecided transaction, in the order in which they were added."""
@@ -143,10 +144,14 @@ class GroupsFold:
     def _topic_deleted(self, record: TopicDeleted) -> None:
         gone = self._ranges.delete(record)
         for group in self.groups.values():
-            group.positions = {p: value for p, value in group.positions.items() if p not in gone}
-            group.claims = {p: value for p, value in group.claims.items() if p not in gone}
-        self._count()
-        self._held = {key: number for key, number in self._held.items() if key[1] not in gone}
+            if any(partition in gone for partition in group.partitions()):
+                self.pairs -= len(group.partitions())
+                group.positions = {p: value for p, value in group.positions.items() if p not in gone}
+                group.claims = {p: value for p, value in group.claims.items() if p not in gone}
+                self.pairs += len(group.partitions())
+        for held in self._held.values():
+            for partition in [each for each in held if each in gone]:
+                del held[partition]
         for number, offsets in self._staged.items():
             self._staged[number] = [each for each in offsets if each.offset.partition not in gone]
 
@@ -190,8 +195,8 @@ class GroupsFold:
             return
         self._prepared.add(number)
         for group, _, offset in self._staged[number]:
-            key = (group, offset.partition)
-            assert self._held.setdefault(key, number) == number, f"{record} and {self._held[key]} hold {key}"
+            holder = self._held.setdefault(group, {}).setdefault(offset.partition, number)
+            assert holder == number, f"{record} and {holder} hold {group!r} in {offset.partition}"
 
     def _commit(self, record: TransactionCommitted) -> None:
         if self._staged:  # most transactions move no offsets
@@ -206,7 +211,10 @@ class GroupsFold:
         if number in self._prepared:
             self._prepared.remove(number)
             for group, _, offset in offsets:
-                self._held.pop((group, offset.partition), None)
+                held = self._held.get(group, {})
+                held.pop(offset.partition, None)
+                if not held:
+                    self._held.pop(group, None)
         return offsets
 
     def _topic_created(self, record: TopicCreated) -> None:
@@ -255,7 +263,8 @@ class GroupsFold:
             ]
             if prepared:
                 self._prepared.add(number)
-                self._held.update(((group, o.partition), number) for group, _, o in self._staged[number])
+                for name, _, staged in self._staged[number]:
+                    self._held.setdefault(name, {})[staged.partition] = number
 
 
 _APPLY: dict[type, Any] = {

@@ -10,15 +10,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from journal.applying import is_small
+from journal.transaction import TransactionNumber
 from txbroker.codec import encode
 from txbroker.commands import (
     Add,
+    AddOffsets,
     AskStatus,
     Cancel,
+    Commit,
     DescribeTopics,
     Fetch,
     OffsetsForTime,
     Ping,
+    Prepare,
     Request,
     Send,
     Timed,
@@ -51,6 +56,12 @@ CarryOut = Callable[[Session, Any, memoryview], None]
 GiveUp = Callable[[Session, Any, MemoryExhausted], None]
 
 
+class Disconnected:
+    """Stands in line for a session that has ended while its requests wait."""
+
+    correlation = 0  # of the refusal that nobody gets, after the engine has failed
+
+
 class _Waiting:
     __slots__ = ("command", "data", "session", "tries", "weight")
 
@@ -74,6 +85,7 @@ class Parking:
         self, engine: Engine, carry_out: CarryOut, give_up: GiveUp, call_later: CallLater | None
     ) -> None:
         self._engine = engine
+        self._transactions = engine.transactions
         self._carry_out = carry_out
         self._give_up = give_up
         self._call_later = call_later
@@ -81,13 +93,28 @@ class Parking:
         self.line: deque[_Waiting] = deque()
         self.bytes = 0
 
-    def must_wait(self, session: Session, kind: type) -> bool:
-        """Whether a request of that kind has to get in line now."""
+    def must_wait(self, session: Session, command: Any) -> bool:
+        """Whether a request has to get in line now."""
         if session.parked:
             return True
-        if self._engine.busy:
-            return kind not in READING
-        return bool(self.line) and kind in NEEDS_MEMORY
+        applying, kind = self._transactions.applying, type(command)
+        if applying is None:
+            return bool(self.line) and kind in NEEDS_MEMORY
+        if kind in READING:
+            return False
+        return (applying.short_of_memory and kind in NEEDS_MEMORY) or not self._passes(session, command)
+
+    def _passes(self, session: Session, command: Any) -> bool:
+        """Whether neither it nor its answer has to do with the logs that a large commit is being put into."""
+        table = self._transactions
+        if isinstance(command, Send):
+            return command.partition not in table.applies.promised
+        if isinstance(command, Commit):
+            known = table.live.get(TransactionNumber(command.session or session.number, command.serial))
+            if known is None or command.operator or not is_small(known, table.small_bytes):
+                return False  # one after the other: a large one that passes would be passed for ever
+            return table.applies.promised.isdisjoint(known.partitions)
+        return isinstance(command, Add | AddOffsets | Prepare)
 
     def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
         """Put a request at the end of the line."""

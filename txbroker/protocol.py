@@ -72,11 +72,7 @@ class BrokerProtocol(Protocol, Flow):
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         self.session.wake = partial(factory.scheduler.add, self)
         self._answers = factory.broker.answers
-        self._scheduler, self._outboxes, self._fetching = (
-            factory.scheduler,
-            factory.outboxes,
-            factory.broker.fetching,
-        )
+        self._scheduler, self._outboxes = factory.scheduler, factory.outboxes
         factory.connections.add(self)
         if factory.intake.short:
             self.read_less(True)
@@ -106,12 +102,12 @@ class BrokerProtocol(Protocol, Flow):
     # -- turns -----------------------------------------------------------------------------------------
 
     def take_turn(self, most: int) -> int:
-        """Carry out fetches that are due, then requests, as far as work and time go; return the work done."""
+        """Carry out what is due, then requests, as far as work and time go; return the work done."""
         session, done = self.session, 0
         while not self._ended:
             if session.due:
                 done += REQUEST
-                self._go_on_fetching()
+                self._go_on()
             elif self._takes and (self._left or self._decoder.uncut):
                 done += self._carry_out(most - done)
             else:
@@ -173,11 +169,11 @@ class BrokerProtocol(Protocol, Flow):
             outboxes.flush()
         return work
 
-    def _go_on_fetching(self) -> None:
+    def _go_on(self) -> None:
         outboxes = self._outboxes
         outboxes.hold()
         try:
-            self._fetching.go_on(self.session)
+            self.session.go_on()
         except Exception:  # noqa: BLE001  (as above)
             self._on_bug()
         finally:

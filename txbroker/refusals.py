@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.random_id import ID_BYTES
 from txbroker import errors
 from txbroker.codec import encode
@@ -59,6 +60,15 @@ def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
         f"the answer has {size} bytes, {MAX_ANSWER_HEAD} are allowed: ask for fewer at a time"
     )
     return encode(refusal(answer.correlation, error))
+
+
+def check_entries(kind: str, count: int) -> None:
+    """Raise :class:`LimitExceeded` for a request that lists more than one may."""
+    if count > MAX_REQUEST_ENTRIES:
+        raise LimitExceeded(
+            f"a request with {count} {kind}, the limit is {MAX_REQUEST_ENTRIES}; nothing has changed. Ask for them in "
+            "several requests"
+        )
 
 
 def check_name(kind: str, name: str) -> None:

@@ -80,13 +80,14 @@ class Session:
     bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
     seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the order
     in which they came; ``reading`` says that one of them is at the disk. ``given`` is how many bytes they have been
-    answered with in the session's present turn. ``due`` are those to be tried in its next turn, for which ``wake`` gets
-    it in line; without a line (None) they are tried at once.
+    answered with in the session's present turn. ``due`` is what goes on in its next turns, and what is called for it:
+    fetches, and answers that take several turns, of which ``making`` are under way. For these ``wake`` gets it in line;
+    without a line (None) they go on at once.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "fetches", "given", "last_serial", "number", "on_drained",
-        "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state", "wake",
+        "_congested", "client", "close", "deliver", "due", "fetches", "given", "last_serial", "making", "number",
+        "on_drained", "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state", "wake",
     )  # fmt: skip
 
     def __init__(
@@ -111,7 +112,8 @@ class Session:
         self.last_serial = 0
         self.parked = 0
         self.fetches: dict[Any, None] = {}
-        self.due: dict[Any, None] = {}
+        self.due: dict[Any, Callable[[Any], None]] = {}
+        self.making = 0
         self.given = 0
         self.wake: Callable[[], object] | None = None
         self.reading = False
@@ -133,6 +135,11 @@ class Session:
         """It is of a client that had this secret before."""
         self.secret = secret
         self.producer_owner = secret.owner
+
+    def go_on(self) -> None:
+        """Go on with the first of what is due."""
+        work = next(iter(self.due))
+        self.due.pop(work)(work)
 
     def step(self, what: SessionInput) -> SessionAction:
         """Take an input; return what is to be done about it."""

@@ -10,9 +10,11 @@ import threading
 import pytest
 
 import txbroker
+from journal.constants import MAX_REQUEST_ENTRIES
 from tests.client.scripted_broker import ScriptedServer
 from txbroker import commands, errors
 from txbroker.client import asyncio as asyncio_face
+from txbroker.client.positions import requests_of
 from txbroker.commands import AddOffsets, CommitOffsets
 
 NAMED = r"consumer\.commit\(\) for all.*consumer\.commit\(message\).*\(topic, partition\): offset.*tx\.commit_offsets"
@@ -185,3 +187,11 @@ def test_on_a_loop_a_consumers_commit_joins_too(broker, server):
         type(r).__name__ for r in broker.requests if type(r) in (AddOffsets, CommitOffsets, commands.Rollback)
     ]
     assert kinds == ["CommitOffsets", "AddOffsets", "Rollback"]
+
+
+def test_more_positions_than_one_request_may_list_go_in_several():
+    many = range(2 * MAX_REQUEST_ENTRIES + 1)
+    parts = list(requests_of(many))
+    assert [len(part) for part in parts] == [MAX_REQUEST_ENTRIES, MAX_REQUEST_ENTRIES, 1]
+    assert [each for part in parts for each in part] == list(many)
+    assert list(requests_of([])) == []

@@ -364,8 +364,8 @@ MUTANTS: Final = (
     Mutant(
         "forget positions that prepared transactions hold",
         "txbroker/groups.py",
-        "                self._prepared.add(number)\n                self._held.update",
-        "                self._prepared.add(number)\n                {}.update",
+        "self._held.setdefault(name, {})[staged.partition] = number",
+        "pass",
     ),
     # -- once
     Mutant(

@@ -16,7 +16,15 @@ from txbroker.client.call import named_error
 from txbroker.client.consumer_options import ConsumerOptions
 from txbroker.client.core import Core
 from txbroker.client.delivery import Chunk, Delivery
-from txbroker.client.positions import Joined, Position, Positions, positions_of, without_group
+from txbroker.client.positions import (
+    Joined,
+    Position,
+    Positions,
+    positions_of,
+    requests_of,
+    stored_positions,
+    without_group,
+)
 from txbroker.client.promise import Errand, Promise
 from txbroker.client.waiting import Turn
 from txbroker.commands import (
@@ -26,8 +34,6 @@ from txbroker.commands import (
     DescribeTopics,
     Done,
     FetchedPartition,
-    FetchOffsets,
-    GroupOffsets,
     Offsets,
     OffsetsForTime,
     Topics,
@@ -189,7 +195,8 @@ class ConsumerCore:
             await joined.add_offsets(self.options.group, offsets)
         elif offsets:
             core = self._core
-            await core.request(CommitOffsets(core.correlation(), self.options.group, offsets), Done)
+            for some in requests_of(offsets):
+                await core.request(CommitOffsets(core.correlation(), self.options.group, some), Done)
 
     # -- the reading -------------------------------------------------------------------------------
 
@@ -235,14 +242,11 @@ class ConsumerCore:
 
     async def _claim_stands(self) -> bool:
         """Whether the group's partitions are still claimed as they were by this consumer."""
-        core, group = self._core, self.options.group or ""
         try:
-            answer = await core.request(
-                FetchOffsets(core.correlation(), group, list(self.positions)), GroupOffsets
-            )
+            known = await stored_positions(self._core, self.options.group or "", list(self.positions))
         except errors.UnknownPartition:
             return False
-        return all(found.generation == self.positions[found.partition].generation for found in answer.offsets)
+        return all(found.generation == self.positions[found.partition].generation for found in known)
 
     def _found_out(self) -> None:
         if not self._is_doubtful:
@@ -302,32 +306,29 @@ class ConsumerCore:
     async def _start_at_time(self, time: datetime) -> None:
         core = self._core
         wall = micros("start", time, NOTHING_READ)
-        request = OffsetsForTime(core.correlation(), list(self.positions), wall)
-        for number, offset in (await core.request(request, Offsets)).offsets:
-            self.positions[number].next = offset
+        for some in requests_of(list(self.positions)):
+            request = OffsetsForTime(core.correlation(), some, wall)
+            for number, offset in (await core.request(request, Offsets)).offsets:
+                self.positions[number].next = offset
 
     async def _join(self, group: str) -> None:
         """Claim the partitions, then take the group's positions, in this order: a late commit is fenced."""
         core, numbers = self._core, list(self.positions)
         if self.options.claim:
-            request = ClaimPartitions(core.correlation(), group, self._member, numbers)
-            for number, generation in (await core.request(request, Claimed)).claims:
-                self.positions[number].generation = generation
+            for some in requests_of(numbers):
+                request = ClaimPartitions(core.correlation(), group, self._member, some)
+                for number, generation in (await core.request(request, Claimed)).claims:
+                    self.positions[number].generation = generation
         await self._take_positions(numbers)
 
     async def _take_positions(self, numbers: list[int]) -> None:
-        core, group = self._core, self.options.group or ""
-        answer = await core.request(FetchOffsets(core.correlation(), group, numbers), GroupOffsets)
-        for found in answer.offsets:
+        for found in await stored_positions(self._core, self.options.group or "", numbers):
             position = self.positions[found.partition]
             if found.pending_by and not position.pending:
                 log.warning(
                     "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
-                    group,
-                    position.topic,
-                    position.index,
-                    found.pending_by,
-                )
+                    self.options.group, position.topic, position.index, found.pending_by,
+                )  # fmt: skip
             position.pending = found.pending_by
             if not found.pending_by and found.offset is not None and self.options.start == "committed":
                 position.next = found.offset

@@ -14,6 +14,7 @@ from txbroker import commands, errors
 from txbroker.client.batching import Batch
 from txbroker.client.core import Call, Core
 from txbroker.client.lanes import Lane
+from txbroker.client.positions import requests_of
 from txbroker.client.producing import Producer
 from txbroker.client.reporting import Counts, Reports
 from txbroker.client.results import Run
@@ -121,10 +122,11 @@ class Contents:
 
     def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
         """Send a group's positions."""
-        serial, seen = self._next_serial(), self._serials.seen
-        self._core.post(commands.AddOffsets(self.correlation, serial, group, offsets, self._xid, seen))
-        before = self._totals
-        self._totals = Totals(before.messages, before.requests + 1, before.checksum)
+        for some in list(requests_of(offsets)) or [offsets]:
+            serial, seen = self._next_serial(), self._serials.seen
+            self._core.post(commands.AddOffsets(self.correlation, serial, group, some, self._xid, seen))
+            before = self._totals
+            self._totals = Totals(before.messages, before.requests + 1, before.checksum)
 
     def _next_serial(self) -> int:
         serial = cast(TransactionNumber, self.number).serial

@@ -27,6 +27,7 @@ from txbroker.client.call import named_error
 from txbroker.client.core import Call, Core
 from txbroker.client.naming import Which, named, states_of
 from txbroker.client.partitioning import named_index
+from txbroker.client.positions import requests_of
 from txbroker.client.results import (
     Frames,
     GroupMove,
@@ -144,8 +145,11 @@ class Operations:
         wall = micros("time", time, NOTHING_READ)
         parts = {part.number: part.index for part in (await self.topic(topic)).partitions}
         core = self._core
-        request = commands.OffsetsForTime(core.correlation(), list(parts), wall)
-        return {parts[number]: at for number, at in (await core.request(request, commands.Offsets)).offsets}
+        found: dict[int, int] = {}
+        for some in requests_of(list(parts)):
+            request = commands.OffsetsForTime(core.correlation(), some, wall)
+            found.update((await core.request(request, commands.Offsets)).offsets)
+        return {parts[number]: at for number, at in found.items()}
 
     # -- groups ------------------------------------------------------------------------------------
 

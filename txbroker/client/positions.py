@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from journal.arguments import NOTHING_SENT, text, whole, wrong_type
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.record import PartitionOffset
 from txbroker import errors
+from txbroker.client.core import Core
 from txbroker.client.partitioning import named_index
 from txbroker.client.results import Message
+from txbroker.commands import FetchOffsets, GroupOffset, GroupOffsets
+
+T = TypeVar("T")
 
 Positions = Message | Mapping[tuple[str, int], int] | None
 """What a commit is of: all that has been handed out, all up to a message, or the next offset to read by place."""
 
 _COMMITTED = "None, a message, or a dict of next offsets by (topic, partition)"
+
+
+def requests_of(some: Sequence[T]) -> Iterator[list[T]]:
+    """These, as many at a time as a request may list."""
+    for first in range(0, len(some), MAX_REQUEST_ENTRIES):
+        yield list(some[first : first + MAX_REQUEST_ENTRIES])
+
+
+async def stored_positions(core: Core, group: str, numbers: Sequence[int]) -> list[GroupOffset]:
+    """A group's positions in these partitions, as the broker has them; raises UnknownPartition."""
+    found: list[GroupOffset] = []
+    for some in requests_of(numbers):
+        found += (await core.request(FetchOffsets(core.correlation(), group, some), GroupOffsets)).offsets
+    return found
 
 
 class Joined(Protocol):
