@@ -226,7 +226,9 @@ class MessageStore:
             return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes))
         if self._hints is None:
             self._hints = Hints()
-        place = self._segment_of(offset)
+        place = self._segments.holding(offset)
+        if place is None:
+            raise AssertionError(f"no segment of {self.directory} holds offset {offset}")
         return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, max_bytes)
 
     def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
@@ -263,12 +265,6 @@ class MessageStore:
     def within(self, offset: int) -> int:
         """The offset, or the nearest one that can be read from."""
         return max(self.start_offset, min(offset, self.high_watermark))
-
-    def _segment_of(self, offset: int) -> tuple[Segment, bool]:
-        found = self._segments.holding(offset)
-        if found is None:
-            raise AssertionError(f"no segment of {self.directory} holds offset {offset}")
-        return found
 
     # -- messages go to segments --------------------------------------------------------------------
 
