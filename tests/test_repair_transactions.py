@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from journal import inspect
 from journal.archived_outcome import unpack
-from journal.transaction import Cause, State
+from journal.record import TransactionPrepared
+from journal.transaction import Cause, State, TransactionNumber
 from tests.engine_room import SMALL, Room, contents, damage, xid_of
 from tests.repair_checks import is_repaired
 from tests.repair_scene import all_files, held, repaired, scene
@@ -109,3 +110,31 @@ def test_what_was_committed_above_the_checkpoint_and_lost_its_frames_cuts_the_jo
     diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
     assert after.values["t", 0][-1] == b"before"
     assert any("xid 1:old:" in loss.text or "without an xid" in loss.text for loss in diagnosis.lost)
+
+
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["in the journal", "in the checkpoint"])
+def test_a_transaction_whose_prepare_cannot_be_read_is_named_all_the_same(checkpointed):
+    """Its messages are kept and its prepare is behind the cut: the start rolls it back, and its coordinator asks."""
+    room = Room()
+    room.topic("t", 1)
+    begun = room.begin((1, b"in doubt"))
+    room.engine.sync()
+    if checkpointed:
+        room.checkpoint()
+    begun.prepare("lost")
+    room.engine.sync()
+    room.send(b"behind it")
+    room.clock.advance(2_000_000)
+    room.engine.housekeeping.run_inline()
+    before, filesystem = held(room), room.inner.kill_clone()
+    entries = [e for e in inspect.walk_journal(filesystem) if isinstance(e, inspect.JournalEntry)]
+    [prepared] = [entry for entry in entries if isinstance(entry.record, TransactionPrepared)]
+    damage(filesystem, prepared.path, prepared.position + 12)
+    diagnosis, after, _ = is_repaired((filesystem, before), filesystem)
+    assert after.prepared == set()
+    [named] = [loss for loss in diagnosis.lost if loss.what.transaction == prepared_number(prepared)]
+    assert "its prepare, if what cannot be read held one; it is rolled back" in named.text
+
+
+def prepared_number(entry):
+    return TransactionNumber(entry.record.session, entry.record.serial)

@@ -162,7 +162,7 @@ class _Diagnosing:
 
     def _damaged_segments(self) -> list[DamagedSegment]:
         stores = self._newest.stores if self._newest is not None else []
-        self._names.know(stores)
+        self._names.know(stores, self._rows)
         return [
             each
             for store in stores
@@ -240,6 +240,8 @@ class _Diagnosing:
             unreadable.append(lost_lsns(at, self._witness.forced))
         unreadable.append(lost_lsns(max(at, self._witness.forced + 1), None))
         self._result.lost += [*unreadable, *lost.told()]
+        if len(unreadable) > 1:  # and not only what came after, if anything did
+            self._result.lost += lost.maybe_prepared()
 
     def _cut_logs(self) -> None:
         """Flushed bytes beyond the checkpoint, and partitions the kept journal does not know: the start drops them."""

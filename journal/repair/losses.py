@@ -18,7 +18,8 @@ from journal.record import (
     TransactionRolledBack,
 )
 from journal.store_state import StoreState
-from journal.transaction import TransactionNumber, Xid
+from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction_state import TransactionRow
 from journal.words import count_text, span
 
 MOST_NAMED = 1000
@@ -40,9 +41,12 @@ class Names:
     by_number: dict[int, tuple[str, int]] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     """The offset after the last message that is kept of each partition."""
+    begun: dict[TransactionNumber, Xid | None] = field(default_factory=dict)
+    """Transactions with messages and neither a prepare nor an outcome that is kept."""
 
-    def know(self, stores: list[StoreState]) -> None:
+    def know(self, stores: list[StoreState], rows: list[TransactionRow]) -> None:
         """What a checkpoint has."""
+        self.begun.update((row.number, row.xid) for row in rows if row.state is State.ACTIVE)
         for store in stores:
             self.by_number[store.number] = (store.topic, store.index)
             self.ends[store.number] = store.flushed_offset
@@ -55,6 +59,11 @@ class Names:
             case TransactionCommitted() as committed:
                 for placement in committed.placements:
                     self.ends[placement.partition] = placement.base_offset + placement.count
+                self.begun.pop(TransactionNumber(committed.session, committed.serial), None)
+            case TransactionAdded() as added:
+                self.begun.setdefault(TransactionNumber(added.session, added.serial), added.xid)
+            case TransactionPrepared() | TransactionRolledBack() as ended:
+                self.begun.pop(TransactionNumber(ended.session, ended.serial), None)
             case TopicCreated():
                 self.create(entry.record)
 
@@ -129,6 +138,16 @@ class LostRecords:
         losses += [Loss(text, Affected()) for text in self._others]
         losses += [Loss(f"positions of group {group!r}", Affected()) for group in sorted(self._groups)]
         return losses
+
+    def maybe_prepared(self) -> list[Loss]:
+        """Transactions that may have been prepared by a record which nobody can read; that start rolls them back."""
+        found: list[Loss] = []
+        for number, xid in self.names.begun.items():
+            if number not in self._transactions and len(found) < MOST_NAMED:
+                named = f"transaction {number}" + (f" (xid {xid})" if xid is not None else "")
+                text = f"{named}: its prepare, if what cannot be read held one; it is rolled back"
+                found.append(Loss(text, Affected(transaction=number, xid=xid)))
+        return found
 
     def _without_xid(self) -> list[Loss]:
         """One line for each session: nobody but its client ever knew these by a name."""
