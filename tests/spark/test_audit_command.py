@@ -104,7 +104,7 @@ def check_damaged(ended: Ended, out: Path) -> None:
     assert {"damaged frame", "staged"} <= summary["violations"].keys()
     assert f"{sum(summary['violations'].values())} violations" in ended.out.splitlines()
     assert re.search(r"^violation: damaged frame \(1\)", ended.out, re.MULTILINE)
-    assert re.search(r"a-0 offset 0: partitions/a-0\.\d+/0+\.log at 0: ", ended.out)
+    assert re.search(r"a-0 offset 0: partitions/a-0\.\d+/0+\.log at 64: ", ended.out)
     page = (out / "index.html").read_text()
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script" not in page
