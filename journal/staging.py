@@ -47,12 +47,26 @@ class Staged(msgspec.Struct, gc=False):
     bytes: int = 0
     """Bytes of frames staged in all."""
 
+    parts: dict[int, tuple[int, int]] = {}
+    """Messages and bytes for each partition, in the order in which these were first added to."""
+
+    @classmethod
+    def of(cls, entries: list[Entry], file_entries: int) -> Staged:
+        """What has these entries, none of them in memory."""
+        staged = cls(entries, {}, file_entries)
+        for entry in entries:
+            staged.count(entry.partition, entry.count, entry.size)
+        return staged
+
+    def count(self, partition: int, messages: int, size: int) -> None:
+        """Note that so much was added for a partition; added up here, for there can be a million adds."""
+        known = self.parts.get(partition)
+        self.parts[partition] = (messages, size) if known is None else (known[0] + messages, known[1] + size)
+        self.bytes += size
+
     def counts(self) -> dict[int, int]:
         """How many messages there are for each partition, in the order in which these were first added to."""
-        counts: dict[int, int] = {}
-        for entry in self.entries:
-            counts[entry.partition] = counts.get(entry.partition, 0) + entry.count
-        return counts
+        return {partition: messages for partition, (messages, _) in self.parts.items()}
 
 
 class StagingPlan(msgspec.Struct, frozen=True):
@@ -93,7 +107,7 @@ class Staging:
         entries, position = staged.entries, staged.bytes
         number = len(entries)
         entries.append(Entry(partition, count, size, lsn, position, checksum))
-        staged.bytes = position + size
+        staged.count(partition, count, size)
         if self.held_bytes + size > self._budget:
             return
         try:
@@ -107,7 +121,7 @@ class Staging:
         """The transaction has been decided and applied: give its memory back."""
         held = staged.held
         if held:
-            size = sum(map(len, held.values()))
+            size = staged.bytes if len(held) == len(staged.entries) else sum(map(len, held.values()))
             self._allocator.unreserve(size)
             self.held_bytes -= size
             held.clear()
