@@ -15,10 +15,11 @@ from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
 from txbroker import commands
 from txbroker.codec import encode
+from txbroker.settings import BrokerSettings
 
 LIMIT: Final = MAX_REQUEST_ENTRIES
 OVER: Final = 10_000
-"""Entries of requests that are refused; and the partitions of the largest topic."""
+MOST: Final = BrokerSettings().max_topic_partitions
 WALL: Final = 1_700_000_000_000_000
 XID: Final = Xid(1, b"holds", b"b")
 FULL: Final = TINY * MAX_REQUEST_MESSAGES
@@ -74,6 +75,9 @@ def topics(client: Client, some: list[int]) -> Iterator[Scene]:
     yield Scene("Send of 16 MiB in one frame", lambda: encode(commands.Send(2, some[0]), HUGE))
     yield Scene("Send of 4,096 tiny frames", lambda: encode(commands.Send(2, some[0]), FULL))
     yield Scene("CreateTopic of 10,000", always(commands.CreateTopic, "many", OVER, TopicSettings()))
+    yield Scene("CreateTopic of 1,000", always(commands.CreateTopic, "many", MOST, TopicSettings()))
+    for number in range(5):
+        client.create(f"more {number}".replace(" ", "-"), MOST)
     yield Scene("DescribeTopics with them", always(commands.DescribeTopics))
     yield Scene("DescribeTopics of 4,096 names", always(commands.DescribeTopics, names[:LIMIT]))
     yield Scene("DescribeTopics of 100,000 names", always(commands.DescribeTopics, names))
@@ -89,11 +93,11 @@ def groups(client: Client, numbers: list[int]) -> Iterator[Scene]:
     """Positions and claims. Leaves a group."""
     offsets = [PartitionOffset(number, 0, 0, "m" * 80) for number in numbers]
     yield Scene("CommitOffsets of 4,096", always(commands.CommitOffsets, "g", offsets[:LIMIT]))
-    yield Scene("CommitOffsets of 10,000", always(commands.CommitOffsets, "g", offsets))
+    yield Scene("CommitOffsets of 6,000", always(commands.CommitOffsets, "g", offsets))
     yield Scene("ClaimPartitions of 4,096", always(commands.ClaimPartitions, "h", "m", numbers[:LIMIT]))
-    yield Scene("ClaimPartitions of 10,000", always(commands.ClaimPartitions, "h", "m", numbers))
+    yield Scene("ClaimPartitions of 6,000", always(commands.ClaimPartitions, "h", "m", numbers))
     yield Scene("FetchOffsets of 4,096", always(commands.FetchOffsets, "g", numbers[:LIMIT]))
-    yield Scene("FetchOffsets of 10,000", always(commands.FetchOffsets, "g", numbers))
+    yield Scene("FetchOffsets of 6,000", always(commands.FetchOffsets, "g", numbers))
     yield Scene("FetchOffsets of a group", always(commands.FetchOffsets, "g"))
     yield Scene("ListGroups", always(commands.ListGroups))
     found = client.serving.broker.groups.groups
@@ -116,7 +120,7 @@ def large_commits(client: Client, some: list[int], numbers: list[int]) -> Iterat
     yield Scene("commit of 16 MiB of tiny frames", commit(one * 113))
     yield Scene("commit of 32 MiB of tiny frames", commit(one * 230))
     yield Scene("commit of 32 MiB in two frames", commit([(number, HUGE, 1) for number in some[:2]]))
-    yield Scene("commit over 10,000, with its adds", commit([(n, TINY, 1) for n in numbers]))
+    yield Scene("commit over 4,096, with its adds", commit([(n, TINY, 1) for n in numbers]))
     yield Scene("commit of 100,000 adds", commit([(some[0], TINY, 1)] * 100_000))
 
 
@@ -140,9 +144,9 @@ def wide_transactions(client: Client, numbers: list[int]) -> Iterator[Scene]:
     def prepare(totals: Totals) -> bytes:
         return encode(commands.Prepare(3, client.serial, XID, totals))
 
-    yield Scene("commit over 10,000", added(commit))
-    yield Scene("Rollback over 10,000", added(lambda _: by_serial(commands.Rollback)()))
-    yield Scene("Prepare over 10,000", added(prepare, XID))
+    yield Scene("commit over 4,096", added(commit))
+    yield Scene("Rollback over 4,096", added(lambda _: by_serial(commands.Rollback)()))
+    yield Scene("Prepare over 4,096", added(prepare, XID))
     yield Scene("ShowTransaction", by_serial(commands.ShowTransaction, None, MIB))
     yield Scene("ListTransactions", always(commands.ListTransactions))
     yield Scene("Commit, second phase", by_serial(commands.Commit))
@@ -151,14 +155,14 @@ def wide_transactions(client: Client, numbers: list[int]) -> Iterator[Scene]:
     yield Scene("Forget", lambda: encode(commands.Forget(3, client.session, client.serial, XID)))
     yield Scene("AskStatus", always(commands.AskStatus))
     known = client.engine.catalog.topics
-    yield Scene("DeleteTopic of 10,000", lambda: encode(commands.DeleteTopic(2, "many", known["many"].id)))
+    yield Scene("DeleteTopic of 1,000", lambda: encode(commands.DeleteTopic(2, "many", known["many"].id)))
 
 
 def scenes(client: Client) -> Iterator[Scene]:
     """All, in an order in which each finds what it needs."""
     some = client.create("some", 3)
     yield from topics(client, some)
-    numbers = [store.number for store in client.engine.catalog.topics["many"].partitions]
+    numbers = sorted(client.engine.catalog.stores)
     yield from groups(client, numbers)
-    yield from large_commits(client, some, numbers)
-    yield from wide_transactions(client, numbers)
+    yield from large_commits(client, some, numbers[:LIMIT])
+    yield from wide_transactions(client, numbers[:LIMIT])

@@ -35,8 +35,9 @@ from txbroker import commands
 from txbroker.broker import folds
 from txbroker.codec import answer_decoder, encode
 from txbroker.config import Config, ServiceSettings
+from txbroker.service import tune
 from txbroker.serving import Serving
-from txbroker.settings import BrokerSettings
+from txbroker.settings import SECOND, BrokerSettings
 
 installed: Any = reactor
 FOLDER: Final = Path("build/bench/holds")
@@ -89,6 +90,7 @@ class Broker:
             OSFilesystem(str(folder)), SystemClock(), JournalSettings(low_water_bytes=MIB), folds=folds()
         )
         config = Config(ServiceSettings(data=str(folder), scrub_rate=0), self.settings, JournalSettings())
+        tune(config.service.switch_interval / SECOND)
         self.engine = engine
         self.serving = Serving(engine, config, installed, _failed)
         self.serving.start()

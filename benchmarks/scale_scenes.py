@@ -257,6 +257,7 @@ WORK: Final[dict[str, Work]] = {
     "connections at 1,000 descriptors": too_few_descriptors,
 }
 SETTINGS: Final[dict[str, tuple[str, ...]]] = {
+    "partitions": ("max_topic_partitions=10000",),
     # Measured while they are open, and on a slow disk a GiB takes longer than the minute that is the default.
     "open transactions": ("transaction_timeout=600s",),
     "MiB in one transaction": ("transaction_timeout=600s",),

@@ -124,7 +124,7 @@ class Replay:
             engine.next_lsn, engine.forced_lsn = lsn + number + 1, lsn + number
             if type(each) is TransactionCommitted:
                 whole.commit(lsn + number, each)
-                if engine.transactions.applying is not None:
+                if engine.transactions.applies.current is not None:
                     engine.transactions.finish_apply(engine.on_flush_wanted)
             elif type(each) is not TransactionAdded or (
                 number + 1 < end and type(records[number + 1]) is TransactionPrepared
@@ -158,7 +158,7 @@ class Replay:
             self._whole.settle()
         for fold in folds:
             fold.apply(lsn, decision, data)
-        if engine.transactions.applying is not None:
+        if engine.transactions.applies.current is not None:
             engine.transactions.finish_apply(engine.on_flush_wanted)
         if decision.at > self.at:
             self.at = decision.at

@@ -53,12 +53,26 @@ class Staged(msgspec.Struct, gc=False):
     salt: int = 0
     """That of the staged file's header; 0 before there is one."""
 
+    parts: dict[int, tuple[int, int]] = {}
+    """Messages and bytes for each partition, in the order in which these were first added to."""
+
+    @classmethod
+    def of(cls, entries: list[Entry], file_entries: int) -> Staged:
+        """What has these entries, none of them in memory."""
+        staged = cls(entries, {}, file_entries)
+        for entry in entries:
+            staged.count(entry.partition, entry.count, entry.size)
+        return staged
+
+    def count(self, partition: int, messages: int, size: int) -> None:
+        """Note that so much was added for a partition; added up here, for there can be a million adds."""
+        known = self.parts.get(partition)
+        self.parts[partition] = (messages, size) if known is None else (known[0] + messages, known[1] + size)
+        self.bytes += size
+
     def counts(self) -> dict[int, int]:
         """How many messages there are for each partition, in the order in which these were first added to."""
-        counts: dict[int, int] = {}
-        for entry in self.entries:
-            counts[entry.partition] = counts.get(entry.partition, 0) + entry.count
-        return counts
+        return {partition: messages for partition, (messages, _) in self.parts.items()}
 
 
 class StagingPlan(msgspec.Struct, frozen=True):
@@ -106,7 +120,7 @@ class Staging:
         entries, before = staged.entries, staged.bytes
         number = len(entries)
         entries.append(Entry(partition, count, size, lsn, STAGED_HEADER_BYTES + before, checksum))
-        staged.bytes = before + size
+        staged.count(partition, count, size)
         if self.held_bytes + size > self._budget:
             return
         try:
@@ -120,7 +134,7 @@ class Staging:
         """The transaction has been decided and applied: give its memory back."""
         held = staged.held
         if held:
-            size = sum(map(len, held.values()))
+            size = staged.bytes if len(held) == len(staged.entries) else sum(map(len, held.values()))
             self._allocator.unreserve(size)
             self.held_bytes -= size
             held.clear()

@@ -20,7 +20,7 @@ class TransactionLimits(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 10_000_000
     requests: int = 1_000_000
     bytes: Bytes = 1024 * MIB
-    partitions: int = 10_000
+    partitions: int = 4_096
     total_messages: int = 100_000_000
     total_requests: int = 4_000_000
     total_offsets: int = 1_000_000

@@ -50,11 +50,8 @@ class Transaction(msgspec.Struct, eq=False):
         """(partition, messages, bytes, checksum) of what was added, in the order in which these were first added to."""
         if len(self.partitions) == 1:
             return [(self.staged.entries[0].partition, self.messages, self.staged.bytes, self.checksum)]
-        sizes: dict[int, int] = {}
-        for entry in self.staged.entries:
-            sizes[entry.partition] = sizes.get(entry.partition, 0) + entry.size
-        counts = self.staged.counts()
-        return [(number, counts[number], size, self.checksums[number]) for number, size in sizes.items()]
+        parts = self.staged.parts.items()
+        return [(number, messages, size, self.checksums[number]) for number, (messages, size) in parts]
 
     @property
     def totals(self) -> Totals:
@@ -120,8 +117,8 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
     def transaction(cls, row: Any) -> Transaction:
         """The transaction of a row; all its frames are on disk."""
         self = msgspec.convert(row, cls)
-        size = sum(entry.size for entry in self.entries)
-        staged = Staged(self.entries, {}, self.file_entries, size, self.salt)
+        staged = Staged.of(self.entries, self.file_entries)
+        staged.salt = self.salt
         return Transaction(
             self.number,
             self.began,
@@ -134,7 +131,7 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.totals.checksum,
             staged,
             self.offsets,
-            {entry.partition for entry in self.entries},
+            set(staged.parts),
             self.wall_offset,
             self.checksums,
         )

@@ -100,6 +100,11 @@ class TransactionTable:
             number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed"
         )
 
+    def pending_offset(self, group: str, partition: int) -> Transaction | None:
+        """The prepared transaction that holds a group's position in a partition."""
+        number = self._pending_offsets.get((group, partition))
+        return None if number is None else self.live[number]
+
     def holds_partition(self, partition: int) -> TransactionNumber | None:
         """An undecided transaction with messages for the partition."""
         if partition not in self._partitions:
@@ -109,11 +114,6 @@ class TransactionTable:
     def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
         """See :meth:`Staging.preview`."""
         return self.staging.preview(number, self.live[number].staged, max_bytes, self._engine.forced_lsn)
-
-    @property
-    def applying(self) -> SlicedApply | None:
-        """The commit that is put into its logs at present, in slices."""
-        return self.applies.current
 
     @property
     def in_doubt(self) -> int:
@@ -273,7 +273,7 @@ class TransactionTable:
 
     def continue_apply(self) -> None:
         """Apply the next slice of the commit under way."""
-        applying = self.applying
+        applying = self.applies.current
         assert applying is not None
         if not applying.step(self._engine.forced_lsn):
             if applying.short_of_memory:
@@ -288,7 +288,7 @@ class TransactionTable:
         Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
         """
         stuck = False
-        while (applying := self.applying) is not None:
+        while (applying := self.applies.current) is not None:
             done = applying.applied_entries
             self.continue_apply()
             no_progress = applying.short_of_memory and applying.applied_entries == done

@@ -161,7 +161,7 @@ def test_a_commit_that_passes_and_finds_no_memory_is_applied_behind_it(monkeypat
     with pytest.raises(AssertionError, match="are those of a commit"):
         engine.append(engine.catalog.stores[3], RUNS[0], 1)
     write(place)
-    while place.transactions.applying.number == NUMBER:
+    while place.transactions.applies.current.number == NUMBER:
         assert told == []
         engine.continue_apply()
     assert (told, place.transactions.applies.promised) == (["first"], {3})
@@ -215,7 +215,7 @@ def test_short_of_memory_it_waits_for_the_force_then_lets_the_flusher_have_what_
     assert segment_bytes(place) == 0
     write(place)
     place.engine.continue_apply()
-    assert place.transactions.applying.short_of_memory
+    assert place.transactions.applies.current.short_of_memory
     flush(place)
     assert segment_bytes(place) > 0
     assert seen(place) == ([], [])

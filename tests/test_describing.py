@@ -81,6 +81,7 @@ class TestTopics:
             ("t", 0, TopicSettings(), "InvalidSetting"),
             ("t", -1, TopicSettings(), "InvalidSetting"),
             ("t", 10_001, TopicSettings(), "InvalidSetting"),
+            ("t", 1_001, TopicSettings(), "LimitExceeded"),
             ("t", 1, TopicSettings(force_messages=0), "InvalidSetting"),
             ("t", 1, TopicSettings(max_message_bytes=1 << 29), "InvalidSetting"),
             ("orders", 1, TopicSettings(), "TopicExists"),

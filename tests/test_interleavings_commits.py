@@ -123,7 +123,7 @@ class TestLargeCommits:
         begun.commit()
         for _ in range(20):
             engine.continue_apply()
-        assert engine.transactions.applying.short_of_memory
+        assert engine.transactions.applies.current.short_of_memory
         group = engine.take()
         engine.write(group)
         engine.publish(group)

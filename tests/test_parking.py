@@ -12,6 +12,7 @@ from tests.broker_room import Room, frames, refused
 from txbroker import commands
 from txbroker.errors import MemoryExhausted
 from txbroker.parking import TRIES
+from txbroker.scheduler import STINT
 
 BIG = frames(*[b"x" * MIB] * 9)
 
@@ -197,7 +198,7 @@ class TestPassing:
         assert isinstance(self.answered(busy, peer, commands.DescribeTopics), commands.Topics)
 
     def test_while_memory_is_short_nothing_that_needs_some_passes(self, busy):
-        busy.room.engine.transactions.applying.short_of_memory = True
+        busy.room.engine.transactions.applies.current.short_of_memory = True
         assert self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1")) is None
 
     def test_what_passed_is_there_after_a_restart_and_so_is_the_commit(self, busy):
@@ -220,6 +221,28 @@ def test_a_long_line_moves_in_slices_so_that_the_reactor_is_not_held_up(busy):
         room.timers.advance(0)
         room.engine.sync()
     assert peer.answer(late).base_offset == 18 + 2500
+
+
+def test_the_line_moves_no_longer_at_a_time_than_the_reactor_can_be_kept_waiting(busy, monkeypatch):
+    room = busy.room
+    peer, carry_out = room.peer(), room.broker.parking._carry_out
+    asked = [peer.tell(commands.Send, busy.partition, data=frames(b"1")) for _ in range(10)]
+
+    def slowly(*what):
+        room.clock.advance(round(STINT * 1_000_000) // 3 + 1)
+        carry_out(*what)
+
+    later, left = [], []
+    monkeypatch.setattr(room.broker.parking, "_carry_out", slowly)
+    monkeypatch.setattr(room.broker.parking, "_call_later", lambda seconds, call: later.append(call))
+    room.engine.sync()
+    while later:
+        left.append(len(room.broker.parking.line))
+        later.pop()()
+        room.engine.sync()
+    left.append(len(room.broker.parking.line))
+    assert left == [7, 4, 1, 0]
+    assert all(isinstance(peer.answer(each), commands.Sent) for each in asked)
 
 
 def test_after_a_failure_nothing_that_waits_is_carried_out_or_logged_as_its_cause(busy):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -117,6 +118,12 @@ class Describing:
                 f"there are {topics} topics, the limit is {limit} (max_topics); {command.name!r} was not "
                 "made. Delete one"
             )
+        most = self._settings.max_topic_partitions
+        if command.partitions > most:
+            raise LimitExceeded(
+                f"{command.partitions} partitions for topic {command.name!r}, the limit is {most} "
+                "(max_topic_partitions); nothing was changed. Make it with fewer"
+            )
 
     def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002
         """Delete a topic that no undecided transaction has messages for."""
@@ -193,7 +200,7 @@ class Describing:
             self._info(known),
             [(partition, len(frames)) for partition, frames in parts],
             known.offsets[:MAX_LISTED],
-            _contents(known)[:MAX_LISTED],
+            [(number, *amounts) for number, amounts in islice(known.staged.parts.items(), MAX_LISTED)],
             obstacle=obstacle,
         )
         self._answers.put(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
@@ -246,7 +253,7 @@ class Describing:
     def gauges(self) -> dict[str, int | float | str]:
         """What the engine knows; the counts of transactions are those of this moment."""
         engine = self._engine
-        live = engine.transactions.live.values()
+        live = engine.transactions.live
         pool = engine.allocator.usage()
         return {
             "start": engine.start_number,
@@ -262,7 +269,7 @@ class Describing:
             "pool_chunks": pool.chunks,
             "pool_buffers_lost": engine.allocator.lost,
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
-            "transactions_active": sum(each.state is not State.PREPARED for each in live),
+            "transactions_active": len(live) - engine.transactions.in_doubt,
             "transactions_in_doubt": engine.transactions.in_doubt,
             "outcomes_forced": len(engine.transactions.outcomes.forced),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
@@ -274,15 +281,6 @@ class Describing:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-
-
-def _contents(transaction: Transaction) -> list[tuple[int, int, int]]:
-    """Messages and bytes for each partition, in the order in which these were first added to."""
-    held: dict[int, tuple[int, int]] = {}
-    for entry in transaction.staged.entries:
-        messages, size = held.get(entry.partition, (0, 0))
-        held[entry.partition] = (messages + entry.count, size + entry.size)
-    return [(partition, *amounts) for partition, amounts in held.items()]
 
 
 def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:

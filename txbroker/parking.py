@@ -30,6 +30,7 @@ from txbroker.commands import (
 )
 from txbroker.errors import MemoryExhausted
 from txbroker.fetch_try import CallLater
+from txbroker.scheduler import STINT
 from txbroker.session import Session
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ TRIES: Final = 3
 """A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
 
 SLICE: Final = 1000
-"""Requests carried out in one turn when the line moves, so that the reactor is not held up."""
+"""Requests carried out in one turn when the line moves, in no more than a stint, so that the reactor is not held up."""
 
 WEIGHT: Final = 200
 """Bytes that a request counts for beside its head and data."""
@@ -97,7 +98,7 @@ class Parking:
         """Whether a request has to get in line now."""
         if session.parked:
             return True
-        applying, kind = self._transactions.applying, type(command)
+        applying, kind = self._transactions.applies.current, type(command)
         if applying is None:
             return bool(self.line) and kind in NEEDS_MEMORY
         if kind in READING:
@@ -152,9 +153,10 @@ class Parking:
             self._moving = False
 
     def _move(self) -> None:
-        line, left = self.line, SLICE
+        line, left, clock = self.line, SLICE, self._engine.clock
+        end = clock.seconds() + STINT
         while line and not self._engine.busy and not self._engine.failed:
-            if not left and self._call_later is not None:
+            if (not left or clock.seconds() >= end) and self._call_later is not None:
                 self._call_later(0, self.move)
                 return
             left -= 1

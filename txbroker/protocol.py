@@ -12,6 +12,7 @@ from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import UNIXAddress
 from twisted.internet.protocol import Protocol
 from twisted.logger import Logger
+from twisted.protocols.policies import ProtocolWrapper
 from twisted.python.failure import Failure
 
 from journal.constants import KIB
@@ -232,15 +233,18 @@ class BrokerProtocol(Protocol, Flow):
             self._read_bulk(True)
 
     def _read_bulk(self, bulk: bool) -> None:
-        """Read more at a time, or as much as usual again. Only plain sockets can."""
+        """Read more at a time, or as much as usual again. Only sockets without TLS do."""
         self._bulk = bulk
         self.read_less(self.factory.intake.short)
 
     def read_less(self, less: bool) -> None:
         """Take little at a time from the socket: many peers could have as much read of each before anybody waits."""
         transport: Any = self.transport
+        bulk = self._bulk
+        while isinstance(transport, ProtocolWrapper):  # TLS: the socket is below
+            transport, bulk = transport.transport, False
         if isinstance(transport, FileDescriptor):
-            usual = BULK_READ if self._bulk else FileDescriptor.bufferSize
+            usual = BULK_READ if bulk else FileDescriptor.bufferSize
             transport.bufferSize = SHORT_READ if less else usual
 
     def _count(self, held: int) -> None:

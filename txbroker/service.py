@@ -128,7 +128,7 @@ class TxBrokerService(Service):
             over.callback(None)
 
     def _serve(self, engine: Engine) -> None:
-        self._tune()
+        tune(self.config.service.switch_interval / SECOND)
         self.serving = Serving(engine, self.config, self._reactor, self.failed)
         self.serving.factory.max_connections = self._connections_allowed()
         self.serving.start()
@@ -162,19 +162,6 @@ class TxBrokerService(Service):
             "txbroker ready listening={listening} start={start} {report}",
             listening=listening, start=engine.start_number, report=engine.report,
         )  # fmt: skip
-
-    def _tune(self) -> None:
-        """Set what is Python's."""
-        # 100 groups written and forced beside a busy thread: 1,532 ms at Python's 5 ms, 128 ms at 0.2 ms, 322 ms
-        # at 0.05 ms (two cores under load).
-        sys.setswitchinterval(self.config.service.switch_interval / SECOND)
-        keep_freed_memory()
-        # What has been loaded stays: a full collection takes 39 ms with it and nothing without.
-        gc.collect()
-        gc.freeze()
-        # Sends to 10,000 partitions: 35 full collections in 30 s, 46 ms each, for 32 objects; with 100 there are five.
-        young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, FULL_COLLECTIONS_EVERY)
 
     def _connections_allowed(self) -> int:
         """How many connections there can be without taking the file descriptors of journal and segments."""
@@ -252,6 +239,20 @@ class TxBrokerService(Service):
                 "not all could be finished within {seconds:g} s (stop_timeout); the next start recovers it",
                 seconds=seconds,
             )
+
+
+def tune(switch_interval: float) -> None:
+    """Set what is Python's, for a process that serves."""
+    # 100 groups written and forced beside a busy thread: 1,532 ms at Python's 5 ms, 128 ms at 0.2 ms, 322 ms
+    # at 0.05 ms (two cores under load).
+    sys.setswitchinterval(switch_interval)
+    keep_freed_memory()
+    # What has been loaded stays: a full collection takes 39 ms with it and nothing without.
+    gc.collect()
+    gc.freeze()
+    # Sends to 10,000 partitions: 35 full collections in 30 s, 46 ms each, for 32 objects; with 100 there are five.
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, FULL_COLLECTIONS_EVERY)
 
 
 def _unopened(data: str) -> str:

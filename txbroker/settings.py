@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from journal.constants import KIB, MAX_FRAME, MAX_REQUEST_DATA, MIB
+from journal.constants import KIB, MAX_FRAME, MAX_PARTITIONS_PER_TOPIC, MAX_REQUEST_DATA, MIB
 from journal.errors import InvalidSetting
 from journal.quantities import Bytes, Micros, Quantity, check_range, quantities_of, written
 
@@ -35,6 +35,7 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
     "hello_timeout": (1_000, 3600 * SECOND),
     "idle_timeout": (SECOND, YEARS),
     "max_topics": (1, 1_000_000),
+    "max_topic_partitions": (1, MAX_PARTITIONS_PER_TOPIC),
     "max_producers": (1, 10_000_000),
     "max_producers_per_session": (1, 10_000_000),
     "max_producer_partitions": (1, 100_000_000),
@@ -65,7 +66,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``hello_timeout`` is how long a peer may take to say hello, ``idle_timeout`` how long a session may be
     silent.
 
-    Partitions are bounded by the journal's settings. A producer is forgotten ``producer_age`` after its last
+    All partitions are bounded by the journal's settings, those that a topic is made with by ``max_topic_partitions``:
+    they are made in one go, 4 µs each, while all others wait. A producer is forgotten ``producer_age`` after its last
     message. When there are ``max_producers``, those without a name whose client has no session go before a new
     one is refused, and if there are none of these, those that have been idle for ``producer_idle``. A client has
     at most ``max_producers_per_session``, over its reconnections. ``max_producer_partitions`` bounds the pairs of
@@ -88,6 +90,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     hello_timeout: Micros = 10 * SECOND
     idle_timeout: Micros | None = None
     max_topics: int = 5_000
+    max_topic_partitions: int = 1_000
     max_producers: int = 10_000
     max_producers_per_session: int = 100
     max_producer_partitions: int = 50_000
