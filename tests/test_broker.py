@@ -7,6 +7,7 @@ from journal.errors import CorruptJournal
 from journal.filesystem import write_fully
 from journal.record import PartitionOffset
 from journal.settings import TopicSettings
+from journal.staged_header import STAGED_HEADER_BYTES
 from journal.transaction import State, Totals, Xid
 from tests.broker_room import NOTHING, Peer, Room, frames, refused
 from txbroker import codec, commands
@@ -253,7 +254,7 @@ class TestTime:
         room.restart()
         path = "staged/" + room.filesystem.list_directory("staged")[0]
         file = room.filesystem.open(path)
-        write_fully(file, 20, [bytes(8)])
+        write_fully(file, STAGED_HEADER_BYTES + 20, [bytes(8)])
         room.clock.advance(5_000_000)
         for _ in range(2):
             room.broker.expire_transactions(room.engine.now())

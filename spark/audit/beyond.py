@@ -18,6 +18,7 @@ from journal.inspect.journal_walk import read_some
 from journal.inspect.log_reader import LogReader, OpenLogs
 from journal.inspect.segment_walk import segments, walk_segment
 from journal.inspect.verification import size_if_readable
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 from journal.words import count_text
 from spark.audit.facts import Fact, What
@@ -45,7 +46,7 @@ def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
         places = {state.base_offset: (state.size, state.end_offset) for state in store.segments[-1:]}
         for base, path in segments(filesystem, directory):
             known = base >= store.flushed_offset or base in places
-            position, offset = places.get(base, (0, base))
+            position, offset = places.get(base, (SEGMENT_HEADER_BYTES, base))
             size = size_if_readable(filesystem, path) if known else 0
             if size > position:
                 found.append(Tail(store.topic, store.index, store.number, path, offset, position, size))

@@ -309,7 +309,7 @@ def _(path):
     return {"topic": "a", "partition": 1, "path": log_file(two, two.segments[0], SegmentKind.INDEX)}
 
 
-@damage("an index is gone", harmless=True)
+@damage("the index of a closed segment is gone")
 def _(path):
     store = store_of(path, "quiet")
     file = log_file(store, store.segments[0], SegmentKind.INDEX)

@@ -22,6 +22,7 @@ from tests.spark.forging import (
     held,
     holding,
     log_file,
+    overwrite,
     restate,
     sealed,
     store_of,
@@ -190,7 +191,7 @@ def _(path):
     store = store_of(path, "quiet")
     file = log_file(store, store.segments[0])
     (path / file).write_bytes(bytes(store.segments[0].size))
-    return {"kind": "damaged frame", "topic": "quiet", "first": 0, "path": file, "position": 0}
+    return {"kind": "damaged frame", "topic": "quiet", "first": 0, "path": file, "position": 64}
 
 
 @damage("a segment is empty")
@@ -293,8 +294,8 @@ def _(path):
 def _(path):
     first = held(path, "quiet")[0]
     other = altered(bytes(first.entry.frame), HEADER_BYTES, b"QUIET")
-    write(path, first.segment, first.entry.position, other)
-    return {"topic": "quiet", "partition": 0, "first": 0, "path": first.segment, "position": 0}
+    overwrite(path, first.segment, first.entry.position, other)
+    return {"topic": "quiet", "partition": 0, "first": 0, "path": first.segment, "position": 64}
 
 
 @damage("a segment is renamed to another base offset")

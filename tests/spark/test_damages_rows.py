@@ -133,7 +133,8 @@ def _inside(path: Path) -> tuple[str, int, bytes]:
     store = store_of(path, "quiet")
     found = held(path, "quiet")[3]
     file = filenames.segment_file(directory_of(store), found.entry.offset, SegmentKind.LOG)
-    return file, found.entry.offset, (path / found.segment).read_bytes()[found.entry.position :]
+    log = (path / found.segment).read_bytes()
+    return file, found.entry.offset, log[:64] + log[found.entry.position :]
 
 
 @damage("a segment that nobody sent begins inside of another")
@@ -141,14 +142,14 @@ def _(path):
     file, base, _ = _inside(path)
     data = bytearray(frame.encode(b"forged", 1_700_000_000_000_000))
     frame.stamp(memoryview(data), base)
-    (path / file).write_bytes(bytes(data))
+    (path / file).write_bytes(bytes(64) + bytes(data))
     return {"kind": "partition", "topic": "quiet", "partition": 0, "path": file, "first": base}
 
 
 @damage("a segment begins inside of another with other bytes than that has")
 def _(path):
     file, base, data = _inside(path)
-    (path / file).write_bytes(data[:100] + b"X" + data[101:])
+    (path / file).write_bytes(data[:164] + b"X" + data[165:])
     return {"kind": "partition", "path": file, "first": base, "says": "not what the log has"}
 
 

@@ -141,7 +141,7 @@ def test_what_is_wrong_is_told_with_its_place(spark, wrong, address):
         assert found[key]["text"].count("the log has") == 1
         assert told in found[key]["text"]
     twice = found['["north","2"]']
-    assert (twice["partition"], twice["first"], twice["position"]) == (1, 0, 0)
+    assert (twice["partition"], twice["first"], twice["position"]) == (1, 0, 64)
     assert (twice["serial"], twice["xid"]) == (1, "1:shop:")
     assert twice["path"].startswith("partitions/a-1.")
     assert found['["south","77"]']["position"] > 0
