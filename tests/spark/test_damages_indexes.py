@@ -60,6 +60,8 @@ for _kind, _size in SIZES.items():
     def _(path, kind=_kind, size=_size):
         entries = (path / _file(path, kind)).stat().st_size // size
         flip(path, _file(path, kind), (entries - 1) * size + 2)
+        if not (path / _file(path, kind)).read_bytes()[-1]:
+            flip(path, _file(path, kind), -1)  # an entry that ends with a zero looks torn
         return _named(path, kind, (entries - 1) * size)
 
     @damage(f"an entry of the newest segment's {_kind.value} is turned, and sound ones follow it")
