@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from journal.applying import SlicedApply
-from journal.interfaces import IFold
 from journal.message_store import MessageStore
 from journal.record import AnyRecord
 
@@ -63,12 +62,3 @@ class Housekeeps(Protocol):
 
     def checkpoint_inline(self) -> None:
         """Write a checkpoint on this thread."""
-
-
-def routes(folds: Sequence[IFold]) -> dict[type, tuple[IFold, ...]]:
-    """Who takes in which kind of record."""
-    found: dict[type, tuple[IFold, ...]] = {}
-    for fold in folds:
-        for handled in fold.handles:
-            found[handled] = (*found.get(handled, ()), fold)
-    return found

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from journal import record
-from journal.accepting import Housekeeps, routes
+from journal.accepting import Housekeeps
 from journal.applying import SlicedApply
 from journal.buffers import PooledAllocator
 from journal.catalog import Catalog
@@ -30,6 +30,7 @@ from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.outcome_archive import BATCH
 from journal.record import AnyRecord, LogStartMoved, Mark, Messages, Started
+from journal.routes import routes
 from journal.starts import Starts
 from journal.transaction_store import JournalTransactionStore
 

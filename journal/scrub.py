@@ -26,10 +26,9 @@ from journal.journal_file import (
     unpack_group_header,
 )
 from journal.open_files import OpenFiles
-from journal.segment import BrokenChain, Segment, read_run
-from journal.segment_header import SEGMENT_HEADER_BYTES, unpack_segment_header
+from journal.segment import BrokenChain, Segment, header_fault, read_run
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.segment_index import SegmentIndex
-from journal.segment_list import misplaced
 from journal.staged_header import STAGED_HEADER_BYTES
 from journal.staging import Entry, damaged_frames
 from journal.transaction import TransactionNumber
@@ -98,10 +97,11 @@ class SegmentPiece(NamedTuple):
             file.forget_cached(position, PIECE_BYTES)
             if position == SEGMENT_HEADER_BYTES:
                 first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
-                if (what := misplaced(segment, first_bytes)) is not None:
-                    if unpack_segment_header(first_bytes) is not None:
-                        return 0, segment.corrupt(what, 0, segment.base_offset, segment.end_offset - 1), None
-                    finding = _damaged_header(segment, what)
+                if (fault := header_fault(segment, first_bytes)) is not None:
+                    if fault.foreign:
+                        last = segment.end_offset - 1
+                        return 0, segment.corrupt(fault.what, 0, segment.base_offset, last), None
+                    finding = _damaged_header(segment, fault.what)
             data = file.read(position, min(PIECE_BYTES, segment.size - position))
         finally:
             file.close()

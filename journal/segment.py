@@ -13,7 +13,13 @@ from journal.constants import KIB
 from journal.errors import WHAT_ELSE, CorruptSegment
 from journal.filenames import SegmentKind, segment_file
 from journal.frame import HEADER, HEADER_BYTES, LOST, is_sound
-from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
+from journal.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    Checksum,
+    HeaderFault,
+    seed_of,
+    unpack_segment_header,
+)
 from journal.words import span
 
 Read = Callable[[int, int], bytes]
@@ -143,6 +149,21 @@ class Segment(msgspec.Struct, frozen=True):
             first_offset,
             last_offset,
         )
+
+
+def header_fault(segment: Segment, first_bytes: bytes, checksum: Checksum = crc32c) -> HeaderFault | None:
+    """What is wrong with the first bytes of a segment's file; None if they are its header."""
+    header = unpack_segment_header(first_bytes, checksum)
+    if header is None:
+        return HeaderFault("its header is damaged", foreign=False)
+    number, base_offset = header.partition, header.base_offset
+    if (number, base_offset) != (segment.number, segment.base_offset):
+        what = f"it is the segment of partition number {number} from offset {base_offset} on"
+    elif header.salt != segment.salt:
+        what = f"it is another file of offset {base_offset} on, made by start {header.start}"
+    else:
+        return None
+    return HeaderFault(what, foreign=True)
 
 
 class FramePlace(NamedTuple):

@@ -44,6 +44,16 @@ class SegmentHeader(NamedTuple):
     salt: int
 
 
+class HeaderFault(NamedTuple):
+    """What is wrong with the first bytes of a file. ``foreign``: they are sound, and of another file.
+
+    Damaged ones say nothing, and what follows may be what belongs there.
+    """
+
+    what: str
+    foreign: bool
+
+
 def pack_segment_header(header: SegmentHeader) -> bytes:
     """The first bytes of a segment."""
     packed = _LAYOUT.pack(SEGMENT_MAGIC, *header, 0, 0)[:_CRC_AT]

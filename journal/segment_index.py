@@ -172,8 +172,9 @@ class SegmentIndex:
             return b""
 
     def _write(self, made: tuple[bytes, bytes]) -> None:
-        """Replace the files; a failure costs the next reader a scan, not this one its read."""
-        if not self._files.filesystem.exists(self._segment.path):
+        """Replace the files, durably; a failure costs the next reader a scan, not this one its read."""
+        filesystem = self._files.filesystem
+        if not filesystem.exists(self._segment.path):
             return
         for path, data in zip((self._segment.index_path, self._segment.time_path), made, strict=True):
             try:
@@ -181,8 +182,10 @@ class SegmentIndex:
                 try:
                     write_fully(file, 0, [data])
                     file.truncate(len(data))
+                    file.force()
                 finally:
                     self._files.release(file)
+                filesystem.force_directory(self._segment.directory)
             except OSError as error:
                 _log.warning("%s could not be written: %s", path, error)
 

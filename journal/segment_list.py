@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.log_proof import Beyond, files_beyond
-from journal.segment import Segment, SegmentState
-from journal.segment_header import SEGMENT_HEADER_BYTES, Checksum, unpack_segment_header
+from journal.segment import Segment, SegmentState, header_fault
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.words import span
 
 _base_offset = attrgetter("base_offset")
@@ -148,28 +146,12 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[
         if size < segment.size:
             raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
         first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
-        marked = unpack_segment_header(first_bytes) is not None
-        if marked and (what := misplaced(segment, first_bytes)):
-            raise _refused(segment, what, 0)
-        return size, marked
+        fault = header_fault(segment, first_bytes)
+        if fault is not None and fault.foreign:
+            raise _refused(segment, fault.what, 0)
+        return size, fault is None
     finally:
         file.close()
-
-
-def misplaced(segment: Segment, first_bytes: bytes, checksum: Checksum = crc32c) -> str | None:
-    """What is wrong with the first bytes of a segment's file; None if it is the one that the checkpoint has."""
-    header = unpack_segment_header(first_bytes, checksum)
-    if header is None:
-        return "its header is damaged"
-    if (header.partition, header.base_offset, header.salt) == (
-        segment.number,
-        segment.base_offset,
-        segment.salt,
-    ):
-        return None
-    if (header.partition, header.base_offset) == (segment.number, segment.base_offset):
-        return f"it is another file of offset {header.base_offset} on, made by start {header.start}"
-    return f"it is the segment of partition number {header.partition} from offset {header.base_offset} on"
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:

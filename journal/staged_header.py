@@ -6,12 +6,12 @@ checkpoint's row of the transaction has the salt, so a file of another time line
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from journal.segment_header import Checksum, HeaderFault
 from journal.transaction import TransactionNumber
 
 STAGED_MAGIC = b"TXBSTGD\x01"
@@ -34,7 +34,7 @@ def pack_staged_header(header: StagedHeader) -> bytes:
     return packed + _CRC.pack(crc32c(packed))
 
 
-def unpack_staged_header(data: bytes, checksum: Callable[..., int] = crc32c) -> StagedHeader | None:
+def unpack_staged_header(data: bytes, checksum: Checksum = crc32c) -> StagedHeader | None:
     """The header at the start of a file's bytes; None if there is no sound one."""
     if len(data) < STAGED_HEADER_BYTES:
         return None
@@ -44,11 +44,12 @@ def unpack_staged_header(data: bytes, checksum: Callable[..., int] = crc32c) -> 
     return StagedHeader(TransactionNumber(session, serial), salt)
 
 
-def misnamed(first_bytes: bytes, wanted: StagedHeader, checksum: Callable[..., int] = crc32c) -> str | None:
-    """What is wrong with the first bytes of a staged file; None if it is the one that is wanted."""
+def staged_fault(first_bytes: bytes, wanted: StagedHeader, checksum: Checksum = crc32c) -> HeaderFault | None:
+    """What is wrong with the first bytes of a staged file; None if they are the header that is wanted."""
     header = unpack_staged_header(first_bytes, checksum)
     if header is None:
-        return "its header is damaged"
-    if header.number != wanted.number:
-        return f"it is that of transaction {header.number}"
-    return None if header == wanted else f"it is of another transaction {header.number}, with another salt"
+        return HeaderFault("its header is damaged", foreign=False)
+    if header == wanted:
+        return None
+    more = ", with another salt" if header.number == wanted.number else ""
+    return HeaderFault(f"it is that of transaction {header.number}{more}", foreign=True)

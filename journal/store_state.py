@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from journal.segment import SegmentState
+from journal.filenames import partition_directory
+from journal.segment import Segment, SegmentState
 from journal.settings import TopicSettings
 
 
@@ -24,3 +25,12 @@ class StoreState(msgspec.Struct, array_like=True, frozen=True):
     segments: list[SegmentState]
     settings: TopicSettings
     end_offset: int
+
+    @property
+    def directory(self) -> str:
+        """The directory of its files."""
+        return partition_directory(self.topic, self.index, self.number)
+
+    def whole_segments(self) -> list[Segment]:
+        """Its segments, with whose they are."""
+        return [Segment.of(self.number, self.directory, state) for state in self.segments]

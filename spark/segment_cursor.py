@@ -12,9 +12,8 @@ from journal.filesystem import OSFile, OSFilesystem
 from journal.frame import HEADER_BYTES
 from journal.indexes import DamagedIndex, above_offset, anchors, floor_offset
 from journal.inspect.block_check import Block, blocks_of, failing, proven_frames
-from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from journal.segment import BrokenChain, Segment, header_fault, is_frame_of, walk_headers
 from journal.segment_header import SEGMENT_HEADER_BYTES
-from journal.segment_list import misplaced
 from spark.checkpoints import VERIFY, newest_checkpoint
 from spark.heads import UnsoundBlock
 from spark.logs import Log, MessagesLost, lost
@@ -73,11 +72,9 @@ class SegmentCursor:
                 self._next = self._locate(segment, offset)
             first, position = self._next
             room = segment.size - position
-            self._prove(segment, position, position + min(most, room))
-            data = self._bytes(position, min(most, room))
+            data = self._bytes(position, self._proven_to(segment, position, min(most, room)) - position)
             length = int.from_bytes(data[:4], "big")
             if len(data) < length <= room:
-                self._prove(segment, position, position + length)
                 data = self._bytes(position, length)
             if not HEADER_BYTES <= length <= len(data):
                 raise BrokenChain(
@@ -126,32 +123,37 @@ class SegmentCursor:
             raise self._gone(segment, offset) from None
         except OSError as error:
             raise self._unreadable(error) from error
-        if (what := misplaced(segment, self._bytes(0, SEGMENT_HEADER_BYTES))) is not None:
-            raise self._lost(offset, 0, what, segment.end_offset)
+        fault = header_fault(segment, self._bytes(0, SEGMENT_HEADER_BYTES))
+        if fault is not None and fault.foreign:
+            self.close()
+            raise self._lost(offset, 0, fault.what, segment.end_offset)
         known = anchors(self._index(segment), segment.seed, segment.end_offset, segment.size)
         self._blocks, self._proven = blocks_of(segment.state(), known), set()
         return segment
 
-    def _prove(self, segment: Segment, position: int, end: int) -> None:
-        """Compare the blocks that hold these bytes with what was written; raises :class:`BrokenChain`.
+    def _proven_to(self, segment: Segment, position: int, length: int) -> int:
+        """Where the bytes end, of so many from ``position`` on, that are what was written there.
 
-        A frame that fails its own checksum is for who reads it. Here it is about others' bytes.
+        Compares the blocks that hold them with their running checksums, each once. A frame that fails its own checksum
+        is for who reads it; this is about others' bytes. Raises :class:`BrokenChain` if the first block has some.
         """
         first = bisect_right(self._blocks, position, key=_start) - 1
-        last = bisect_left(self._blocks, end, key=_start)
-        new = [n for n in range(first, last) if n not in self._proven]
-        self._proven.update(new)
-        for block in failing(self._bytes, [self._blocks[n] for n in new], lambda _: None, crc32c):
-            if proven_frames(self._bytes, block) is None:
-                if not any(failing(self._bytes, blocks_of(segment.state(), ()), lambda _: None, crc32c)):
-                    self._proven.update(range(len(self._blocks)))  # the index is wrong, the log is not
-                    return
-                self._proven.difference_update(new)
-                what = (
-                    f"the {block.end.position - block.start.position} bytes from there on fail their checksum"
-                )
-                begin = block.start.position
-                raise BrokenChain(what, begin, block.start.offset, block.end.offset)
+        last = bisect_left(self._blocks, position + length, key=_start)
+        new = [number for number in range(first, last) if number not in self._proven]
+        wrong = failing(self._bytes, [self._blocks[number] for number in new], lambda _: None, crc32c)
+        block = next((each for each in wrong if proven_frames(self._bytes, each) is None), None)
+        if block is None:
+            self._proven.update(new)
+            return position + length
+        if not any(failing(self._bytes, blocks_of(segment.state(), ()), lambda _: None, crc32c)):
+            self._proven.update(range(len(self._blocks)))  # the index is wrong, the log is not
+            return position + length
+        begin, end = block
+        self._proven.update(number for number in new if self._blocks[number].end.position <= begin.position)
+        if begin.position > position:
+            return begin.position
+        what = f"the {end.position - begin.position} bytes from there on fail their checksum"
+        raise BrokenChain(what, begin.position, begin.offset, end.offset)
 
     def _bytes(self, position: int, length: int) -> bytes:
         assert self._file is not None

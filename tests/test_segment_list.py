@@ -2,9 +2,9 @@ import pytest
 
 from journal.errors import CorruptSegment
 from journal.filesystem import OSFilesystem, write_fully
-from journal.segment import SegmentState
+from journal.segment import SegmentState, header_fault
 from journal.segment_header import SegmentHeader, pack_segment_header, seed_of
-from journal.segment_list import SegmentList, misplaced
+from journal.segment_list import SegmentList
 from journal.testing import MemoryFilesystem
 
 DIRECTORY = "partitions/orders-0.17"
@@ -194,11 +194,11 @@ def test_a_damaged_header_stops_no_start_but_is_known(filesystem):
         write(filesystem, state.base_offset, state.size - 64)
     segment = segments().segments[1]
     file = filesystem.open(segment.path)
-    assert misplaced(segment, file.read(0, 64)) is None
+    assert header_fault(segment, file.read(0, 64)) is None
     for position in (0, 9, 30, 50, 63):
         octet = file.read(position, 1)[0]
         write_fully(file, position, [bytes([octet ^ 0x20])])
         assert segments().compare(filesystem, 45) == ([], [], [], [segment.path])
-        assert misplaced(segment, file.read(0, 64)) == "its header is damaged"
+        assert header_fault(segment, file.read(0, 64)) == ("its header is damaged", False)
         write_fully(file, position, [bytes([octet])])
-    assert misplaced(segment, file.read(0, 63)) == "its header is damaged"
+    assert header_fault(segment, file.read(0, 63)) == ("its header is damaged", False)

@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 from journal.checksum_join import join
 from journal.constants import MIB
+from journal.filenames import SegmentKind
 from journal.frame import CRC_START, HEADER, HEADER_BYTES
-from journal.indexes import Anchor
+from journal.indexes import Anchor, anchors
 from journal.inspect.findings import second_crc32c
+from journal.inspect.journal_walk import file_size, read_some
+from journal.interfaces import IFilesystem
 from journal.segment import Read, SegmentState
 from journal.segment_header import SEGMENT_HEADER_BYTES, Checksum, seed_of
 
@@ -34,14 +37,24 @@ class Span(NamedTuple):
     after: int
 
 
-def blocks_of(state: SegmentState, anchors: Sequence[Anchor], first: int = 0) -> list[Block]:
-    """The blocks of a segment as a checkpoint has it, from the anchor numbered ``first`` on; 0 is its beginning.
+def known_places(filesystem: IFilesystem, log: str, salt: int, end_offset: int, size: int) -> list[Anchor]:
+    """The sound entries of the index beside a log's file; none if it cannot be read: that is told elsewhere."""
+    path = log.rpartition(".")[0] + "." + SegmentKind.INDEX.value
+    try:
+        data = read_some(filesystem, path, 0, file_size(filesystem, path))
+    except OSError:
+        return []
+    return anchors(data, seed_of(salt), end_offset, size, second_crc32c)
 
-    ``anchors`` are the sound entries of its index.
+
+def blocks_of(state: SegmentState, known: Sequence[Anchor], first: int = 0) -> list[Block]:
+    """The blocks of a segment as a checkpoint has it, from the place numbered ``first`` on; 0 is its beginning.
+
+    ``known`` are the sound entries of its index.
     """
     places = [
         Anchor(state.base_offset, SEGMENT_HEADER_BYTES, seed_of(state.salt)),
-        *anchors,
+        *known,
         Anchor(state.end_offset, state.size, state.checksum),
     ]
     return [Block(*pair) for pair in zip(places[first:], places[first + 1 :], strict=False)]
@@ -52,9 +65,7 @@ def failing(
 ) -> Iterator[Block]:
     """Those whose bytes are not the ones that were written, or begin with another offset.
 
-    ``count`` is told how many bytes have been read.
-
-    A run of small blocks is read at once.
+    ``count`` is told how many bytes have been read. A run of small blocks is read at once.
     """
     data, start = memoryview(b""), 0
     for block in blocks:

@@ -18,7 +18,7 @@ from journal.inspect.run_check import messages_of
 from journal.inspect.segment_walk import partitions
 from journal.interfaces import IFilesystem
 from journal.outcome_archive import head_of
-from journal.staged_header import STAGED_HEADER_BYTES, StagedHeader, misnamed, unpack_staged_header
+from journal.staged_header import STAGED_HEADER_BYTES, StagedHeader, staged_fault
 from journal.starts import StartRow
 from journal.transaction_state import TransactionRow
 from journal.words import count_text
@@ -166,9 +166,9 @@ def _check_frames(
 ) -> tuple[int, Finding | None]:
     checksum, size = 0, file_size(filesystem, path)
     first_bytes = read_some(filesystem, path, 0, STAGED_HEADER_BYTES)
-    what = misnamed(first_bytes, StagedHeader(row.number, row.salt), second_crc32c)
-    if what is not None and unpack_staged_header(first_bytes, second_crc32c) is not None:
-        return size, Finding(path, 0, f"{what}: {CANNOT_COMMIT}", affects=affects)
+    fault = staged_fault(first_bytes, StagedHeader(row.number, row.salt), second_crc32c)
+    if fault is not None and fault.foreign:
+        return size, Finding(path, 0, f"{fault.what}: {CANNOT_COMMIT}", affects=affects)
     for entry in row.entries[: row.file_entries]:
         data = read_some(filesystem, path, entry.position, entry.size)
         checksum = second_crc32c(data, checksum)
@@ -183,9 +183,9 @@ def _check_frames(
     if row.file_entries == len(row.entries) and checksum != row.totals.checksum:
         problem = f"what is staged is not what was sent ({row.totals}): {CANNOT_COMMIT}"
         return size, Finding(path, 0, problem, affects=affects)
-    return size, Finding(
-        path, 0, f"{what}; its frames are sound", affects=affects
-    ) if what is not None else None
+    if fault is not None:
+        return size, Finding(path, 0, f"{fault.what}; its frames are sound", affects=affects)
+    return size, None
 
 
 def check_head(checkpoint: Checkpoint) -> str:

@@ -1,8 +1,8 @@
 """The indexes beside a segment: which of their entries are sound, and which damage no crash leaves.
 
-Neither they nor their names are forced. So after a power cut they may be missing, and any of their sectors may be as it
-once was: not written yet (zeros), or written up to somewhere; two sectors need not be of one age. Within a sector
-nothing is wrong that has more behind it.
+Neither they nor their names are forced before the segment is closed. So after a power cut those of the newest one may
+be missing, and any of their sectors may be as it once was: not written yet (zeros), or written up to somewhere; two
+sectors need not be of one age. Within a sector nothing is wrong that has more behind it.
 """
 
 from __future__ import annotations
@@ -61,17 +61,22 @@ def read_index(
     seed = seed_of(state.salt)
     found += anchors(offsets, seed, state.end_offset, state.size, second_crc32c)
     if missing:
-        what = f"the index is missing{OF_NO_CRASH if closed else ''}{MADE_AGAIN}"
+        what = f"the index is missing{made_again(closed)}"
         yield from (Finding(path, 0, what, True, of_no_crash=closed) for path in missing)
         return
     sound = sound_entries(offsets, times, seed, state.end_offset, state.size)
     if sound < max(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size):
         ends = state.end_offset, state.size
         told = [
-            *_of_no_crash(paths[0], offsets, OFFSET_ENTRY, seed, ends),
-            *_of_no_crash(paths[1], times, TIME_ENTRY, seed, (state.last_time, state.end_offset)),
+            *_of_no_crash(paths[0], offsets, OFFSET_ENTRY, seed, ends, closed),
+            *_of_no_crash(paths[1], times, TIME_ENTRY, seed, (state.last_time, state.end_offset), closed),
         ]
-        yield from told or _unsound(paths, offsets, times, seed, state)
+        yield from told or _unsound(paths, offsets, times, seed, state, closed)
+
+
+def made_again(closed: bool) -> str:
+    """What is said behind an index's damage: of a ``closed`` segment it was forced, and no crash leaves it so."""
+    return (OF_NO_CRASH if closed else "") + MADE_AGAIN
 
 
 def misled(index: str, known: list[Anchor], wrong: Sequence[tuple[Anchor, Anchor]]) -> Finding:
@@ -82,7 +87,7 @@ def misled(index: str, known: list[Anchor], wrong: Sequence[tuple[Anchor, Anchor
     starts, ends = {start for start, _ in wrong} & set(known), {end for _, end in wrong} & set(known)
     entry = min((known.index(place) for place in starts & ends or starts or ends), default=0)
     problem = f"entry {entry} of {len(known)} is damaged: it is not of this log{OF_NO_CRASH}{MADE_AGAIN}"
-    return Finding(index, entry * OFFSET_ENTRY.size, problem, True, of_no_crash=True)
+    return Finding(index, entry * OFFSET_ENTRY.size, problem, True, foreign=True, of_no_crash=True)
 
 
 def all_of(path: str, state: SegmentState) -> Affected:
@@ -93,9 +98,9 @@ def all_of(path: str, state: SegmentState) -> Affected:
 
 
 def _unsound(
-    paths: list[str], offsets: bytes, times: bytes, seed: int, state: SegmentState
+    paths: list[str], offsets: bytes, times: bytes, seed: int, state: SegmentState, closed: bool
 ) -> Iterator[Finding]:
-    """The first entry that is not sound, where a crash may have left it so."""
+    """The first entry that is not sound, where a crash may have left it so if the segment is not ``closed``."""
     sound = sound_entries(offsets, times, seed, state.end_offset, state.size)
     by_itself = sound_offsets(offsets, seed, state.end_offset, state.size)
     entries = len(offsets) // OFFSET_ENTRY.size
@@ -106,10 +111,11 @@ def _unsound(
             if sound < there
             else f"it has {there} entries, the offset index at least {by_itself}"
         )
-        yield Finding(paths[1], sound * TIME_ENTRY.size, what + MADE_AGAIN, True)
+        at = sound * TIME_ENTRY.size
+        yield Finding(paths[1], at, what + made_again(closed), True, of_no_crash=closed)
     elif sound < entries and _is_below(offsets, sound, state.size):
-        problem = f"entry {sound} of {entries} is damaged{MADE_AGAIN}"
-        yield Finding(paths[0], sound * OFFSET_ENTRY.size, problem, True)
+        problem = f"entry {sound} of {entries} is damaged{made_again(closed)}"
+        yield Finding(paths[0], sound * OFFSET_ENTRY.size, problem, True, of_no_crash=closed)
 
 
 def _is_below(offsets: bytes, entry: int, size: int) -> bool:
@@ -118,11 +124,11 @@ def _is_below(offsets: bytes, entry: int, size: int) -> bool:
 
 
 def _of_no_crash(
-    path: str, data: bytes, layout: Struct, seed: int, ends: tuple[int, int]
+    path: str, data: bytes, layout: Struct, seed: int, ends: tuple[int, int], closed: bool
 ) -> Iterator[Finding]:
     """The first entry that no crash leaves as it is, among those of the checkpoint's part of the log.
 
-    ``ends`` are those of that part, as the fields of an entry have them.
+    ``ends`` are those of that part, as the fields of an entry have them. Of a ``closed`` segment all was forced.
     """
     entries, wrong, before = len(data) // layout.size, -1, (-1, -1)
     for entry in range(entries):
@@ -130,7 +136,8 @@ def _of_no_crash(
         first, second, *_, crc = layout.unpack_from(data, at)
         is_below = second < ends[1]
         if second_crc32c(data[at : at + layout.size - 4], seed) != crc:
-            wrong = entry if wrong < 0 and not _may_be_torn(data, at, layout.size) else wrong
+            torn = not closed and _may_be_torn(data, at, layout.size)
+            wrong = entry if wrong < 0 and not torn else wrong
         elif layout is OFFSET_ENTRY:
             is_behind = not at % SECTOR or (first > before[0] and second > before[1])
             wrong = entry if wrong < 0 and not (is_behind and is_below == (first < ends[0])) else wrong

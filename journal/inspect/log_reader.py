@@ -44,8 +44,7 @@ class LogReader:
     def __init__(self, files: OpenLogs, state: StoreState) -> None:
         self.state = state
         self._files = files
-        directory = filenames.partition_directory(state.topic, state.index, state.number)
-        self.segments = [Segment.of(state.number, directory, segment) for segment in state.segments]
+        self.segments = state.whole_segments()
         self._segment = 0
         self._offset = -1
         self._position = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from journal import archived_outcome, filenames
+from journal import archived_outcome
 from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
 from journal.checkpoint import Checkpoint
 from journal.errors import InvalidFrame
@@ -22,7 +22,6 @@ from journal.inspect.journal_walk import file_size, read_some, walk_journal
 from journal.inspect.segment_walk import FrameEntry, walk_segment
 from journal.interfaces import IFilesystem
 from journal.record import Messages, TopicCreated
-from journal.segment import Segment
 from journal.store_state import StoreState
 
 
@@ -58,7 +57,7 @@ def walk_archive(
     """
     end = state.flushed_offset if end is None else min(end, state.flushed_offset)
     first = max(first, state.start_offset)
-    for segment in _segments(state):
+    for segment in state.whole_segments():
         if segment.end_offset <= first or segment.base_offset >= end:
             continue
         for each in walk_segment(filesystem, segment.path, segment.base_offset, segment.size):
@@ -116,7 +115,7 @@ def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
     From the index if there is a sound one, else the segment's first: it costs time alone. The transactions whose
     messages a segment holds are those with ``at`` from its ``first_time`` to its ``last_time``.
     """
-    for segment, times in zip(_segments(state), state.segments, strict=True):
+    for segment, times in zip(state.whole_segments(), state.segments, strict=True):
         if times.last_time < at:
             continue
         found = segment.base_offset
@@ -128,8 +127,3 @@ def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
                 found = offset
         return max(found, state.start_offset)
     return state.flushed_offset
-
-
-def _segments(state: StoreState) -> list[Segment]:
-    directory = filenames.partition_directory(state.topic, state.index, state.number)
-    return [Segment.of(state.number, directory, segment) for segment in state.segments]

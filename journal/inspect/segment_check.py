@@ -14,13 +14,12 @@ from journal.frame_check import count_in_wrapper
 from journal.indexes import MAX_GAP, Anchor
 from journal.inspect.block_check import Block, blocks_of, failing
 from journal.inspect.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
-from journal.inspect.index_check import MADE_AGAIN, all_of, misled, read_index
+from journal.inspect.index_check import all_of, made_again, misled, read_index
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
-from journal.segment import BrokenChain, Read, Segment, SegmentState, walk_headers
-from journal.segment_header import SEGMENT_HEADER_BYTES, unpack_segment_header
-from journal.segment_list import misplaced
+from journal.segment import BrokenChain, Read, Segment, SegmentState, header_fault, walk_headers
+from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 from journal.words import span
 
@@ -35,7 +34,7 @@ def check_store(
 
     ``quick`` looks at sizes, headers and what follows the last index entry; ``deep`` opens wrappers too.
     """
-    directory = filenames.partition_directory(store.topic, store.index, store.number)
+    directory = store.directory
     end = store.segments[0].base_offset if store.segments else store.flushed_offset
     if store.start_offset < end:
         problem = f"the log starts at offset {store.start_offset}, the checkpoint has no segment below {end}"
@@ -69,7 +68,7 @@ class _SegmentCheck:
         self, filesystem: IFilesystem, store: StoreState, state: SegmentState, closed: bool, count: Count
     ) -> None:
         self._filesystem = filesystem
-        self._directory = filenames.partition_directory(store.topic, store.index, store.number)
+        self._directory = store.directory
         self._segment = Segment.of(store.number, self._directory, state)
         self._path = self._segment.path
         self._state = state
@@ -83,11 +82,10 @@ class _SegmentCheck:
         indexes = list(read_index(self._filesystem, self._directory, state, self._closed, known))
         first_bytes = read_some(self._filesystem, path, 0, SEGMENT_HEADER_BYTES)
         self._count(0, len(first_bytes))
-        if (what := misplaced(self._segment, first_bytes, second_crc32c)) is not None:
-            foreign = unpack_segment_header(first_bytes, second_crc32c) is not None
-            affects = all_of(path, state) if foreign else of_partition(path)
-            yield Finding(path, 0, what, affects=affects, foreign=foreign)
-            if foreign:
+        if (fault := header_fault(self._segment, first_bytes, second_crc32c)) is not None:
+            affects = all_of(path, state) if fault.foreign else of_partition(path)
+            yield Finding(path, 0, fault.what, affects=affects, foreign=fault.foreign)
+            if fault.foreign:
                 return
         yield from indexes
         file = self._filesystem.open(path, writable=False)
@@ -105,7 +103,7 @@ class _SegmentCheck:
         if sound:
             self._count(state.end_offset - blocks[0].start.offset, 0)
         if not sound or deep:
-            yield from self._walk(blocks[0].start, wrong, deep, 0 if sound else 1)
+            yield from self._walk(blocks[0].start, wrong, deep, counted=sound)
 
     def _gaps(self, read: Read, known: list[Anchor]) -> Iterator[Finding]:
         """Where an index has no entry for a frame that must have one."""
@@ -119,10 +117,11 @@ class _SegmentCheck:
                     if place.position - block.start.position >= MAX_GAP:
                         beside = self._segment.index_path
                         behind = f"entries are missing behind byte {block.start.position} of the log"
-                        yield Finding(beside, 0, behind + MADE_AGAIN, True)
+                        what = behind + made_again(self._closed)
+                        yield Finding(beside, 0, what, True, of_no_crash=self._closed)
                         return
 
-    def _walk(self, start: Anchor, wrong: list[Block], deep: bool, counted: int) -> Iterator[Finding]:
+    def _walk(self, start: Anchor, wrong: list[Block], deep: bool, counted: bool) -> Iterator[Finding]:
         path, state = self._path, self._state
         offset, broken, told = start.offset, False, list[tuple[int, int]]()
         for each in walk_segment(self._filesystem, path, offset, state.size, start.position):
@@ -132,7 +131,8 @@ class _SegmentCheck:
                 told.append((found.affects.first_offset or 0, found.affects.last_offset or 0))
                 yield found
                 continue
-            self._count(counted * each.messages, 0)
+            if not counted:
+                self._count(each.messages, 0)
             offset = each.offset + each.messages
             for finding in _check_frame(path, each, deep):
                 told.append((each.offset, offset - 1))

@@ -249,7 +249,7 @@ class _Diagnosing:
         self._result.lost += [unproven_messages(finding.affects) for finding in self._unproven]
         sizes = {}
         for store in self._newest.stores if self._newest is not None else ():
-            directory = filenames.partition_directory(store.topic, store.index, store.number)
+            directory = store.directory
             for state in store.segments:
                 sizes[filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)] = state.size
         for _, directory in partitions(self._filesystem):
@@ -304,7 +304,7 @@ class _Diagnosing:
 
     def _indexes(self) -> None:
         for store in self._newest.stores if self._newest is not None else ():
-            directory = filenames.partition_directory(store.topic, store.index, store.number)
+            directory = store.directory
             for state in store.segments:
                 path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
                 beside = {

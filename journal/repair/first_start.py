@@ -80,7 +80,6 @@ def _make_index(engine: Engine, number: int, base_offset: int) -> None:
             )
         finally:
             engine.open_files.release(file)
-        engine.filesystem.force_directory(store.directory)
 
 
 class _Held:

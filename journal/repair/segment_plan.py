@@ -17,10 +17,9 @@ from journal import filenames
 from journal.constants import MIB
 from journal.filenames import SegmentKind
 from journal.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
-from journal.indexes import Anchor, anchors
-from journal.inspect.block_check import Block, Span, blocks_of, failing, proven_frames
+from journal.inspect.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
 from journal.inspect.findings import second_crc32c
-from journal.inspect.journal_walk import file_size, read_some
+from journal.inspect.journal_walk import read_some
 from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Again, Hole
@@ -159,7 +158,7 @@ def segments_of(
 
     With ``accept`` also what merely fulfils its own checksum counts.
     """
-    directory = filenames.partition_directory(store.topic, store.index, store.number)
+    directory = store.directory
     found = []
     for state in store.segments:
         path = filenames.segment_file(directory, state.base_offset, SegmentKind.LOG)
@@ -175,7 +174,7 @@ def segments_of(
 def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> None:
     """Find out what of a segment's source is proven, and what not."""
     state, source = segment.state, segment.source
-    blocks = blocks_of(state, _anchors(filesystem, source, state))
+    blocks = blocks_of(state, known_places(filesystem, source, state.salt, state.end_offset, state.size))
     file = filesystem.open(source, writable=False)
     try:
         whole = blocks_of(state, ())
@@ -201,14 +200,6 @@ def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> No
 
 def _nobody(_: int) -> None:
     """Nobody watches."""
-
-
-def _anchors(filesystem: IFilesystem, source: str, state: SegmentState) -> list[Anchor]:
-    path = source.rpartition(".")[0] + "." + SegmentKind.INDEX.value
-    if not filesystem.exists(path):
-        return []
-    data = read_some(filesystem, path, 0, file_size(filesystem, path))
-    return anchors(data, seed_of(state.salt), state.end_offset, state.size, second_crc32c)
 
 
 def unproven_frames(filesystem: IFilesystem, source: str, block: Block) -> list[Span]:

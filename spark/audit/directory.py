@@ -183,10 +183,10 @@ def _verified(root: str, deep: bool) -> list[Fact]:
 
 
 def _is_of_slices(found: Finding) -> bool:
-    """Whether who checks the slices tells it: damaged frames, and entries of an index that find none."""
-    return (
-        found.foreign if found.path.endswith(".index") else found.path.endswith(".log") and not found.foreign
-    )
+    """Whether who checks the slices tells it: damaged messages, and entries of an index that are not of their log."""
+    if found.path.endswith(".index"):
+        return found.foreign
+    return found.path.endswith(".log") and not found.foreign and found.affects.first_offset is not None
 
 
 def _witnessed(filesystem: OSFilesystem, newest: int) -> Iterator[Fact]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
@@ -26,13 +25,11 @@ from journal.frame import (
 )
 from journal.frame_check import count_in_wrapper
 from journal.frame_times import times_and_sizes
-from journal.indexes import Anchor, anchors
-from journal.inspect.block_check import Block, failing
+from journal.indexes import Anchor
+from journal.inspect.block_check import Block, failing, known_places
 from journal.inspect.findings import Finding
 from journal.inspect.index_check import misled
-from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
-from journal.segment_header import seed_of
 from spark.audit.checksums import second_crc32c
 from spark.audit.slices import Slice
 
@@ -150,11 +147,7 @@ class _Proof(NamedTuple):
 
 
 def _proof(filesystem: OSFilesystem, file: OSFile, part: Slice) -> _Proof:
-    index = part.path.removesuffix(SegmentKind.LOG.value) + SegmentKind.INDEX.value
-    known: list[Anchor] = []
-    with suppress(OSError):  # then the slice is one block; who verifies the indexes tells of it
-        data = read_some(filesystem, index, 0, file_size(filesystem, index))
-        known = anchors(data, seed_of(part.salt), part.end, part.end_position, second_crc32c)
+    known = known_places(filesystem, part.path, part.salt, part.end, part.end_position)
     begin = Anchor(part.first, part.position, part.running)
     end = Anchor(part.end, part.end_position, part.end_running)
     inside = [each for each in known if each.position > part.position]
@@ -162,6 +155,7 @@ def _proof(filesystem: OSFilesystem, file: OSFile, part: Slice) -> _Proof:
     if not wrong:
         return _Proof(True, [])
     if not any(failing(file.read, [Block(begin, end)], _nobody)):
+        index = part.path.removesuffix(SegmentKind.LOG.value) + SegmentKind.INDEX.value
         return _Proof(True, [], misled(index, known, wrong))
     return _Proof(False, [each for block in wrong for each in _of_others(filesystem, part, block)])
 

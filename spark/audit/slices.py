@@ -9,11 +9,9 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from journal.constants import MIB
-from journal.filenames import partition_directory
 from journal.filesystem import OSFilesystem
-from journal.indexes import Anchor, anchors
-from journal.inspect.findings import second_crc32c
-from journal.inspect.journal_walk import file_size, read_some
+from journal.indexes import Anchor
+from journal.inspect.block_check import known_places
 from journal.inspect.segment_walk import frame_at
 from journal.segment import Segment
 from journal.segment_header import SEGMENT_HEADER_BYTES
@@ -45,19 +43,13 @@ class Slice(NamedTuple):
     end_running: int
 
 
-def segments_of(store: StoreState) -> list[Segment]:
-    """A log's segments as the checkpoint has them."""
-    directory = partition_directory(store.topic, store.index, store.number)
-    return [Segment.of(store.number, directory, state) for state in store.segments]
-
-
 def cut(
     filesystem: OSFilesystem, stores: Iterable[StoreState], slice_bytes: int = SLICE_BYTES
 ) -> list[Slice]:
     """The slices of these logs, whatever their files hold."""
     found: list[Slice] = []
     for store in stores:
-        for segment in segments_of(store):
+        for segment in store.whole_segments():
             edges = _edges(filesystem, segment, slice_bytes)
             for start, end in pairwise(edges):
                 found.append(
@@ -74,9 +66,8 @@ def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list
     """Where slices begin, and the segment's end. What says so are sound entries of its index."""
     edges = [Anchor(segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)]
     if segment.size > slice_bytes:
-        with suppress(OSError):  # one slice, then; who verifies the indexes tells of it
-            data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
-            known = anchors(data, segment.seed, segment.end_offset, segment.size, second_crc32c)
+        known = known_places(filesystem, segment.path, segment.salt, segment.end_offset, segment.size)
+        with suppress(OSError):  # one slice, then; who reads the file tells of it
             _cut_inside(filesystem, segment, slice_bytes, known, edges)
     return [*edges, Anchor(segment.end_offset, segment.size, segment.checksum)]
 

@@ -20,13 +20,15 @@ from tests.spark.world import World
 damage = Damages()
 MANY = 80
 """Entries of the sealed segment: more than two sectors of each index."""
+NEWER = 60
+"""Those of the newest one: likewise."""
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     made = World(tmp_path_factory.mktemp("sound") / "data", SETTINGS)
     made.topic("wide", segment_bytes=MANY * 17_000)
-    for number in range(MANY + 10):
+    for number in range(MANY + NEWER):
         made.put("wide", 0, b"%03d" % number, b"v" * 16_900)
         if number % 10 == 0:
             made.checkpoint()
@@ -60,9 +62,7 @@ for _kind, _size in SIZES.items():
     def _(path, kind=_kind, size=_size):
         entries = (path / _file(path, kind)).stat().st_size // size
         flip(path, _file(path, kind), (entries - 1) * size + 2)
-        if not (path / _file(path, kind)).read_bytes()[-1]:
-            flip(path, _file(path, kind), -1)  # an entry that ends with a zero looks torn
-        return _named(path, kind, (entries - 1) * size)
+        return _named(path, kind, (entries - 1) * size, says="as no crash leaves it")
 
     @damage(f"an entry of the newest segment's {_kind.value} is turned, and sound ones follow it")
     def _(path, kind=_kind, size=_size):
@@ -76,25 +76,15 @@ for _kind, _size in SIZES.items():
 
     @damage(f"a sector of {_kind.value} is zeros, and in the next one an entry is turned")
     def _(path, kind=_kind, size=_size):
-        write(path, _file(path, kind), 0, bytes(512))
+        write(path, _file(path, kind, 1), 0, bytes(512))
         entry = 2 * 512 // size - 4
-        flip(path, _file(path, kind), entry * size + 1)
-        return _named(path, kind, entry * size)
+        flip(path, _file(path, kind, 1), entry * size + 1)
+        return _named(path, kind, entry * size, 1)
 
     @damage(f"a closed segment's {_kind.value} is gone")
     def _(path, kind=_kind):
         (path / _file(path, kind)).unlink()
         return _named(path, kind, 0, says="the index is missing, as no crash leaves it")
-
-    @damage(f"a sector of {_kind.value} was never written", harmless=True)
-    def _(path, kind=_kind):
-        write(path, _file(path, kind), 512, bytes(512))
-        return _named(path, kind, 512 // SIZES[kind] * SIZES[kind])
-
-    @damage(f"all of {_kind.value} is zeros", harmless=True)
-    def _(path, kind=_kind):
-        (path / _file(path, kind)).write_bytes(bytes((path / _file(path, kind)).stat().st_size))
-        return _named(path, kind, 0)
 
     @damage(f"the last entry of {_kind.value} was not written to its end", harmless=True)
     def _(path, kind=_kind, size=_size):
@@ -102,20 +92,41 @@ for _kind, _size in SIZES.items():
         write(path, _file(path, kind, 1), length - 6, bytes(6))
         return _named(path, kind, length - size, 1)
 
-    @damage(f"{_kind.value} of a segment is empty", harmless=True)
-    def _(path, kind=_kind):
-        (path / _file(path, kind)).write_bytes(b"")
-        return _named(path, kind, 0, says="entries")
+    # What a power cut leaves of the newest segment's index it never leaves of a closed one's: that was forced.
+    for _segment in (0, 1):
+        _whose = ("a closed", "the newest")[_segment]
+        _says = ("as no crash leaves it", "damaged")[_segment]
+
+        @damage(f"a sector of {_whose} segment's {_kind.value} was never written", harmless=bool(_segment))
+        def _(path, kind=_kind, segment=_segment, says=_says):
+            write(path, _file(path, kind, segment), 512, bytes(512))
+            return _named(path, kind, 512 // SIZES[kind] * SIZES[kind], segment, says)
+
+        @damage(f"all of {_whose} segment's {_kind.value} is zeros", harmless=bool(_segment))
+        def _(path, kind=_kind, segment=_segment, says=_says):
+            file = path / _file(path, kind, segment)
+            file.write_bytes(bytes(file.stat().st_size))
+            return _named(path, kind, 0, segment, says)
+
+        @damage(f"{_kind.value} of {_whose} segment is empty", harmless=bool(_segment))
+        def _(path, kind=_kind, segment=_segment, says=_says):
+            (path / _file(path, kind, segment)).write_bytes(b"")
+            return _named(path, kind, 0, segment, says if says != "damaged" else "entries")
 
 
-@damage("an entry of times lies in two sectors, of which one was never written", harmless=True)
-def _(path):
-    file = _file(path, SegmentKind.TIME)
-    position = 512 // TIME_ENTRY.size * TIME_ENTRY.size
-    assert position < 512 < position + TIME_ENTRY.size
-    content = (path / file).read_bytes()
-    (path / file).write_bytes(content[:512] + bytes(512) + content[1024:])
-    return _named(path, SegmentKind.TIME, position)
+for _segment in (0, 1):
+
+    @damage(
+        f"an entry of times of segment {_segment} lies in two sectors, of which one was never written",
+        harmless=bool(_segment),
+    )
+    def _(path, segment=_segment):
+        file = _file(path, SegmentKind.TIME, segment)
+        position = 512 // TIME_ENTRY.size * TIME_ENTRY.size
+        assert position < 512 < position + TIME_ENTRY.size
+        content = (path / file).read_bytes()
+        (path / file).write_bytes(content[:512] + bytes(512) + content[1024:])
+        return _named(path, SegmentKind.TIME, position, segment)
 
 
 @damage("indexes are those of another segment")
@@ -133,7 +144,8 @@ def _forged(path: Path, entry: int, offset: int, more: int) -> Named:
     key = OFFSET_ENTRY.pack(old[0] + offset, old[1] + more, old[2], 0)[:-4]
     made = key + crc32c(key, seed_of(store.segments[0].salt)).to_bytes(4, "big")
     write(path, file, entry * OFFSET_ENTRY.size, made)
-    return _named(path, SegmentKind.INDEX, entry * OFFSET_ENTRY.size, says="")
+    says = "as no crash leaves it"
+    return _named(path, SegmentKind.INDEX, entry * OFFSET_ENTRY.size, says=says)
 
 
 @damage("an entry with a checksum that fits goes back")
