@@ -68,8 +68,8 @@ def read_index(
     if sound < max(len(offsets) // OFFSET_ENTRY.size, len(times) // TIME_ENTRY.size):
         ends = state.end_offset, state.size
         told = [
-            *_of_no_crash(paths[0], offsets, OFFSET_ENTRY, seed, ends, closed),
-            *_of_no_crash(paths[1], times, TIME_ENTRY, seed, (state.last_time, state.end_offset), closed),
+            *_of_no_crash(paths[0], offsets, OFFSET_ENTRY, seed, ends),
+            *_of_no_crash(paths[1], times, TIME_ENTRY, seed, (state.last_time, state.end_offset)),
         ]
         yield from told or _unsound(paths, offsets, times, seed, state, closed)
 
@@ -124,11 +124,11 @@ def _is_below(offsets: bytes, entry: int, size: int) -> bool:
 
 
 def _of_no_crash(
-    path: str, data: bytes, layout: Struct, seed: int, ends: tuple[int, int], closed: bool
+    path: str, data: bytes, layout: Struct, seed: int, ends: tuple[int, int]
 ) -> Iterator[Finding]:
     """The first entry that no crash leaves as it is, among those of the checkpoint's part of the log.
 
-    ``ends`` are those of that part, as the fields of an entry have them. Of a ``closed`` segment all was forced.
+    ``ends`` are those of that part, as the fields of an entry have them.
     """
     entries, wrong, before = len(data) // layout.size, -1, (-1, -1)
     for entry in range(entries):
@@ -136,8 +136,7 @@ def _of_no_crash(
         first, second, *_, crc = layout.unpack_from(data, at)
         is_below = second < ends[1]
         if second_crc32c(data[at : at + layout.size - 4], seed) != crc:
-            torn = not closed and _may_be_torn(data, at, layout.size)
-            wrong = entry if wrong < 0 and not torn else wrong
+            wrong = entry if wrong < 0 and not _may_be_torn(data, at, layout.size) else wrong
         elif layout is OFFSET_ENTRY:
             is_behind = not at % SECTOR or (first > before[0] and second > before[1])
             wrong = entry if wrong < 0 and not (is_behind and is_below == (first < ends[0])) else wrong

@@ -181,6 +181,18 @@ class TestIndexes:
             for kind in {"index", "time"} - ({"time"} & set(kinds)):
                 assert content(filesystem, path(base, kind)) == sound[kind]
 
+    @pytest.mark.parametrize("filesystem", ["memory"], indirect=True)
+    def test_the_index_of_a_closed_segment_that_is_made_again_survives_a_power_cut(self, filesystem, state):
+        filesystem.force_directory("")
+        for kind in ("index", "time"):
+            filesystem.unlink(path(0, kind))
+        filesystem.force_directory(DIRECTORY)
+        everything_is_read(reopened(filesystem, state))
+        made = {kind: content(filesystem, path(0, kind)) for kind in ("index", "time")}
+        assert made["index"]
+        clone = filesystem.crash_clone(0, survive=0.0)
+        assert {kind: content(clone, path(0, kind)) for kind in made} == made
+
     def test_an_index_made_from_bytes_that_nothing_proves_is_not_written(self, filesystem, state, caplog):
         """Frames of another log at their place, sound and of the right offsets: the index would prove them for ever."""
         filesystem.unlink(path(0, "index"))
