@@ -7,7 +7,9 @@ A piece that is damaged is told with the very error that a read of it gives.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -69,74 +71,12 @@ def timed(read: Callable[[], tuple[int, CorruptData | None, Piece | None]]) -> S
     return Scrubbed(count, time.perf_counter() - begun, finding, rest)
 
 
-class SegmentPiece(NamedTuple):
-    """A sealed segment from byte ``position`` on, where its running checksum is ``running``.
-
-    The whole is proven by its end. Where that fails it is read once more, frame by frame.
-    """
+@dataclass(frozen=True, slots=True)
+class _OfSegment(ABC):
+    """Some of a sealed segment."""
 
     files: OpenFiles
     segment: Segment
-    position: int
-    running: int
-
-    @property
-    def path(self) -> str:
-        """Of the segment."""
-        return self.segment.path
-
-    def run(self) -> Scrubbed:
-        """Read up to a piece of it."""
-        return timed(self._read)
-
-    def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
-        segment, position = self.segment, self.position
-        file = self.files.filesystem.open(segment.path, writable=False)
-        finding: CorruptSegment | None = None
-        try:
-            file.forget_cached(position, PIECE_BYTES)
-            if position == SEGMENT_HEADER_BYTES:
-                first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
-                if (fault := header_fault(segment, first_bytes)) is not None:
-                    if fault.foreign:
-                        last = segment.end_offset - 1
-                        return 0, segment.corrupt(fault.what, 0, segment.base_offset, last), None
-                    finding = _damaged_header(segment, fault.what)
-            data = file.read(position, min(PIECE_BYTES, segment.size - position))
-        finally:
-            file.close()
-        running, position = crc32c(data, self.running), position + len(data)
-        rest: Piece | None = None
-        if data and position < segment.size:
-            rest = self._replace(position=position, running=running)
-        elif running != segment.checksum or position < segment.size:
-            rest = FramesPiece(self.files, segment, segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)
-        return len(data), finding, rest
-
-
-def _damaged_header(segment: Segment, what: str) -> CorruptSegment:
-    return CorruptSegment(
-        f"{segment.path} is damaged at byte 0: {what}. Its messages can be read all the same; nothing was changed. "
-        "'txbroker repair' of the stopped broker writes the header anew. Look at the disk",
-        segment.path,
-        0,
-        segment.base_offset,
-        segment.base_offset,
-    )
-
-
-class FramesPiece(NamedTuple):
-    """A sealed segment that fails its running checksum, from the frame of ``offset`` at ``position`` on.
-
-    ``running`` is the running checksum there, None once damage has been found. If every frame fulfils its own checksum,
-    all of the segment is named.
-    """
-
-    files: OpenFiles
-    segment: Segment
-    offset: int
-    position: int
-    running: int | None
 
     @property
     def path(self) -> str:
@@ -154,6 +94,63 @@ class FramesPiece(NamedTuple):
         finally:
             file.close()
 
+    @abstractmethod
+    def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
+        """Bytes read, damage, and what is to be read after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPiece(_OfSegment):
+    """A sealed segment from byte ``position`` on, where its running checksum is ``running``.
+
+    The whole is proven by its end. Where that fails it is read once more, frame by frame.
+    """
+
+    position: int
+    running: int
+
+    def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
+        segment, position = self.segment, self.position
+        finding: CorruptSegment | None = None
+        file.forget_cached(position, PIECE_BYTES)
+        if position == SEGMENT_HEADER_BYTES:
+            fault = header_fault(segment, file.read(0, SEGMENT_HEADER_BYTES))
+            if fault is not None and fault.foreign:
+                return 0, segment.corrupt(fault.what, 0, segment.base_offset, segment.end_offset - 1), None
+            finding = None if fault is None else _damaged_header(segment, fault.what)
+        data = file.read(position, min(PIECE_BYTES, segment.size - position))
+        running, position = crc32c(data, self.running), position + len(data)
+        rest: Piece | None = None
+        if data and position < segment.size:
+            rest = replace(self, position=position, running=running)
+        elif running != segment.checksum or position < segment.size:
+            rest = FramesPiece(self.files, segment, segment.base_offset, SEGMENT_HEADER_BYTES, segment.seed)
+        return len(data), finding, rest
+
+
+def _damaged_header(segment: Segment, what: str) -> CorruptSegment:
+    return CorruptSegment(
+        f"{segment.path} is damaged at byte 0: {what}. Its messages can be read all the same; nothing was changed. "
+        "'txbroker repair' of the stopped broker writes the header anew. Look at the disk",
+        segment.path,
+        0,
+        segment.base_offset,
+        segment.base_offset,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FramesPiece(_OfSegment):
+    """A sealed segment that fails its running checksum, from the frame of ``offset`` at ``position`` on.
+
+    ``running`` is the running checksum there, None once damage has been found. If every frame fulfils its own checksum,
+    all of the segment is named.
+    """
+
+    offset: int
+    position: int
+    running: int | None
+
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
         segment = self.segment
         file.forget_cached(self.position, PIECE_BYTES)
@@ -167,7 +164,7 @@ class FramesPiece(NamedTuple):
         position = self.position + len(data)
         running = None if self.running is None else crc32c(data, self.running)
         if position < segment.size:
-            return len(data), None, self._replace(offset=offset, position=position, running=running)
+            return len(data), None, replace(self, offset=offset, position=position, running=running)
         if running is None or running == segment.checksum:
             return len(data), None, None
         first, last = segment.base_offset, segment.end_offset - 1
@@ -184,7 +181,7 @@ class FramesPiece(NamedTuple):
                     return None
                 error = further
                 continue
-            return self._replace(offset=offset, position=position, running=None)
+            return replace(self, offset=offset, position=position, running=None)
         return None
 
 
