@@ -16,7 +16,7 @@ from journal.filesystem import OSFilesystem
 from journal.inspect.findings import Finding
 from journal.inspect.journal_walk import read_some
 from journal.inspect.log_reader import LogReader, OpenLogs
-from journal.inspect.segment_walk import segments, walk_segment
+from journal.inspect.segment_walk import header_of, segments, walk_segment
 from journal.inspect.verification import size_if_readable
 from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
@@ -25,7 +25,10 @@ from spark.audit.facts import Fact, What
 
 
 class Tail(NamedTuple):
-    """Bytes ``position`` to below ``end`` of a file, behind the log's end; a message there has at least ``offset``."""
+    """Bytes ``position`` to below ``end`` of a file, behind the log's end; a message there has at least ``offset``.
+
+    At position 0 there is the header of a segment that was begun since.
+    """
 
     topic: str
     partition: int
@@ -46,7 +49,7 @@ def tails(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> list[Tail]:
         places = {state.base_offset: (state.size, state.end_offset) for state in store.segments[-1:]}
         for base, path in segments(filesystem, directory):
             known = base >= store.flushed_offset or base in places
-            position, offset = places.get(base, (SEGMENT_HEADER_BYTES, base))
+            position, offset = places.get(base, (0, base))
             size = size_if_readable(filesystem, path) if known else 0
             if size > position:
                 found.append(Tail(store.topic, store.index, store.number, path, offset, position, size))
@@ -65,11 +68,13 @@ def _check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) 
     end = reached.get(tail.number, tail.offset)
     first, last, position = -1, -1, -1
     place = Fact(What.VIOLATION, "undecided", tail.topic, tail.partition, tail.number, path=tail.path)
-    for each in walk_segment(OSFilesystem(root), tail.path, tail.offset, tail.end, tail.position):
+    filesystem, begin = OSFilesystem(root), max(tail.position, SEGMENT_HEADER_BYTES)
+    if tail.position < begin and header_of(filesystem, tail.path) is None:
+        yield from _torn(tail, tail.position, quiet)
+        return
+    for each in walk_segment(filesystem, tail.path, tail.offset, tail.end, begin):
         if isinstance(each, Finding):
-            if not quiet:
-                what = f"{tail.end - each.position} bytes behind the log's end are no messages; a start cuts them off"
-                yield place._replace(what=What.NOTICE, kind="torn", position=each.position, text=what)
+            yield from _torn(tail, each.position, quiet)
             break
         last = each.offset + each.messages - 1
         if last >= end and position < 0:
@@ -77,6 +82,22 @@ def _check_tail(root: str, tail: Tail, reached: Mapping[int, int], quiet: bool) 
     if position >= 0:
         what = "they lie behind the log's end by the checkpoint, and no record of the journal has decided them; a start"
         yield place._replace(first=first, last=last, position=position, text=f"{what} cuts them off")
+
+
+def _torn(tail: Tail, position: int, quiet: bool) -> Iterator[Fact]:
+    if not quiet:
+        size = count_text(tail.end - position, "byte")
+        what = f"{size} behind the log's end are no messages; a start cuts them off"
+        yield Fact(
+            What.NOTICE,
+            "torn",
+            tail.topic,
+            tail.partition,
+            tail.number,
+            path=tail.path,
+            position=position,
+            text=what,
+        )
 
 
 def left_over(filesystem: OSFilesystem, stores: Iterable[StoreState]) -> Iterator[Fact]:

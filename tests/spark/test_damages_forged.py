@@ -12,7 +12,7 @@ from journal.filesystem import OSFilesystem
 from journal.frame import HEADER_BYTES
 from journal.indexes import IndexEntries
 from journal.inspect.journal_walk import walk_journal
-from journal.segment_header import seed_of
+from journal.segment_header import SegmentHeader, pack_segment_header, seed_of
 from spark.audit.facts import What
 from tests.spark.audited import audited, copied, violations
 from tests.spark.damaging import Damages, outcomes
@@ -126,8 +126,28 @@ def _(path):
     data = bytearray(frame.encode(b"forged", 1_700_000_000_000_000))
     frame.stamp(memoryview(data), store.flushed_offset)
     file = filenames.segment_file(directory_of(store), store.flushed_offset, SegmentKind.LOG)
-    (path / file).write_bytes(bytes(data))
+    header = SegmentHeader(b"n" * 16, 1, store.number, store.flushed_offset, 7)
+    (path / file).write_bytes(pack_segment_header(header) + data)
     return {"topic": "a", "partition": 0, "first": store.flushed_offset, "path": file}
+
+
+def _begun(path, data):
+    store = store_of(path, "a", 0)
+    file = filenames.segment_file(directory_of(store), store.flushed_offset, SegmentKind.LOG)
+    (path / file).write_bytes(data)
+    return {"kind": "torn", "topic": "a", "partition": 0, "path": file, "position": 0}
+
+
+@damage("a segment behind the end is shorter than a header", harmless=True)
+def _(path):
+    return _begun(path, b"begun")
+
+
+@damage("a segment behind the end has frames and no header", harmless=True)
+def _(path):
+    data = bytearray(frame.encode(b"forged" * 20, 1_700_000_000_000_000))
+    frame.stamp(memoryview(data), store_of(path, "a", 0).flushed_offset)
+    return _begun(path, bytes(64 * [1]) + data)
 
 
 @damage("messages of a transaction that was rolled back are put into the log")
