@@ -45,8 +45,8 @@ def many_heads() -> bytes:
 
 def kinds(full: int, spare: int) -> dict[str, Kind]:
     """The attacks by name, on a partition ``full`` of tiny frames and one to be written to."""
-    fetch = encode(Fetch(2, [(full, 0)], 16 * MIB))
-    small = encode(Fetch(2, [(full, 0)], 64 << 10))
+    fetch = encode(Fetch(2, [(full, 0, 0)], 16 * MIB))
+    small = encode(Fetch(2, [(full, 0, 0)], 64 << 10))
     tiny = TINY * ((15 * MIB) // len(TINY))
     once = {
         "fetches of 16 MiB": fetch,

@@ -213,7 +213,7 @@ class Pieces:
         return lambda times: [[(self._connections[0], read)] for _ in range(times // together)]
 
     def _fetch(self, place: int) -> Callable[[int], list[Round]]:
-        read = encode(Fetch(8, [(self._partitions[place], 0)], 64 << 10))
+        read = encode(Fetch(8, [(self._partitions[place], 0, 0)], 64 << 10))
         return lambda times: [[(self._connections[0], read)] for _ in range(times)]
 
     def _alone(self, reads: Callable[[int], list[bytes]]) -> Callable[[int], list[Round]]:

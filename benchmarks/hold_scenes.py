@@ -83,7 +83,7 @@ def topics(client: Client, some: list[int]) -> Iterator[Scene]:
     yield Scene("DescribeTopics of 100,000 names", always(commands.DescribeTopics, names))
     numbers = [store.number for store in client.engine.catalog.topics["many"].partitions]
     yield Scene(
-        "Fetch of 1,000 partitions", always(commands.Fetch, [(number, 0) for number in numbers[:1000]])
+        "Fetch of 1,000 partitions", always(commands.Fetch, [(number, 0, 0) for number in numbers[:1000]])
     )
     yield Scene("OffsetsForTime of 4,096", always(commands.OffsetsForTime, numbers[:LIMIT], WALL))
     yield Scene("OffsetsForTime of 200,000", always(commands.OffsetsForTime, some[:1] * 200_000, WALL))

@@ -43,7 +43,7 @@ class Bystander:
                 while self._going:
                     began = time.perf_counter()
                     if self._reads:
-                        peer.ask(Fetch(1, [(self._partition, 0)], 4096), Fetched)
+                        peer.ask(Fetch(1, [(self._partition, 0, 0)], 4096), Fetched)
                     else:
                         peer.ask(Send(1, self._partition), Sent, SINGLE)
                     self.times.append((began, time.perf_counter() - began))

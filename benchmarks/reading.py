@@ -22,7 +22,7 @@ _LENGTHS = struct.Struct(">II")
 
 
 def _ask(peer: Peer, partition: int, offset: int) -> None:
-    peer.socket.sendall(encode(Fetch(partition, [(partition, offset)], FETCH_BYTES)))
+    peer.socket.sendall(encode(Fetch(partition, [(partition, offset, 0)], FETCH_BYTES)))
 
 
 def serve(peer: Peer, partitions: Sequence[int], frame: tuple[int, int], seconds: float) -> Tally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import closing, suppress
 from itertools import accumulate
 
 from zope.interface import implementer
@@ -208,12 +210,12 @@ class MessageStore:
         Empty at the high watermark. May wait for the disk. Raises :class:`journal.errors.OffsetOutOfRange`
         and :class:`journal.errors.CorruptSegment`.
         """
-        return self.plan_read(offset, max_bytes).run()
+        return self.plan_read(offset, max_bytes).run().data
 
-    def plan_read(self, offset: int, max_bytes: int) -> ReadPlan:
-        """Decide a read. One read is answered from memory alone or from one segment alone.
+    def plan_read(self, offset: int, max_bytes: int, until: int = sys.maxsize) -> ReadPlan:
+        """Decide a read of what is published now. It is answered from memory alone or from one segment alone.
 
-        Raises :class:`journal.errors.OffsetOutOfRange`.
+        Behind the first frame none is given that begins at ``until`` or above. Raises OffsetOutOfRange.
         """
         if not self.start_offset <= offset <= self.high_watermark:
             raise OffsetOutOfRange(
@@ -223,27 +225,24 @@ class MessageStore:
                 self.high_watermark,
             )
         if offset >= min(self._tail.base_offset, self.high_watermark):
-            return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes))
-        if self._hints is None:
-            self._hints = Hints()
+            return ReadPlan(self._tail.read(offset, self.high_watermark, max_bytes, until))
+        self._hints = self._hints or Hints()
         place = self._segments.holding(offset)
         if place is None:
             raise AssertionError(f"no segment of {self.directory} holds offset {offset}")
-        return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, max_bytes)
+        until = min(until, self.high_watermark)
+        return DiskReadPlan(self._files, *place, self._shelf, self._hints, offset, until, max_bytes)
 
     def at_hand(self, offset: int, max_bytes: int) -> bytes | None:
         """As :meth:`read`, also what is not published; None for what is gone, damaged, or would wait for the disk."""
         if offset >= self._tail.base_offset:
-            return self._tail.read(offset, self.end_offset, max_bytes)
+            return self._tail.read(offset, self.end_offset, max_bytes).data
         if not self.start_offset <= offset < self.high_watermark:
             return None
-        try:
-            plan = self.plan_read(offset, max_bytes)
+        with suppress(CorruptSegment), closing(self.plan_read(offset, max_bytes)) as plan:
             found = plan.run_now()
-        except CorruptSegment:
-            return None
-        plan.close()
-        return found
+            return found.data if found else None
+        return None
 
     def offset_for_time(self, time: int) -> int:
         """The first offset whose append time is ``time`` or later; the high watermark if there is none.

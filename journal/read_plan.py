@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from journal.constants import KIB
 from journal.frame import HEADER_BYTES
@@ -27,6 +28,13 @@ def always() -> bool:
     return True
 
 
+class Frames(NamedTuple):
+    """Whole frames one behind the other, and the offset after the last message in them."""
+
+    data: bytes
+    end: int
+
+
 class Hints:
     """Where recent reads ended, so that reading through a log needs no index. For all threads."""
 
@@ -49,21 +57,21 @@ class Hints:
 class ReadPlan:
     """A read whose answer is in memory already. Closing it does nothing."""
 
-    __slots__ = ("_data",)
+    __slots__ = ("_frames",)
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
 
-    def run_now(self, goes_on: GoesOn = always) -> bytes | None:  # noqa: ARG002
+    def run_now(self, goes_on: GoesOn = always) -> Frames | None:  # noqa: ARG002
         """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread.
 
         What has to be checked frame by frame is in pieces, of which the first is taken and others while ``goes_on()``.
         """
-        return self._data
+        return self._frames
 
-    def run(self) -> bytes:
+    def run(self) -> Frames:
         """Whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
-        return self._data
+        return self._frames
 
     def close(self) -> None:
         """Give up a plan that was not carried out. A second close does nothing."""
@@ -76,7 +84,17 @@ class DiskReadPlan(ReadPlan):
     retention may go on, even the file's unlinking.
     """
 
-    __slots__ = ("_file", "_files", "_hints", "_max_bytes", "_offset", "_sealed", "_segment", "_shelf")
+    __slots__ = (
+        "_file",
+        "_files",
+        "_hints",
+        "_max_bytes",
+        "_offset",
+        "_sealed",
+        "_segment",
+        "_shelf",
+        "_until",
+    )
 
     def __init__(
         self,
@@ -86,6 +104,7 @@ class DiskReadPlan(ReadPlan):
         shelf: Shelf,
         hints: Hints,
         offset: int,
+        until: int,
         max_bytes: int,
     ) -> None:
         self._file: IFile | None = None  # first, so that __del__ finds it whatever happens here
@@ -95,23 +114,24 @@ class DiskReadPlan(ReadPlan):
         self._shelf = shelf
         self._hints = hints
         self._offset = offset
+        self._until = min(until, segment.end_offset)
         self._max_bytes = max_bytes
         self._file = open_log(files, segment)
 
-    def run_now(self, goes_on: GoesOn = always) -> bytes | None:
+    def run_now(self, goes_on: GoesOn = always) -> Frames | None:
         """Whole frames; None if that would wait for the disk: then call :meth:`run` on another thread."""
         file = self._open_file()
         try:
-            data = self._run(reading_now(file), goes_on, now=True)
+            frames = self._run(reading_now(file), goes_on, now=True)
         except WouldBlock:
             return None
         except BaseException:
             self.close()
             raise
         self.close()
-        return data
+        return frames
 
-    def run(self) -> bytes:
+    def run(self) -> Frames:
         """Whole frames. Raises :class:`journal.errors.CorruptSegment` if the first of them is damaged."""
         try:
             return self._run(self._open_file().read, always, now=False)
@@ -132,7 +152,7 @@ class DiskReadPlan(ReadPlan):
             raise RuntimeError("this read has been carried out or closed")
         return self._file
 
-    def _run(self, read: Read, goes_on: GoesOn, now: bool) -> bytes:
+    def _run(self, read: Read, goes_on: GoesOn, now: bool) -> Frames:
         segment = self._segment
         index = SegmentIndex(self._files, segment, self._sealed, self._shelf, read, now)
         hint = self._hints.get(segment.base_offset, self._offset)
@@ -142,14 +162,14 @@ class DiskReadPlan(ReadPlan):
         try:
             while True:
                 size = min(room, PIECE_BYTES)
-                data, end = read_run(read, segment, offset, position, size, PIECE_FRAMES)
+                data, end = read_run(read, segment, offset, position, size, PIECE_FRAMES, self._until)
                 if pieces and len(data) > room:
                     break  # one frame too large for what is left
                 pieces.append(data)
                 offset = end
                 position += len(data)
                 room -= len(data)
-                if room < HEADER_BYTES or offset >= segment.end_offset or not goes_on():
+                if room < HEADER_BYTES or offset >= self._until or not goes_on():
                     break
         except WouldBlock:
             if not pieces:
@@ -158,7 +178,7 @@ class DiskReadPlan(ReadPlan):
             if not pieces:
                 raise index.corrupt(broken) from broken
         self._hints.put(segment.base_offset, offset, position)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return Frames(pieces[0] if len(pieces) == 1 else b"".join(pieces), offset)
 
 
 def open_log(files: OpenFiles, segment: Segment) -> IFile:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -232,12 +233,19 @@ def is_frame_of(read: Read, segment: Segment, offset: int, position: int) -> boo
 
 
 def read_run(
-    read: Read, segment: Segment, offset: int, position: int, max_bytes: int, most: int = MOST_FRAMES
+    read: Read,
+    segment: Segment,
+    offset: int,
+    position: int,
+    max_bytes: int,
+    most: int = MOST_FRAMES,
+    until: int = sys.maxsize,
 ) -> tuple[bytes, int]:
     """Whole frames from the one of ``offset`` at ``position`` on, each with its checksum checked.
 
-    At most ``max_bytes`` and ``most`` frames, but at least one frame; stops before a damaged frame. Returns the bytes
-    and the offset after them. Raises :class:`BrokenChain` if the first frame is damaged.
+    At most ``max_bytes`` and ``most`` frames, none that begins at ``until`` or behind it, but at least one frame; stops
+    before a damaged frame. Returns the bytes and the offset after them. Raises :class:`BrokenChain` if the first frame
+    is damaged.
     """
     rest = segment.size - position
     data = read(position, min(max(max_bytes, HEADER_BYTES), rest))
@@ -263,7 +271,7 @@ def read_run(
         else:
             taken += length
             offset += count
-            most -= 1
+            most = most - 1 if offset < until else 0
             continue
         if taken:
             break

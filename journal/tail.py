@@ -6,6 +6,7 @@ never goes back; chunks and appends are found by bisecting such positions.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from journal.constants import KIB
 from journal.errors import InvalidFrame, MemoryExhausted
 from journal.frame import stamp, walk
 from journal.interfaces import IBuffer, IBufferAllocator
+from journal.read_plan import Frames
 from journal.stamping import Joined
 
 SMALLEST_CHUNK = 512
@@ -162,26 +164,29 @@ class Tail:
             start = stop
         return found
 
-    def read(self, offset: int, limit: int, max_bytes: int) -> bytes:
+    def read(self, offset: int, limit: int, max_bytes: int, until: int = sys.maxsize) -> Frames:
         """Whole frames from the one that holds ``offset`` on, of appends wholly below ``limit``.
 
-        At most ``max_bytes``, but at least one frame; empty if no append from ``offset`` on is below
-        ``limit``.
+        At most ``max_bytes``, and of appends wholly below ``until``, but at least one frame; empty if no append from
+        ``offset`` on is below ``limit``.
         """
         first = bisect_right(self._ends, offset)
         last = bisect_right(self._ends, limit)
         if first >= last:
-            return b""
+            return Frames(b"", offset)
+        if until < limit:
+            last = bisect_right(self._ends, until, first, last)
         found, start = self.edge(first)
         if found < offset:
             start += self._distance(start, self._positions[first], offset)
         fitting = bisect_right(self._positions, start + max_bytes, first, last)
         if fitting > first:
-            end = self._positions[fitting - 1]
+            end, behind = self._positions[fitting - 1], self._ends[fitting - 1]
         else:
-            end = start + self._prefix(start, self._positions[first], max_bytes)
+            most = max_bytes if first < last else 0
+            end, behind = self._prefix(start, self._positions[first], most)
         views = self.views(start, end)
-        return bytes(views[0]) if len(views) == 1 else b"".join(views)
+        return Frames(bytes(views[0]) if len(views) == 1 else b"".join(views), behind)
 
     def _distance(self, start: int, end: int, offset: int) -> int:
         """Bytes from ``start`` to the frame that holds ``offset``, inside one append."""
@@ -191,15 +196,18 @@ class Tail:
                 return position
         raise AssertionError(f"offset {offset} is not in the append at {start}")
 
-    def _prefix(self, start: int, end: int, max_bytes: int) -> int:
-        """Bytes of the whole frames at the start of part of an append, within ``max_bytes`` or one frame."""
+    def _prefix(self, start: int, end: int, max_bytes: int) -> tuple[int, int]:
+        """Where the whole frames at the start of part of an append end, within ``max_bytes`` or one frame.
+
+        Their end's position, and the offset there.
+        """
         [view] = self.views(start, end)
-        taken = 0
-        for position, length, _, _ in walk(view):
+        taken = behind = 0
+        for position, length, first, count in walk(view):
             if taken and position + length > max_bytes:
                 break
-            taken = position + length
-        return taken
+            taken, behind = position + length, first + count
+        return start + taken, behind
 
     def drop(self, appends: int) -> None:
         """Forget that many of the oldest appends and release the chunks that held nothing else."""

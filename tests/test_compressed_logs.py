@@ -62,7 +62,7 @@ def sent(peer, number, data, **named):
 
 
 def fetched(peer, number, offset=0):
-    correlation = peer.tell(commands.Fetch, [(number, offset)], 1 << 20)
+    correlation = peer.tell(commands.Fetch, [(number, offset, 0)], 1 << 20)
     answers = [(answer, data) for answer, data in zip(peer.answers, peer.data, strict=True)]
     return next(data for answer, data in answers if answer.correlation == correlation)
 

@@ -36,7 +36,7 @@ class TestCold:
         peer = room.peer()
         peer.send(partition, b"a", b"b")
         pool = make_cold(room, monkeypatch)
-        asked = peer.tell(commands.Fetch, [(partition, 1)])
+        asked = peer.tell(commands.Fetch, [(partition, 1, 0)])
         assert peer.answers[-1].correlation != asked
         pool.step()
         assert values(peer, peer.answer(asked)) == {partition: [b"b"]}
@@ -47,7 +47,7 @@ class TestCold:
         peer = room.peer()
         peer.send(partition, b"a", b"b")
         pool = make_cold(room, monkeypatch)
-        asked = [peer.tell(commands.Fetch, [(partition, offset)]) for offset in (0, 1)]
+        asked = [peer.tell(commands.Fetch, [(partition, offset, 0)]) for offset in (0, 1)]
         assert len(pool.work) == 1
         pool.step()
         assert [peer.answer(each) is None for each in asked] == [False, True]
@@ -60,9 +60,9 @@ class TestCold:
         peer.send(cold, b"cold")
         pool = make_cold(room, monkeypatch)
         peer.send(hot, b"hot")
-        asked = peer.tell(commands.Fetch, [(hot, 0), (cold, 0)], min_bytes=1000, max_wait=SECOND)
+        asked = peer.tell(commands.Fetch, [(hot, 0, 0), (cold, 0, 0)], min_bytes=1000, max_wait=SECOND)
         assert values(peer, peer.answer(asked)) == {hot: [b"hot"], cold: []}
-        asked = peer.tell(commands.Fetch, [(cold, 0), (hot, 0)])
+        asked = peer.tell(commands.Fetch, [(cold, 0, 0), (hot, 0, 0)])
         pool.step()
         assert values(peer, peer.answer(asked)) == {cold: [b"cold"], hot: []}
 
@@ -73,10 +73,10 @@ class TestCold:
         for partition in (one, two):
             peer.send(partition, *[b"x" * 100] * 3)
         pool = make_cold(room, monkeypatch)
-        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)])
+        asked = peer.tell(commands.Fetch, [(one, 0, 0), (two, 0, 0)])
         pool.step()
         assert [part.length for part in peer.answer(asked).partitions] == [3 * size, 3 * size]
-        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 2 * size)
+        asked = peer.tell(commands.Fetch, [(one, 0, 0), (two, 0, 0)], 2 * size)
         pool.step()
         assert [part.length for part in peer.answer(asked).partitions] == [2 * size, 0]
 
@@ -91,7 +91,7 @@ class TestCold:
         room.engine.open_files.close()
         found, wanted = set(), list(partitions)
         while wanted:
-            asked = peer.tell(commands.Fetch, [(partition, 0) for partition in wanted], 16 << 20)
+            asked = peer.tell(commands.Fetch, [(partition, 0, 0) for partition in wanted], 16 << 20)
             assert len(room.engine.open_files) <= MOST_COLD_READS + 1, "and an index"
             pool.step()
             got = values(peer, peer.answer(asked))
@@ -106,7 +106,7 @@ class TestCold:
         peer.send(one, b"a" * 60_000)
         peer.send(two, b"b" * 100_000)
         pool = make_cold(room, monkeypatch)
-        asked = peer.tell(commands.Fetch, [(one, 0), (two, 0)], 130_000)
+        asked = peer.tell(commands.Fetch, [(one, 0, 0), (two, 0, 0)], 130_000)
         pool.step()
         assert values(peer, peer.answer(asked)) == {one: [b"a" * 60_000], two: []}
 
@@ -114,11 +114,11 @@ class TestCold:
         peer = room.peer()
         peer.send(partition, b"a")
         pool = make_cold(room, monkeypatch)
-        asked = peer.tell(commands.Fetch, [(partition, 0)])
+        asked = peer.tell(commands.Fetch, [(partition, 0, 0)])
         _, _, failed = pool.work.pop()
         failed(OSError(5, "Input/output error"))
         assert "Input/output error" in refused(peer.answer(asked), "TxBrokerError")
-        asked = peer.tell(commands.Fetch, [(partition, 0)])
+        asked = peer.tell(commands.Fetch, [(partition, 0, 0)])
         pool.step()
         assert values(peer, peer.answer(asked)) == {partition: [b"a"]}
 
@@ -129,7 +129,7 @@ class TestCold:
         producer, consumer = room.peer(), room.peer()
         producer.send(partition, b"a")
         room.flush()
-        asked = consumer.tell(commands.Fetch, [(partition, 0)], 1 << 20, 10 * SECOND, min_bytes=100)
+        asked = consumer.tell(commands.Fetch, [(partition, 0, 0)], 1 << 20, 10 * SECOND, min_bytes=100)
         assert consumer.answer(asked) is None
 
         def too_many(*_, **__):
@@ -151,12 +151,12 @@ class TestCold:
         file = room.filesystem.open(f"{directory}/{log}")
         file.write_some(SEGMENT_HEADER_BYTES, [b"\xff" * 40])
         with capturedLogs() as logged:
-            asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
+            asked = peer.tell(commands.Fetch, [(bad, 0, 0), (good, 0, 0)])
             pool.step()
             answer = peer.answer(asked) or peer.answer(asked)
             assert [part.error for part in answer.partitions] == ["CorruptSegment", ""]
             assert values(peer, answer)[good] == [b"a"]
-            peer.tell(commands.Fetch, [(bad, 0)])
+            peer.tell(commands.Fetch, [(bad, 0, 0)])
             pool.step()
         told = [event["error"] for event in logged]
         assert len(told) == 1, "once, though readers try again"
@@ -171,7 +171,7 @@ class TestCold:
         directory = room.engine.catalog.stores[bad].directory
         unreadable(monkeypatch, directory)
         with capturedLogs() as logged:
-            asked = peer.tell(commands.Fetch, [(bad, 0), (good, 0)])
+            asked = peer.tell(commands.Fetch, [(bad, 0, 0), (good, 0, 0)])
             pool.step()
             answer = peer.answer(asked) or peer.answer(asked)
         assert [part.error for part in answer.partitions] == ["StorageUnavailable", ""]
@@ -197,7 +197,7 @@ class TestCold:
         peer = room.peer()
         peer.send(partition, b"a")
         pool = make_cold(room, monkeypatch)
-        peer.tell(commands.Fetch, [(partition, 0)])
+        peer.tell(commands.Fetch, [(partition, 0, 0)])
         peer.leave()
         answers = len(peer.answers)
         pool.step()

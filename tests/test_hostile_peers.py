@@ -137,7 +137,7 @@ def test_a_peer_that_asks_for_much_and_reads_nothing_is_dropped_and_costs_little
     with Peer(port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for number in range(16):
-            peer.socket.sendall(encode(Fetch(number, [(partition, 0)], 16 * MIB)))
+            peer.socket.sendall(encode(Fetch(number, [(partition, 0, 0)], 16 * MIB)))
         broker.wait_for(f"dropping {peer.name}: it has read nothing")
     assert broker.resident_bytes() - before < 100 * MIB
 
@@ -150,7 +150,7 @@ def test_a_slow_reader_gets_everything(port, witness):
     with Peer(port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
         assert peer.values(partition) == values
-        peer.say(Fetch, [(partition, 0)], 16 * MIB)
+        peer.say(Fetch, [(partition, 0, 0)], 16 * MIB)
         answer, data = peer.read()
         assert isinstance(answer, Fetched)
         assert len(data) > 5_000_000

@@ -79,7 +79,7 @@ def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
     room = busy.room
     reader, mixed = room.peer(), room.peer()
     assert reader.answer(reader.tell(commands.Ping)) is not None
-    assert reader.answer(reader.tell(commands.Fetch, [(busy.other, 0)])) is not None
+    assert reader.answer(reader.tell(commands.Fetch, [(busy.other, 0, 0)])) is not None
     mixed.tell(commands.Send, busy.partition, data=frames(b"1"))
     ping = mixed.tell(commands.Ping)
     assert mixed.answer(ping) is None
@@ -89,7 +89,7 @@ def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
 
 def test_nobody_sees_part_of_the_commit(busy):
     reader = busy.room.peer()
-    asked = reader.tell(commands.Fetch, [(busy.partition, 0)])
+    asked = reader.tell(commands.Fetch, [(busy.partition, 0, 0)])
     assert reader.answer(asked).partitions[0].length == 0
 
 

@@ -50,7 +50,7 @@ def test_a_count_that_the_frames_do_not_have_changes_nothing(tail):
         tail.append(frame() + frame(), 3, 5)
     assert (tail.end_offset, tail.end_position, len(tail), tail.last_time) == (10, 0, 0, 3)
     assert offsets(tail.append(frame(), 1, 5)) == [10]
-    assert offsets(tail.read(10, 11, KIB)) == [10]
+    assert offsets(tail.read(10, 11, KIB).data) == [10]
 
 
 def test_without_memory_nothing_changes():
@@ -71,7 +71,7 @@ def test_the_last_of_the_memory_is_taken_in_few_parts_and_all_of_it():
     assert tail.end_position > 8 * MIB - 16 * KIB
     assert len(tail._chunks) < 60
     assert allocator.available() == 0
-    assert offsets(tail.read(tail.end_offset - 2, tail.end_offset, KIB)) == [
+    assert offsets(tail.read(tail.end_offset - 2, tail.end_offset, KIB).data) == [
         tail.end_offset - 2,
         tail.end_offset - 1,
     ]
@@ -126,41 +126,41 @@ def test_a_smaller_chunk_does_when_a_large_one_is_over_the_budget():
 
 def test_frames_larger_than_a_chunk_get_one_of_their_size(tail):
     assert offsets(tail.append(frame(MIB), 1, 5)) == [10]
-    assert tail.read(10, 11, 1)[36:40] == b"vvvv"
+    assert tail.read(10, 11, 1).data[36:40] == b"vvvv"
 
 
 def test_reads_give_whole_frames_up_to_the_limit(tail):
     for _ in range(5):
         tail.append(frame(), 1, 5)
     tail.append(frame() * 5, 5, 5)
-    assert offsets(tail.read(10, 20, 10_000)) == list(range(10, 20))
-    assert offsets(tail.read(10, 13, 10_000)) == [10, 11, 12]
-    assert offsets(tail.read(12, 20, 299)) == [12, 13]
-    assert offsets(tail.read(12, 20, 1)) == [12]
-    assert offsets(tail.read(17, 20, 10_000)) == [17, 18, 19]
-    assert offsets(tail.read(16, 20, 299)) == [16, 17]
-    assert offsets(tail.read(19, 20, 1)) == [19]
-    assert tail.read(20, 20, 10_000) == b""
+    assert offsets(tail.read(10, 20, 10_000).data) == list(range(10, 20))
+    assert offsets(tail.read(10, 13, 10_000).data) == [10, 11, 12]
+    assert offsets(tail.read(12, 20, 299).data) == [12, 13]
+    assert offsets(tail.read(12, 20, 1).data) == [12]
+    assert offsets(tail.read(17, 20, 10_000).data) == [17, 18, 19]
+    assert offsets(tail.read(16, 20, 299).data) == [16, 17]
+    assert offsets(tail.read(19, 20, 1).data) == [19]
+    assert tail.read(20, 20, 10_000).data == b""
 
 
 def test_an_append_is_seen_wholly_or_not_at_all(tail):
     tail.append(frame() * 5, 5, 5)
-    assert tail.read(10, 14, 10_000) == b""
+    assert tail.read(10, 14, 10_000).data == b""
 
 
 def test_a_wrapper_is_given_whole_for_any_offset_inside(tail):
     tail.append(frame(), 1, 5)
     tail.append(wrapper(5), 5, 5)
     tail.append(frame(), 1, 5)
-    assert offsets(tail.read(13, 17, 1)) == [11]
-    assert [m.offset for m in decode_run(tail.read(13, 17, 10_000), 13)] == [13, 14, 15, 16]
+    assert offsets(tail.read(13, 17, 1).data) == [11]
+    assert [m.offset for m in decode_run(tail.read(13, 17, 10_000).data, 13)] == [13, 14, 15, 16]
 
 
 def test_reads_go_across_chunks(tail):
     for _ in range(500):
         tail.append(frame(KIB), 1, 5)
-    assert offsets(tail.read(10, 510, MIB)) == list(range(10, 510))
-    assert offsets(tail.read(70, 510, 9 * KIB)) == list(range(70, 79))
+    assert offsets(tail.read(10, 510, MIB).data) == list(range(10, 510))
+    assert offsets(tail.read(70, 510, 9 * KIB).data) == list(range(70, 79))
 
 
 def test_dropping_everything_gives_all_memory_back(tail, allocator):
@@ -182,7 +182,7 @@ def test_dropping_a_part_releases_only_chunks_that_hold_nothing_else(tail, alloc
     assert allocator.available() == allocator.budget - 64 * KIB
     assert bytes(views[60][:4]) == bytes([POISON] * 4)
     assert offsets(views[61]) == [71]
-    assert offsets(tail.read(74, 110, MIB)) == list(range(74, 110))
+    assert offsets(tail.read(74, 110, MIB).data) == list(range(74, 110))
     assert tail.oldest_time == 61
 
 
@@ -197,3 +197,13 @@ def test_the_first_offset_of_a_time_is_exact(tail):
         tail.append(frame() * 2, 2, time)
     found = [tail.offset_for_time(time) for time in (0, 5, 6, 7, 8, 9, 10)]
     assert found == [10, 10, 14, 14, 16, 16, 18]
+
+
+def test_reading_up_to_an_offset_gives_whole_appends_below_it_or_one_frame(tail):
+    for number in (2, 3, 1):
+        tail.append(frame() * number, number, 5)
+    assert tail.read(10, 16, MIB, until=15) == (tail.read(10, 16, MIB).data[: 5 * 100], 15)
+    assert tail.read(10, 16, MIB, until=14).end == 12
+    assert [each.offset for each in decode_run(tail.read(12, 16, MIB, until=13).data)] == [12]
+    assert tail.read(12, 16, MIB, until=13).end == 13
+    assert tail.read(16, 16, MIB) == (b"", 16)

@@ -43,7 +43,7 @@ def test_what_a_fetch_tells_of_an_unforced_decision_is_counted_too():
     [first, second] = door.partitions
     door.read(encode(commands.Send(7, first), frames(bytes(3 * LARGE))))
     door.protocol.dataReceived(encode(commands.Send(8, second), frames(b"x")))
-    door.protocol.dataReceived(encode(commands.Fetch(9, [(first, 0), (999, 0)])))
+    door.protocol.dataReceived(encode(commands.Fetch(9, [(first, 0, 0), (999, 0, 0)])))
     assert door.room.broker.answers.bytes > 3 * LARGE
     door.carry()
     assert door.room.broker.answers.bytes == 0

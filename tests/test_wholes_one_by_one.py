@@ -106,7 +106,7 @@ def encoded(door, each):
     if kind == "phases":
         return in_two_phases(each, add, partition, run, seen, commit_seen, session, total)
     if kind == "fetch":
-        return [encode(Fetch(correlation, [(partition, behind // 3)], max_wait=LONG))]
+        return [encode(Fetch(correlation, [(partition, behind // 3, 0)], max_wait=LONG))]
     if kind == "cancel":
         return [encode(Cancel(0, correlation - 10 * (1 + behind)))]
     if kind == "two adds":

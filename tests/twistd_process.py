@@ -189,7 +189,7 @@ class Peer:
         """All messages of a partition."""
         found = []
         while True:
-            self.say(commands.Fetch, [(partition, len(found))], 1 << 20)
+            self.say(commands.Fetch, [(partition, len(found), 0)], 1 << 20)
             _, data = self.read()
             if not data:
                 return found

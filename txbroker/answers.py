@@ -91,12 +91,14 @@ class Topics(Answer, frozen=True, tag=69):
 class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One partition's part of an answer: the next ``length`` bytes of the data, or an ``error``.
 
-    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below. ``numbers`` and
-    ``texts`` are the error's extras: of damage the first and the last offset that cannot be read.
+    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below. The data end at
+    ``next_offset``: what is from there to below ``high_watermark``, or the ``until`` that was asked for, is the rest.
+    ``numbers`` and ``texts`` are the error's extras: of damage the first and the last offset that cannot be read.
     """
 
     partition: int
     length: int
+    next_offset: int
     start_offset: int
     high_watermark: int
     error: str = ""
@@ -106,7 +108,11 @@ class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Fetched(Answer, frozen=True, tag=70):
-    """Answers :class:`Fetch`, in the order asked for. Partitions with nothing new have length 0."""
+    """Answers :class:`Fetch`, in the order asked for. Partitions with nothing new have length 0.
+
+    The high watermarks are those of one moment, and nothing is given that was published later. Where the rest of that
+    moment is wanted, for each partition from ``next_offset`` on, its high watermark is the next fetch's ``until``.
+    """
 
     partitions: list[FetchedPartition]
 

@@ -21,7 +21,7 @@ from journal.read_plan import always
 from txbroker.codec import encode_parts
 from txbroker.commands import Cancel, Fetch, Fetched
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
-from txbroker.fetch_try import CallLater, PendingFetch, Reading, part_of, run_plans, unreadable
+from txbroker.fetch_try import CallLater, Part, PendingFetch, Reading, run_plans, unreadable
 from txbroker.refusals import refusal
 from txbroker.sending import unknown_partition
 from txbroker.session import Session
@@ -31,7 +31,7 @@ from txbroker.waiting_answers import WaitingAnswers
 if TYPE_CHECKING:
     from journal.engine import Engine
     from journal.message_store import MessageStore
-    from journal.read_plan import GoesOn
+    from journal.read_plan import Frames, GoesOn
 
 LEAST_COLD_READ = 64 * KIB
 """Partitions that are read on the reader pool share the room of the answer, but none gets less than this."""
@@ -187,23 +187,22 @@ class Fetching:
     def _read(self, command: Fetch) -> Reading:
         room = max(1, min(command.max_bytes, self._settings.max_fetch))
         reading = Reading(room)
-        for place, (partition, offset) in enumerate(command.positions):
+        left = len(command.positions)
+        for partition, offset, until in command.positions:
             store = self._stores.get(partition)
-            reading.data.append(b"")
-            error: TxBrokerError | None = None
+            part = Part(partition, offset, store)
+            reading.parts.append(part)
             if store is None:
-                error = unknown_partition(partition)
+                part.error = unknown_partition(partition)
             elif room > 0 and not self._is_over(reading):
                 try:
-                    room -= self._read_one(
-                        reading, place, store, offset, room, len(command.positions) - place
-                    )
+                    room -= self._read_one(reading, part, store, until or store.high_watermark, room, left)
                 except TxBrokerError as refused:
-                    error = refused
+                    part.error = refused
                 except OSError as failed:  # this may be called while a group is published, which must go on
-                    error = unreadable(failed)
-            reading.parts.append((partition, store, error))
-            reading.failed = reading.failed or error is not None
+                    part.error = unreadable(failed)
+            reading.failed = reading.failed or part.error is not None
+            left -= 1
         return reading
 
     def _is_over(self, reading: Reading) -> bool:
@@ -213,11 +212,12 @@ class Fetching:
         return over
 
     def _read_one(
-        self, reading: Reading, place: int, store: MessageStore, offset: int, room: int, left: int
+        self, reading: Reading, part: Part, store: MessageStore, until: int, room: int, left: int
     ) -> int:
         """Read one partition of ``left`` to go, or keep a plan for it; return how much of the room that takes."""
         reading.stores.append(store)
-        if offset == store.high_watermark:
+        offset = part.end
+        if offset == store.high_watermark or until <= offset < store.high_watermark:
             return 0  # most of a thousand partitions: 0.5 ms instead of 2 for all
         share = min(room, max(LEAST_COLD_READ, room // left))
         if reading.cold:
@@ -226,21 +226,21 @@ class Fetching:
                 or not store.start_offset <= offset < store.flushed_offset
             ):
                 return 0
-            reading.cold.append((place, store.plan_read(offset, share)))
+            reading.cold.append((part, store.plan_read(offset, share, until)))
             return share
-        plan = store.plan_read(offset, room)
-        data = plan.run_now(self.goes_on)
-        if data is None:
+        plan = store.plan_read(offset, room, until)
+        frames = plan.run_now(self.goes_on)
+        if frames is None:
             plan.close()
             if reading.found:
                 reading.cut = True
                 return 0
-            reading.cold.append((place, store.plan_read(offset, share)))
+            reading.cold.append((part, store.plan_read(offset, share, until)))
             return share
-        size = len(data)
+        size = len(frames.data)
         if size > room and reading.found:
             return room  # one frame that is too large for what is left: it is the next fetch's
-        reading.data[place] = data
+        part.data, part.end = frames
         reading.found += size
         self._is_over(reading)  # then there may be more than was read
         return size
@@ -255,19 +255,18 @@ class Fetching:
         )
 
     def _read_done(
-        self, fetch: PendingFetch, reading: Reading, results: list[tuple[int, bytes | TxBrokerError]]
+        self, fetch: PendingFetch, reading: Reading, results: list[tuple[Part, Frames | TxBrokerError]]
     ) -> None:
         session = fetch.session
         session.reading = False
         if fetch in session.fetches:
-            for place, result in results:
+            for part, result in results:
                 if isinstance(result, TxBrokerError):
-                    partition, store, _ = reading.parts[place]
-                    reading.parts[place] = (partition, store, result)
+                    part.error = result
                     reading.failed = True
-                elif not reading.found or reading.found + len(result) <= reading.room:
-                    reading.data[place] = result
-                    reading.found += len(result)
+                elif not reading.found or reading.found + len(result.data) <= reading.room:
+                    part.data, part.end = result
+                    reading.found += len(result.data)
             self._answer(fetch, reading)
         self.drained(session)
 
@@ -287,20 +286,16 @@ class Fetching:
 
     def _answer(self, fetch: PendingFetch, reading: Reading) -> None:
         self._stop(fetch)
-        partitions = [
-            part_of(partition, len(data), store, error)
-            for (partition, store, error), data in zip(reading.parts, reading.data, strict=True)
-        ]
-        answer = Fetched(fetch.command.correlation, partitions)
-        parts = encode_parts(answer, [data for data in reading.data if data])
+        answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
+        parts = encode_parts(answer, [part.data for part in reading.parts if part.data])
         deliver = fetch.session.deliver
         self.fetches += 1
         self.bytes += reading.found
         fetch.session.given += reading.found
         if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
-            for _, _, failure in reading.parts:
-                if isinstance(failure, CorruptData | StorageUnavailable):
-                    self._tell(str(failure))
+            for each in reading.parts:
+                if isinstance(each.error, CorruptData | StorageUnavailable):
+                    self._tell(str(each.error))
             # An error may tell of a decision that is not on disk yet, such as a topic's deletion, and where a log
             # starts of one of retention's.
             self._answers.put(deliver, b"".join(parts))

@@ -91,13 +91,14 @@ class DeleteTopic(Request, frozen=True, tag=7):
 
 
 class Fetch(Request, frozen=True, tag=8):
-    """Read from partitions: [(partition, offset)]. Answered by :class:`Fetched` with frames as data.
+    """Read from partitions: [(partition, offset, until)]. Answered by :class:`Fetched` with frames as data.
 
-    Waits up to ``max_wait`` µs until at least ``min_bytes`` can be given; gives about ``max_bytes`` at most, but
-    always at least one whole frame if there is one. One partition in error does not keep others from reading.
+    Gives what is published in all of them at one moment, and of a partition with ``until`` above 0 only the frames that
+    begin below it. Waits up to ``max_wait`` µs until at least ``min_bytes`` can be given; gives about ``max_bytes`` at
+    most, but always at least one whole frame if there is one. One partition in error does not keep others from reading.
     """
 
-    positions: list[tuple[int, int]]
+    positions: list[tuple[int, int, int]]
     max_bytes: int = 1 << 20
     max_wait: int = 0
     min_bytes: int = 1

@@ -122,10 +122,10 @@ class ScriptedBroker:
 
     def on_fetch(self, session, request, data):
         parts, body = [], b""
-        for number, offset in request.positions:
-            runs = [run for base, run in self.logs[number] if offset < self.ends[number] and base >= 0]
-            data = b"".join(runs) if offset < self.ends[number] else b""
-            parts.append(commands.FetchedPartition(number, len(data), 0, self.ends[number]))
+        for number, offset, until in request.positions:
+            end = min(until or self.ends[number], self.ends[number])
+            data = b"".join(run for base, run in self.logs[number] if base < end) if offset < end else b""
+            parts.append(commands.FetchedPartition(number, len(data), end, 0, self.ends[number]))
             body += data
         if not body and request.max_wait:
             self.hanging[session, request.correlation] = request

@@ -101,7 +101,7 @@ def test_an_offset_that_a_transaction_holds_is_waited_for_and_told_once(rig, bro
 def test_an_offset_that_retention_took_is_moved_as_told_and_said(rig, broker, caplog, where, values):
     def before(request, data):
         if type(request) is Fetch and request.positions[0][1] < 3:
-            part = FetchedPartition(1, 0, 3, 5, "OffsetOutOfRange", "gone")
+            part = FetchedPartition(1, 0, 3, 3, 5, "OffsetOutOfRange", "gone")
             return commands.Fetched(request.correlation, [part])
         return None
 
@@ -112,7 +112,7 @@ def test_an_offset_that_retention_took_is_moved_as_told_and_said(rig, broker, ca
 
 def test_an_offset_out_of_range_can_be_an_error_with_the_range(rig, broker):
     broker.before = lambda request, data: (
-        commands.Fetched(request.correlation, [FetchedPartition(1, 0, 3, 5, "OffsetOutOfRange", "gone")])
+        commands.Fetched(request.correlation, [FetchedPartition(1, 0, 3, 3, 5, "OffsetOutOfRange", "gone")])
         if type(request) is Fetch
         else None
     )

@@ -276,7 +276,7 @@ class TestIndexes:
         plan = store.plan_read(950, 1)
         replace(filesystem, path(800, "index"), b"")
         grow(store, 300)
-        assert offsets(plan.run()) == [950]
+        assert offsets(plan.run().data) == [950]
         for _ in range(2):
             caplog.clear()
             assert offsets(store.read(COUNT + 150, 1)) == [COUNT + 150]
@@ -307,7 +307,7 @@ class TestIndexes:
         store = reopened(filesystem, state)
         plan = store.plan_read(300, 1)
         assert plan.run_now() is None
-        assert offsets(plan.run()) == [300]
+        assert offsets(plan.run().data) == [300]
 
     def test_an_empty_index_does_not_make_the_store_begin_at_zero(self, filesystem, state):
         for base in (0, 400, 800):

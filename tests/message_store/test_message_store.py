@@ -93,19 +93,19 @@ class TestReading:
         block = Fault(Operation.READ_NOW, error=errno.EAGAIN, times=1 << 30)
         store = make(FaultFilesystem(with_directory(MemoryFilesystem()), FaultPlan([block])), allocator)
         fill(store, 20)
-        assert offsets(store.plan_read(3, 200).run_now()) == [3, 4]
+        assert offsets(store.plan_read(3, 200).run_now().data) == [3, 4]
         flush(store)
         plan = store.plan_read(3, 200)
         assert plan.run_now() is None
-        assert offsets(plan.run()) == [3, 4]
+        assert offsets(plan.run().data) == [3, 4]
 
     def test_a_plan_in_the_page_cache_is_carried_out_at_once(self, filesystem, allocator):
         store = make(filesystem, allocator)
         fill(store, 20)
         flush(store)
         plan = store.plan_read(3, 200)
-        data = plan.run_now()
-        assert data is None or offsets(data) == [3, 4]
+        found = plan.run_now()
+        assert found is None or (offsets(found.data), found.end) == ([3, 4], 5)
         plan.close()
 
     def test_a_planned_read_survives_appends_flushes_and_the_unlinking_of_its_file(self, store, filesystem):
@@ -118,7 +118,7 @@ class TestReading:
         fill(store, 30)
         flush(store)
         found = []
-        thread = threading.Thread(target=lambda: found.extend(offsets(plan.run())))
+        thread = threading.Thread(target=lambda: found.extend(offsets(plan.run().data)))
         thread.start()
         thread.join()
         assert found == list(range(3, 10))
@@ -127,7 +127,7 @@ class TestReading:
         fill(store, 5)
         plan = store.plan_read(0, 10_000)
         flush(store)
-        assert offsets(plan.run()) == [0, 1, 2, 3, 4]
+        assert offsets(plan.run().data) == [0, 1, 2, 3, 4]
 
     def test_a_plan_is_carried_out_once_and_gives_its_file_back(self, filesystem, allocator):
         files = OpenFiles(filesystem, limit=0)

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journal.buffers import PooledAllocator
 from journal.constants import KIB, MIB
 from journal.errors import MemoryExhausted, OffsetOutOfRange
-from journal.frame import decode_run, encode, encode_inner, encode_wrapper
+from journal.frame import decode_run, encode, encode_inner, encode_wrapper, walk
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.settings import TopicSettings
@@ -147,24 +147,29 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.move_start(self.start)
 
     @precondition(lambda self: self.published > self.start)
-    @rule(part=st.floats(0, 1), max_bytes=st.sampled_from((1, 1_000, 50 * KIB, MIB)))
-    def plan(self, part, max_bytes):
+    @rule(
+        part=st.floats(0, 1), max_bytes=st.sampled_from((1, 1_000, 50 * KIB, MIB)), more=st.integers(1, 5_000)
+    )
+    def plan(self, part, max_bytes, more):
         offset = min(self.published - 1, self.start + int(part * (self.published - self.start)))
-        self.plans.append((self.store.plan_read(offset, max_bytes), offset, max_bytes, self.published))
+        until = min(self.published, offset + more)
+        self.plans.append((self.store.plan_read(offset, max_bytes, until), offset, max_bytes, until))
 
     @precondition(lambda self: self.plans)
     @rule(now=st.booleans())
     def carry_out(self, now):
-        plan, offset, max_bytes, published = self.plans.pop()
-        data = plan.run_now() if now else plan.run()
-        if data is None:
-            data = plan.run()
-        self.check(data, offset, max_bytes, published)
+        plan, offset, max_bytes, until = self.plans.pop()
+        found = plan.run_now() if now else plan.run()
+        if found is None:
+            found = plan.run()
+        self.check(found.data, offset, max_bytes, until, found.end)
 
-    def check(self, data, offset, max_bytes, published):
+    def check(self, data, offset, max_bytes, until, end):
         messages = decode_run(data, offset)
         assert messages[0].offset == offset
-        assert messages[-1].offset < published
+        assert messages[-1].offset == end - 1
+        [*_, (_, _, begin, _)] = walk(data)
+        assert begin < until or begin <= offset
         for message in messages:
             assert message.value == self.values[message.offset]
         first = int.from_bytes(data[:4], "big")
@@ -200,8 +205,9 @@ class StoreMachine(RuleBasedStateMachine):
         offset = self.start
         while offset < self.published:
             data = self.store.read(offset, 100 * KIB)
-            self.check(data, offset, 100 * KIB, self.published)
-            offset = decode_run(data, offset)[-1].offset + 1
+            end = decode_run(data, offset)[-1].offset + 1
+            self.check(data, offset, 100 * KIB, self.published, end)
+            offset = end
         assert self.store.read(self.published, KIB) == b""
 
 

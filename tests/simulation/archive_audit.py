@@ -31,7 +31,7 @@ class ArchiveAudit:
         [partition] = topic.partitions
         found: list[bytes] = []
         while len(found) < partition.high_watermark:
-            position = (partition.number, len(found))
+            position = (partition.number, len(found), 0)
             _, data, _ = auditor.wait(commands.Fetch, [position], 1 << 20, 0)
             messages = frame.decode_run(data, len(found))
             offsets = [each.offset for each in messages]

@@ -75,7 +75,7 @@ def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:
     model = auditor.model
     auditor.positions = dict(starts)
     while True:
-        positions = list(auditor.positions.items())
+        positions = [(number, at, 0) for number, at in auditor.positions.items()]
         floor = model.seen.floor(model.now, starts)
         if not auditor.fetched(positions, floor, *auditor.wait(commands.Fetch, positions, 1 << 20, 0)):
             break

@@ -24,6 +24,8 @@ class ConsumingClient(Client):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.positions: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
+        """Where logs ended when they were read last, all that were read with it at the same moment."""
         self.generations: dict[Key, int] = {}
         self.groups: dict[str, bytes] = {}
         """The ids under which groups were seen last."""
@@ -35,7 +37,15 @@ class ConsumingClient(Client):
         known = self.world.partitions()
         chosen = random.sample(known, min(len(known), random.choice((1, 2, 3, 8))))
         again = random.random() < 0.2
-        positions = [(p, self.model.seen.starts[p] if again else self.positions.get(p, 0)) for p in chosen]
+        bounded = random.random() < 0.3
+        positions = [
+            (
+                p,
+                self.model.seen.starts[p] if again else self.positions.get(p, 0),
+                self.ends.get(p, 0) if bounded else 0,
+            )
+            for p in chosen
+        ]
         sizes = random.choice((1, 500, 1 << 16, 1 << 20))
         wait = random.choice((0, 0, 50_000, 2_000_000))
         then = partial(self.fetched, positions, self.model.seen.floor(self.model.now, chosen))
@@ -44,18 +54,19 @@ class ConsumingClient(Client):
     def fetch_at_ends(self, wait: int) -> None:
         """Read on in all logs, and wait so many µs for whatever comes next."""
         homes = self.world.topics.homes
-        positions = [(p, self.model.seen.ends[p]) for p in homes if homes[p].deleted is None]
-        then = partial(self.fetched, positions, self.model.seen.floor(self.model.now, dict(positions)))
+        positions = [(p, self.model.seen.ends[p], 0) for p in homes if homes[p].deleted is None]
+        floor = self.model.seen.floor(self.model.now, [p for p, *_ in positions])
+        then = partial(self.fetched, positions, floor)
         self.ask(commands.Fetch, positions, 1 << 16, wait, then=then)
 
     def fetched(
-        self, positions: list[tuple[int, int]], floor: Floor, answer: Any, data: bytes, since: int
+        self, positions: list[tuple[int, int, int]], floor: Floor, answer: Any, data: bytes, since: int
     ) -> bool:
         """Take in what was read; says whether anything was."""
         if not isinstance(answer, commands.Fetched):
             return False
         at, ends = 0, {}
-        for (partition, offset), part in zip(positions, answer.partitions, strict=True):
+        for (partition, offset, until), part in zip(positions, answer.partitions, strict=True):
             if part.error:
                 self._not_read(partition, offset, part)
                 continue
@@ -67,6 +78,13 @@ class ConsumingClient(Client):
                 f"{partition} is read from {offset} on without gaps",
                 [m.offset for m in found],
             )
+            behind = offset + len(found)
+            require(
+                part.next_offset == behind, f"the rest of {partition} begins at {behind}", part.next_offset
+            )
+            most = min(until or part.high_watermark, part.high_watermark)
+            require(behind <= most or not found, f"nothing of {partition} from {most} on", behind)
+            self.ends[partition] = part.high_watermark
             values = [m.value or b"" for m in found]
             self.world.topics.read(partition, part.start_offset, floor.at)
             self.model.saw(partition, part.start_offset, part.high_watermark, offset, values, floor)

@@ -41,6 +41,15 @@ class Consumer:
         """The group's name, "" without one."""
         return self._core.options.group or ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether all was handed out that its partitions held at one moment: each transaction whole, or not at all.
+
+        As far as it is in them, and as the positions that reading began at were. False while there is more to hand out,
+        and while a position is held by an undecided transaction.
+        """
+        return self._core.whole
+
     def __iter__(self) -> Iterator[Message]:
         if self._iterator is None:
             self._iterator = self._messages()

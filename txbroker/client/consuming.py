@@ -16,6 +16,7 @@ from txbroker.client.call import named_error
 from txbroker.client.consumer_options import ConsumerOptions
 from txbroker.client.core import Core
 from txbroker.client.delivery import Chunk, Delivery
+from txbroker.client.moments import Moments
 from txbroker.client.positions import (
     Joined,
     Position,
@@ -64,7 +65,7 @@ class ConsumerCore:
         self._chunks: deque[Chunk] = deque()
         self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
         self._decoded = 0
-        self._turn = 0
+        self._moments = Moments(options.follow, options.max_bytes)
         self._reading: Errand | None = None
         self._begun_reading: Promise[None] = Promise()
         self._begun = False
@@ -147,6 +148,13 @@ class ConsumerCore:
         at_end = self._begun and not self.options.follow and not self._behind()
         return at_end and not self._is_doubtful
 
+    @property
+    def whole(self) -> bool:
+        """Whether what was handed out is all of one moment. What waits is looked at last: others take in more."""
+        is_read = self._begun and self._moments.is_read(list(self.positions.values()))
+        waits = self._is_doubtful or self.current or self._returned or self._chunks or self._undecoded
+        return is_read and not waits
+
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
         self._go_on()
@@ -177,11 +185,8 @@ class ConsumerCore:
         after = {position.number: position.handed for position in self.positions.values()}
         if current is not None and current.handed >= 0:
             after[current.position.number] = current.handed
-        return [
-            PartitionOffset(number, handed, self.positions[number].generation)
-            for number, handed in after.items()
-            if handed >= 0
-        ]
+        generations = {number: self.positions[number].generation for number in after}
+        return [PartitionOffset(number, at, generations[number]) for number, at in after.items() if at >= 0]
 
     async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
         """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
@@ -337,21 +342,20 @@ class ConsumerCore:
         """Ask again for held offsets; if all are held, not before a while."""
         pending = [position.number for position in self.positions.values() if position.pending]
         if pending:
-            if len(pending) == len(self.positions):
+            if not self._moments.wanted(self.positions.values()).positions:
                 await self._core.waits.sleep(RECHECK_PENDING)
             await self._take_positions(pending)
 
     async def _fetch(self) -> None:
-        options = self.options
-        numbers = [position.number for position in self.positions.values() if not position.pending]
-        if not numbers or self._closed:
+        wanted = self._moments.wanted(self.positions.values())
+        if not wanted.positions or self._closed:
             return
-        self._turn = (self._turn + 1) % len(numbers)
-        numbers = numbers[self._turn :] + numbers[: self._turn]  # so that none is always served last
-        wanted = [(number, self.positions[number].next) for number in numbers]
-        held_back = len(numbers) < len(self.positions)
-        wait = min(options.max_wait, RECHECK_PENDING) if held_back else options.max_wait
-        for part, data in await self._core.shared_fetch.ask(self, wanted, options.max_bytes, wait):
+        held_back = any(position.pending for position in self.positions.values())
+        wait = min(self.options.max_wait, RECHECK_PENDING if held_back else math.inf)
+        found = await self._core.shared_fetch.ask(self, wanted.positions, wanted.max_bytes, wait)
+        if wanted.is_new:
+            self._moments.begin(self.positions, [part for part, _ in found])
+        for part, data in found:
             self._take_part(part, data)
 
     def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
@@ -359,6 +363,7 @@ class ConsumerCore:
         if part.error:
             self._out_of_range(position, part)
         elif part.length:
+            self._moments.took(part.length)
             self._undecoded.append((position, frame.decode_pieces(data, position.next)))
 
     def _decode(self) -> None:
@@ -379,21 +384,17 @@ class ConsumerCore:
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"
+        there = part.start_offset, part.high_watermark
         if part.error != "OffsetOutOfRange":
+            self._moments.leave(position)
             raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})
         if self.options.out_of_range == "raise":
-            reason = (
-                f"{where}: offset {position.next} is not within {part.start_offset} to {part.high_watermark}"
-            )
-            raise errors.OffsetOutOfRange(f"{reason}; {part.message}", part.start_offset, part.high_watermark)
+            self._moments.leave(position)
+            reason = f"{where}: offset {position.next} is not within {there[0]} to {there[1]}"
+            raise errors.OffsetOutOfRange(f"{reason}; {part.message}", *there)
         target = part.high_watermark if self.options.out_of_range == "latest" else part.start_offset
         log.warning(
             "%s: offset %d is out of range (%d to %d are there); going on at %d as told by out_of_range=%r",
-            where,
-            position.next,
-            part.start_offset,
-            part.high_watermark,
-            target,
-            self.options.out_of_range,
-        )
+            where, position.next, *there, target, self.options.out_of_range,
+        )  # fmt: skip
         position.next = target

@@ -135,7 +135,7 @@ class Operations:
         self, number: int, offset: int, max_bytes: int, max_wait: float
     ) -> tuple[FetchedPartition, memoryview]:
         core = self._core
-        request = commands.Fetch(core.correlation(), [(number, offset)], max_bytes, int(max_wait * 1e6))
+        request = commands.Fetch(core.correlation(), [(number, offset, 0)], max_bytes, int(max_wait * 1e6))
         call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
         part = (await polled(core, call)).partitions[0]
         return part, memoryview(call.data)[: part.length]

@@ -56,15 +56,19 @@ class Consumed(Protocol):
 
 
 class Position:
-    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing)."""
+    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing).
 
-    __slots__ = ("end", "generation", "handed", "index", "next", "number", "pending", "topic")
+    ``end`` is where the partition ended at the ``moment`` of that number, -1: it is in none.
+    """
+
+    __slots__ = ("end", "generation", "handed", "index", "moment", "next", "number", "pending", "topic")
 
     def __init__(self, topic: str, index: int, number: int, end: int) -> None:
         self.topic = topic
         self.index = index
         self.number = number
         self.end = end
+        self.moment = 0
         self.next = 0
         self.handed = -1
         self.generation = 0

@@ -25,9 +25,9 @@ Part = tuple[FetchedPartition, memoryview]
 
 
 class Asked(NamedTuple):
-    """What a consumer asks for: ``positions`` are (partition, offset), ``until`` by the core's clock."""
+    """What a consumer asks for: ``positions`` as :class:`Fetch` has them, ``until`` by the core's clock."""
 
-    positions: list[tuple[int, int]]
+    positions: list[tuple[int, int, int]]
     until: float
     max_bytes: int
     answer: Promise[list[Part]]
@@ -46,9 +46,12 @@ class SharedFetch:
         core.on_open.append(self._reopened)
 
     def ask(
-        self, consumer: ConsumerCore, positions: list[tuple[int, int]], max_bytes: int, seconds: float
+        self, consumer: ConsumerCore, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
     ) -> Promise[list[Part]]:
-        """Fetch for a consumer; what came for it, [] if nothing did in so many seconds. Fails as the request does."""
+        """Fetch for a consumer: what there is for it of one moment, within so many seconds. Fails as the request does.
+
+        In the order of its positions, with those that have nothing.
+        """
         answer: Promise[list[Part]] = Promise()
         self._asked[consumer] = Asked(positions, self._core.clock() + seconds, max_bytes, answer)
         if self._call is None:
@@ -92,7 +95,7 @@ class SharedFetch:
             return
         core, now = self._core, self._core.clock()
         carried: list[tuple[ConsumerCore, Asked]] = []
-        positions: list[tuple[int, int]] = []
+        positions: list[tuple[int, int, int]] = []
         for consumer, asked in self._asked.items():
             if carried and len(positions) + len(asked.positions) > core.max_fetch_positions:
                 break
@@ -133,14 +136,15 @@ class SharedFetch:
         begin, now = 0, self._core.clock()
         for consumer, asked in carried:
             found: list[Part] = []
+            has_some = False
             for _ in asked.positions:
                 part = next(partitions)
-                if part.length or part.error:
-                    found.append((part, data[begin : begin + part.length]))
+                has_some = has_some or bool(part.length or part.error)
+                found.append((part, data[begin : begin + part.length]))
                 begin += part.length
             if self._asked.get(consumer) is not asked:
                 continue  # closed meanwhile
-            if found or now >= asked.until:
+            if has_some or now >= asked.until:
                 asked.answer.resolve(found)
                 self._done(consumer, asked)  # last: interrupted before, it is asked for again
             else:

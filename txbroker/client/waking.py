@@ -290,6 +290,11 @@ class LoopConsumer:
         """The group's name, "" without one."""
         return self._core.options.group or ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether all has been handed out that its partitions held at one moment, as of the blocking client's."""
+        return self._core.whole
+
     def offsets(self) -> list[PartitionOffset]:
         """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
         return self._core.handed_out()
