@@ -106,7 +106,7 @@ INTERRUPTED = """
 import contextlib, signal, sys, threading, time, txbroker
 
 def drive():
-    with contextlib.suppress(txbroker.errors.ConnectionClosed):
+    with contextlib.suppress(txbroker.errors.ConnectionClosed, txbroker.errors.RequestTimedOut):
         broker.topics()
 
 def interrupt():  # on this thread: it ends no wait of the main one, as no signal does on Windows
