@@ -94,10 +94,15 @@ class State(enum.IntEnum):
     """Where a transaction is. The numbers are on disk and on the wire."""
 
     ACTIVE = 1
+    """It takes messages, and is rolled back if its session ends."""
     ROLLBACK_ONLY = 2
+    """Something of it was refused: it takes nothing, and can only be rolled back."""
     PREPARED = 3
+    """It is kept, over restarts too, until its coordinator, a person or the orphan policy ends it."""
     COMMITTED = 4
+    """Over: its messages can be read."""
     ROLLED_BACK = 5
+    """Over: nothing of it is anywhere."""
 
 
 class Input(enum.Enum):
@@ -178,12 +183,17 @@ class Cause(enum.IntEnum):
     CLIENT = 1
     """The client or coordinator asked for it."""
     TIMEOUT = 2
+    """It was not prepared in time."""
     DISCONNECT = 3
+    """Its session ended before it was prepared."""
     REFUSED_ADD = 4
+    """Something of it was refused, so it could only be rolled back."""
     RESTART = 5
+    """The broker ended before it was prepared."""
     OPERATOR = 6
     """Forced by a person: a heuristic outcome, kept until forgotten."""
     ORPHAN_POLICY = 7
+    """Forced by the policy for prepared transactions that nobody ends: a heuristic outcome, kept until forgotten."""
     MISMATCH = 8
     """Count or checksum differed at prepare or commit."""
 

@@ -18,6 +18,7 @@ from journal.record import AnyRecord, Messages, Started
 from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
+from tests import wire_tables
 from txbroker import codec, commands, config
 from txbroker.broker import Broker, folds
 from txbroker.cli import command_line
@@ -123,13 +124,9 @@ def rows(document: str) -> set[tuple[str, str, str]]:
     return set(re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]*) \|", text, re.MULTILINE))
 
 
-def described(union: object, leave_out: str = "") -> set[tuple[str, str, str]]:
+def described(union: object) -> set[tuple[str, str, str]]:
     return {
-        (
-            str(kind.__struct_config__.tag),
-            kind.__name__,
-            ", ".join(name for name in kind.__struct_fields__ if name != leave_out) or "–",
-        )
+        (str(kind.__struct_config__.tag), kind.__name__, ", ".join(kind.__struct_fields__) or "–")
         for kind in typing.get_args(union)
     }
 
@@ -138,9 +135,11 @@ def test_every_kind_of_record_is_documented_with_its_fields() -> None:
     assert rows("file_format.md") == described(AnyRecord)
 
 
-def test_every_request_and_answer_is_documented_with_its_fields() -> None:
-    wanted = described(commands.AnyRequest, "correlation") | described(commands.AnyAnswer, "correlation")
-    assert rows("wire_protocol.md") == wanted
+@pytest.mark.parametrize("name", wire_tables.tables())
+def test_the_tables_of_the_wire_protocol_are_those_of_the_code(name: str) -> None:
+    assert wire_tables.documented()[name] == wire_tables.tables()[name], (
+        "python -m tests.wire_tables writes them"
+    )
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
