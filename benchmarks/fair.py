@@ -21,10 +21,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import processes
+from benchmarks.certificate import write_certificate
 from benchmarks.fair_peers import TINY, TOPIC, kinds
 from benchmarks.frames import SINGLE
 from benchmarks.peer import Peer
 from benchmarks.proc import memory_of
+from benchmarks.processes import ServerProcess
 from journal.constants import MIB
 from txbroker.commands import Send, Sent
 
@@ -35,6 +37,8 @@ TARGET: Final = 0.020
 """Seconds that its slowest in a hundred may be slower than on an idle broker."""
 NUMBERS: Final = (1, 8, 40)
 FILLED: Final = 20 * MIB
+PER_CONNECTION: Final = 0.004
+"""Seconds until one more peer has connected, over TLS too."""
 CHUNK: Final = 4_000
 """Tiny frames of a request."""
 
@@ -64,10 +68,10 @@ def fill(peer: Peer) -> None:
         peer.ask(Send(1, full), Sent, TINY * CHUNK)
 
 
-def measure(port: int, pid: int, seconds: float) -> Latency:
+def measure(broker: ServerProcess, certificate: Path | None, seconds: float) -> Latency:
     """Send for so long, one after the other."""
     found: list[float] = []
-    with Peer(port) as peer:
+    with Peer(broker.port, certificate) as peer:
         partition = peer.partitions(TOPIC)[1].number
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or len(found) < 20:
@@ -76,35 +80,39 @@ def measure(port: int, pid: int, seconds: float) -> Latency:
             found.append(time.perf_counter() - began)
             time.sleep(PAUSE)
     cuts = statistics.quantiles(found, n=100)
-    return Latency(statistics.median(found), cuts[98], max(found), len(found), memory_of(pid).peak)
+    return Latency(statistics.median(found), cuts[98], max(found), len(found), memory_of(broker.pid).peak)
 
 
 @contextlib.contextmanager
-def beside(port: int, kind: str, peers: int) -> Iterator[None]:
-    """So many peers of a kind at work, in a process of their own."""
+def beside(port: int, certificate: Path | None, kind: str, peers: int) -> Iterator[None]:
+    """So many peers of a kind at work, in a process of their own; they connect one after the other, then all begin."""
     command = [sys.executable, "-m", "benchmarks.fair_peers", str(port), kind, str(peers)]
+    command += [] if certificate is None else [str(certificate)]
     with subprocess.Popen(command) as process:
         try:
-            time.sleep(1.5)
+            time.sleep(1.5 + peers * PER_CONNECTION)
             yield
         finally:
             process.kill()
 
 
-def run(names: Sequence[str], numbers: Sequence[int], seconds: float, folder: Path) -> list[Turn]:
+def run(
+    names: Sequence[str], numbers: Sequence[int], seconds: float, folder: Path, tls: bool = False
+) -> list[Turn]:
     """Each attack on a broker of its own, which had the client alone before."""
     turns: list[Turn] = []
     for name in names:
         for number in numbers:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            with processes.broker(folder / "data") as broker:
-                with Peer(broker.port) as peer:
+            certificate = write_certificate(folder / "certificate.pem") if tls else None
+            with processes.broker(folder / "data", certificate=certificate) as broker:
+                with Peer(broker.port, certificate) as peer:
                     fill(peer)
                 time.sleep(1.0)
-                turns.append(Turn("", 0, measure(broker.port, broker.pid, seconds)))
-                with beside(broker.port, name, number):
-                    turns.append(Turn(name, number, measure(broker.port, broker.pid, seconds)))
+                turns.append(Turn("", 0, measure(broker, certificate, seconds)))
+                with beside(broker.port, certificate, name, number):
+                    turns.append(Turn(name, number, measure(broker, certificate, seconds)))
             shutil.rmtree(folder)
     return turns
 
@@ -139,19 +147,25 @@ NAMES: Final = [*kinds(0, 0)]
 @click.option(
     "--seconds", default=4.0, show_default=True, type=click.FloatRange(0.1), help="For each measurement."
 )
+@click.option("--tls", is_flag=True, help="All connections over TLS.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
 @click.option(
     "--folder", default=FOLDER, type=click.Path(path_type=Path), show_default=True,
     help="Where the data goes. It is removed before and after.",
 )  # fmt: skip
 def main(
-    names: tuple[str, ...], numbers: tuple[int, ...], seconds: float, file: Path | None, folder: Path
+    names: tuple[str, ...],
+    numbers: tuple[int, ...],
+    seconds: float,
+    tls: bool,
+    file: Path | None,
+    folder: Path,
 ) -> None:
     """Measure what a well-behaved client has of the broker beside greedy peers.
 
     Exits with 0 whether the target is met or not.
     """
-    turns = run(names or NAMES, numbers, seconds, folder)
+    turns = run(names or NAMES, numbers, seconds, folder, tls)
     console = Console()
     (console if console.is_terminal else Console(width=WIDTH)).print(table(turns))
     if file is not None:

@@ -1,4 +1,4 @@
-"""Peers that take what they can get: ``python -m benchmarks.fair_peers PORT KIND NUMBER``, until the process is killed.
+"""Peers that take what they can get: ``python -m benchmarks.fair_peers PORT KIND NUMBER [CERTIFICATE]``, until killed.
 
 Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers.
 """
@@ -6,12 +6,13 @@ Each says hello and then sends requests of one kind without a pause. All but tho
 from __future__ import annotations
 
 import selectors
-import socket
+import ssl
 import sys
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.crowd import HELLO
-from benchmarks.peer import Peer
+from benchmarks.peer import Peer, connect
 from journal import frame
 from journal.compression import compressor
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, MIB, OPENED_FRAME
@@ -69,8 +70,8 @@ def kinds(full: int, spare: int) -> dict[str, Kind]:
 class Greedy:
     """One of them."""
 
-    def __init__(self, port: int, kind: Kind) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, kind: Kind, certificate: Path | None) -> None:
+        self.socket = connect(port, certificate)
         self.socket.setblocking(False)
         self.kind = kind
         self._left = memoryview(HELLO)
@@ -87,14 +88,17 @@ class Greedy:
 
     def read(self) -> bool:
         """Take in what there is; whether the broker is still there."""
-        return bool(self.socket.recv(RECEIVE))
+        found = self.socket.recv(RECEIVE)
+        while found and isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            found = self.socket.recv(RECEIVE)
+        return bool(found)
 
 
-def attack(port: int, kind: Kind, number: int) -> None:
+def attack(port: int, kind: Kind, number: int, certificate: Path | None) -> None:
     """For ever, or until all connections have been closed."""
     with selectors.DefaultSelector() as selector:
         for _ in range(number):
-            peer = Greedy(port, kind)
+            peer = Greedy(port, kind, certificate)
             both = selectors.EVENT_WRITE | (0 if kind.deaf else selectors.EVENT_READ)
             selector.register(peer.socket, both, peer)
         while selector.get_map():
@@ -104,7 +108,7 @@ def attack(port: int, kind: Kind, number: int) -> None:
                     goes_on = not events & selectors.EVENT_READ or peer.read()
                     if goes_on and events & selectors.EVENT_WRITE and not peer.write():
                         selector.modify(peer.socket, selectors.EVENT_READ, peer)
-                except BlockingIOError:
+                except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                     continue
                 except OSError:
                     goes_on = False
@@ -114,6 +118,7 @@ def attack(port: int, kind: Kind, number: int) -> None:
 
 
 if __name__ == "__main__":
-    with Peer(int(sys.argv[1])) as asking:
+    trusted = Path(sys.argv[4]) if len(sys.argv) > 4 else None
+    with Peer(int(sys.argv[1]), trusted) as asking:
         first, second, third = (part.number for part in asking.partitions(TOPIC))
-    attack(int(sys.argv[1]), kinds(first, third)[sys.argv[2]], int(sys.argv[3]))
+    attack(int(sys.argv[1]), kinds(first, third)[sys.argv[2]], int(sys.argv[3]), trusted)

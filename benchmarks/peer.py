@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import ssl
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -34,10 +36,13 @@ class UnexpectedAnswer(Exception):
 
 
 class Peer:
-    """A session. ``ask`` blocks; the loads use ``socket`` and ``decoder`` themselves."""
+    """A session. ``ask`` blocks; the loads use ``socket`` and ``decoder`` themselves.
 
-    def __init__(self, port: int) -> None:
-        self.socket = connect(port)
+    Over TLS if it is given the ``certificate`` to trust.
+    """
+
+    def __init__(self, port: int, certificate: Path | None = None) -> None:
+        self.socket = connect(port, certificate)
         self.decoder: Decoder[AnyAnswer] = answer_decoder(MAX_DATA)
         self.session = self.ask(Hello(1, MAGIC, list(VERSIONS), "benchmark"), Welcome).session
 
@@ -71,11 +76,14 @@ class Peer:
         return sum(partition.high_watermark for partition in self.partitions(name))
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, certificate: Path | None = None) -> socket.socket:
     """A connection that does not wait for company, and fails rather than wait for ever."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    if certificate is None:
+        return connection
+    context = ssl.create_default_context(cafile=certificate)
+    return context.wrap_socket(connection, server_hostname="127.0.0.1")
 
 
 def received(connection: socket.socket, size: int) -> bytes:

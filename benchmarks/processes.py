@@ -112,17 +112,23 @@ class ServerProcess:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def broker(data: Path, *settings: str, descriptors: int | None = None) -> ServerProcess:
+def broker(
+    data: Path, *settings: str, descriptors: int | None = None, certificate: Path | None = None
+) -> ServerProcess:
     """``twistd -n txbroker`` over a directory, on any free port; default settings but for ``NAME=VALUE`` ones.
 
-    ``descriptors`` is how many files it may open at most, if not what this process may.
+    ``descriptors`` is how many files it may open at most, if not what this process may. With a ``certificate``, a file
+    that has its key too, it listens over TLS.
     """
     twistd = [os.fspath(Path(sys.executable).with_name("twistd")), "--nodaemon", "--pidfile="]
-    options = ["--data", os.fspath(data), "--listen", "tcp:0:interface=127.0.0.1"]
+    listen = "tcp:0:interface=127.0.0.1"
+    if certificate is not None:
+        listen = f"ssl:0:interface=127.0.0.1:privateKey={certificate}"
+    options = ["--data", os.fspath(data), "--listen", listen]
     options += [part for setting in settings for part in ("--set", setting)]
     limit = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh"] if descriptors is not None else []
     return ServerProcess(
-        [*limit, *twistd, "txbroker", *options], r"txbroker ready listening=tcp:127\.0\.0\.1:(\d+)"
+        [*limit, *twistd, "txbroker", *options], r"txbroker ready listening=\w+:127\.0\.0\.1:(\d+)"
     )
 
 

@@ -11,8 +11,8 @@ from twisted.internet.abstract import FileDescriptor
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
+from benchmarks.certificate import write_certificate
 from journal.constants import KIB, MIB
-from tests.certificate import write_certificate
 from tests.test_protocol import HELLO, PEER, Rig, TransportOf
 from txbroker.codec import encode
 from txbroker.commands import Send

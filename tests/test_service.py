@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.certificate import write_certificate
+from benchmarks.certificate import write_certificate
 from tests.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
 from txbroker.commands import AskStatus, Done, Ping, Send, Sent
 from txbroker.service import with_backlog

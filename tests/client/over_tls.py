@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.certificate import write_certificate
 from tests.broker_process import BrokerProcess
-from tests.certificate import write_certificate
 from tests.client.scripted_broker import ScriptedServer
 
 
