@@ -42,15 +42,21 @@ class Broker:
         """See :class:`spark.logs.Logs`."""
         found = self._connection.offsets_for_time(log.topic, max(time, LEAST_TIME)).get(log.index, log.end)
         found = max(log.start, min(found, log.end))
-        if not late or found in (log.start, log.end):
-            return found
-        # The broker may be early by what one entry of its index covers: so many bytes are looked at.
-        data, reached = self._connection.read_frames(log.number, found, 2 * MAX_GAP).data, found
-        for position, _, offset, count in walk(data):
-            if position >= MAX_GAP:
-                break
-            reached = offset + count
-        return min(reached, log.end)
+        return self._behind_entry(log, found) if late else found
+
+    def _behind_entry(self, log: Log, offset: int) -> int:
+        """An offset that is not below where a time begins, for one that the broker gave.
+
+        That is early by what an entry of its index covers: by the frames that begin in the ``MAX_GAP`` bytes behind it.
+        """
+        looked_at = 0
+        while looked_at < MAX_GAP and offset < log.end:
+            data = self._connection.read_frames(log.number, offset, MAX_GAP).data
+            for position, _, first, count in walk(data):
+                if looked_at + position < MAX_GAP:
+                    offset = first + count
+            looked_at += len(data)
+        return min(offset, log.end)
 
     def first_since(self, log: Log, time: int) -> int:
         """See :class:`spark.logs.Logs`."""

@@ -17,7 +17,18 @@ from txbroker.commands import Send
 @pytest.mark.parametrize("tls", [[], ["--tls"]])
 def test_a_turn_is_measured_alone_and_beside_its_peers_and_leaves_no_data(tmp_path, tls):
     file, folder = tmp_path / "fair.json", tmp_path / "data"
-    command = ["pings", "--peers", "2", "--seconds", "0.2", "--json", str(file), "--folder", str(folder), *tls]
+    command = [
+        "pings",
+        "--peers",
+        "2",
+        "--seconds",
+        "0.2",
+        "--json",
+        str(file),
+        "--folder",
+        str(folder),
+        *tls,
+    ]
     ended = CliRunner().invoke(fair.main, command, catch_exceptions=False)
     assert ended.exit_code == 0
     assert "pings" in ended.output

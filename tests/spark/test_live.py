@@ -96,6 +96,26 @@ def test_offsets_and_times_bound_what_is_read(broker):
     )
 
 
+@pytest.mark.parametrize("before", [[100] * 20, [100] * 30 + [300_000] * 2 + [100], [20_000] * 30 + [40_000]])
+def test_no_message_is_left_out_that_was_appended_before_the_end(broker, before):
+    """Neither where the first entry of the index holds all of them, nor behind a frame that is larger than an entry."""
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("times", 1, force_messages=1)
+        for size in before:
+            connection.send("times", b" " * size)
+        time.sleep(0.1)
+        mark = str(time.time_ns() // 1_000_000)
+        time.sleep(0.1)
+        for _ in range(3_000):
+            connection.send_async("times", b"later" * 100)
+        connection.flush()
+        time.sleep(1.0)
+    options = read_options({"broker": broker.address, "subscribe": "times", "endingTimestamp": mark})
+    found = [row["offset"] for row in read(options)]
+    assert sorted(found)[: len(before)] == list(range(len(before)))
+    assert len(found) < len(before) + 500
+
+
 def test_what_is_not_there_is_named(broker):
     with pytest.raises(
         UnknownTopic, match=rf"no topic nope in {broker.address}; nothing was read\. There are: .*t"
