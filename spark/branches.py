@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import secrets
 from collections.abc import Iterable, Sequence
@@ -27,6 +29,8 @@ MAX_NAME: Final = 43
 AT_ONCE: Final = 500
 """Decisions on their way to the broker at a time."""
 
+_DIGITS: Final = 6
+_TO_TOPIC = re.compile(rf"(.+)\.[A-Za-z0-9_-]{{{_DIGITS}}}")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 _GLOBAL = re.compile(rb"([A-Za-z0-9_.:-]+)/(\d+)")
 _BRANCH = re.compile(rb"(\d+)\.(\d+)\.(\d+)\.([0-9a-f]{8})")
@@ -38,7 +42,7 @@ class RegisterDamaged(errors.TxBrokerError):
 
 
 class Write(NamedTuple):
-    """What is written once: a stream's query and batch, or an application and its version."""
+    """What is written once: a stream's query and batch, or an application, for a topic, and its version."""
 
     name: str
     version: int
@@ -46,15 +50,34 @@ class Write(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
 
-    def check(self) -> Write:
-        """Return it if it fits into an xid; raises InvalidName."""
-        if len(self.name) > MAX_NAME or not _NAME.fullmatch(self.name) or not 0 <= self.version < 1 << 63:
+    def check(self, most: int = MAX_NAME) -> Write:
+        """Return it if it fits into an xid, its name of so many characters; raises InvalidName."""
+        if len(self.name) > most or not _NAME.fullmatch(self.name) or not 0 <= self.version < 1 << 63:
             raise errors.InvalidName(
-                f"a write named {self.name[:80]!r} in version {self.version}: names are 1 to {MAX_NAME} characters of "
+                f"a write named {self.name[:80]!r} in version {self.version}: names are 1 to {most} characters of "
                 "A-Z, a-z, 0-9, _, ., : and -, versions whole numbers from 0 on, for they stand in the xids of what is "
                 "prepared; nothing was written"
             )
         return self
+
+
+def of_application(application: str, topic: str, version: int) -> Write:
+    """The write of ``txnAppId`` and ``txnVersion`` to a topic ("": the rows name theirs); raises InvalidName.
+
+    As in Delta Lake they are of one target: with another topic they are another write. A topic's name may be longer
+    than an xid has room for, so six characters of a digest of it follow the application's name.
+    """
+    write = Write(application, version).check(MAX_NAME - _DIGITS - 1)
+    if not topic:
+        return write
+    digest = base64.urlsafe_b64encode(hashlib.sha256(topic.encode()).digest())
+    return Write(f"{application}.{digest[:_DIGITS].decode()}", version)
+
+
+def application_of(name: str) -> str | None:
+    """The application of a write to one topic, by the write's name; None if it may be no such one."""
+    found = _TO_TOPIC.fullmatch(name)
+    return None if found is None else found[1]
 
 
 class Branch(NamedTuple):

@@ -30,6 +30,10 @@ class Left(NamedTuple):
     age: float | None
     problem: str = ""
 
+    def is_of(self, given: str) -> bool:
+        """Whether it is the write of that name, or of that application, to any topic."""
+        return self.name == given or branches.application_of(self.name) == given
+
 
 def nameless(now: float, random: str) -> str:
     """The name of a batch write that has none: begun ``now`` (seconds since 1970), and random."""

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(broker: Connection, options: argparse.Namespace) -> int:
-    found = [left for left in look(broker) if options.name in ("", left.name)]
+    found = [left for left in look(broker) if not options.name or left.is_of(options.name)]
     waiting, failures = 0, list[errors.TxBrokerError]()
     for left in found:
         ended = False
@@ -105,7 +105,11 @@ def _age(text: str) -> float:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark.resolve", description=__doc__)
     parser.add_argument("--broker", default=urls.DEFAULT, help="its address (%(default)s)")
-    parser.add_argument("--name", default="", help="only this write: a query's id, or a txnAppId")
+    parser.add_argument(
+        "--name",
+        default="",
+        help="only this write: a query's id or a txnAppId, the latter for all its topics",
+    )
     parser.add_argument(
         "--older-than", type=_age, default=3600.0, metavar="TIME",
         help="only writes whose branches have all been prepared for so long (1h); others may be at work",

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from journal.compression import NAMES as CODECS
 from journal.compression import compressor
-from spark.branches import Write
+from spark.branches import Write, of_application
 from spark.options import check_known, interval
 from txbroker import errors
 from txbroker.client import url as urls
@@ -65,7 +65,7 @@ def _write(given: Mapping[str, str]) -> Write | None:
         raise errors.InvalidSetting(
             f"txnAppId and txnVersion name a write together, and one is missing; {NOTHING}"
         )
-    return Write(name, _whole("txnVersion", version)).check()
+    return of_application(name, given.get("topic", ""), _whole("txnVersion", version))
 
 
 def _text(name: str, value: str) -> str:  # noqa: ARG001

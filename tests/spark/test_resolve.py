@@ -7,7 +7,7 @@ import pytest
 
 import txbroker
 from spark import branches, deciding, leftovers, resolve
-from spark.branches import Write
+from spark.branches import Write, of_application
 from spark.register import GROUPS, TOPIC, Register
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
@@ -102,6 +102,15 @@ def test_one_name_can_be_chosen(broker, process, write, capsys):
         writes.prepare(broker, each, writes.rows("a", 1, 2))
     assert run(process, "--older-than", "0", "--execute", "--name", write.name) == 0
     assert {branch.write for branch in branches.undecided(broker).prepared} == {other}
+
+
+def test_an_application_can_be_chosen_with_all_that_it_writes_to_one_topic_each(broker, process):
+    mine = [of_application("nightly", topic, 1) for topic in ("", "orders", "payments")]
+    others = [of_application("nightly2", "orders", 1), of_application("nightly.b", "", 1)]
+    for each in (*mine, *others):
+        writes.prepare(broker, each, writes.rows("a", 1, 2))
+    assert run(process, "--older-than", "0", "--execute", "--name", "nightly") == 0
+    assert {branch.write for branch in branches.undecided(broker).prepared} == set(others)
 
 
 def test_a_living_driver_that_is_overtaken_fails_and_writes_nothing(broker, process, write):

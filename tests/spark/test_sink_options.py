@@ -21,8 +21,23 @@ def test_every_option_is_read_in_any_case_and_those_of_spark_are_left_alone():
         "checkpointLocation": "/somewhere", "path": "/else",
     }  # fmt: skip
     assert parse(given) == SinkOptions(
-        HERE, "t", False, 64 << 10, 1 << 20, 2.5, 7.0, "reports", Write("nightly", 12)
+        HERE, "t", False, 64 << 10, 1 << 20, 2.5, 7.0, "reports", Write("nightly.47mKTa", 12)
     )
+
+
+def test_a_write_by_name_is_another_one_for_another_topic():
+    named = {"broker": HERE, "txnAppId": "a" * 36, "txnVersion": "1"}
+    found = {
+        parse(named | topic).write for topic in ({}, {"topic": "t"}, {"topic": "T"}, {"topic": "t" * 249})
+    }
+    assert len(found) == 4
+    assert parse(named | {"topic": "t"}) == parse(named | {"topic": "t", "compression": "zstd"})._replace(
+        compression=None
+    )
+    for each in found:
+        each.check()
+    with pytest.raises(InvalidName, match="names are 1 to 36 characters"):
+        parse(named | {"txnAppId": "a" * 37})
 
 
 @pytest.mark.parametrize(("said", "seconds"), [("90", 90.0), ("30s", 30.0), ("500ms", 0.5), ("2m", 120.0)])

@@ -156,10 +156,13 @@ def test_batches_of_a_stream_can_be_written_by_name_in_foreach_batch(spark, proc
         (tmp_path / "lines" / f"{number}.txt").write_text(f"{number}\n")
 
     def each(frame, number):
-        for _ in range(2):  # as if it were repeated
-            write(frame, process, topic="rows", txnAppId="copy", txnVersion=str(number))
+        for topic in ("rows", "others") * 2:  # as if it were repeated
+            write(frame, process, topic=topic, txnAppId="copy", txnVersion=str(number))
 
     stream = spark.readStream.option("maxFilesPerTrigger", "1").text(str(tmp_path / "lines"))
     query = stream.writeStream.foreachBatch(each).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with txbroker.connect(process.address) as connection:
+        connection.create_topic("others")
     query.trigger(availableNow=True).start().awaitTermination()
     assert writes.seen(process.address) == [b"0", b"1", b"2"]
+    assert sorted(message.value for message in messages(process, "others")) == [b"0", b"1", b"2"]
