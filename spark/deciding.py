@@ -50,14 +50,17 @@ def commit(
 ) -> Decision | None:
     """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
 
-    Raises WriteRefused if nothing was decided, OutcomeUnknown if that is not known, DeliveryPending if it is decided
-    and not all branches could be told, HeuristicMixed if somebody had rolled back some of them by hand.
+    Raises WriteRefused if nothing was decided, or a later version was before this one, OutcomeUnknown if that is not
+    known, DeliveryPending if it is decided and not all branches could be told, HeuristicMixed if somebody had rolled
+    back some of them by hand.
     """
     register = Register(broker, write.name)
     generation = register.claim(broker.core.options.client)
     standing = register.read()
     if standing.decided > write.version:
         _sweep(broker, register, standing, patience)
+        if not all(each.skipped for each in told):
+            raise overtaken(write, standing.decided)
         return None
     if standing.decided == write.version:
         _finish(broker, register, standing, patience)
@@ -83,6 +86,14 @@ def commit(
         ) from error
     _carry_out(broker, register, Standing(write.version, generation), decision, patience)
     return decision
+
+
+def overtaken(write: Write, decided: int) -> WriteRefused:
+    """The error of a write that was begun before a later version was decided, and has not been itself."""
+    return WriteRefused(
+        f"{write} was overtaken: version {decided} was decided while it was at work, so it never will be. None of its "
+        "rows will be seen. Where they are not in the later version, write them under a version that is higher still"
+    )
 
 
 def _check_epochs(register: Register, standing: Standing, listed: Listed) -> None:

@@ -19,7 +19,7 @@ from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told, WriteRefused
 from spark.leftovers import nameless
-from spark.register import Register
+from spark.register import Register, Standing
 from spark.sink_options import SinkOptions
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
@@ -77,20 +77,22 @@ class _Sink:
             )
 
     def write_rows(
-        self, write: Write, expected: int | None, batches: Iterator[pa.RecordBatch]
+        self, write: Write, begun: Standing | None, batches: Iterator[pa.RecordBatch]
     ) -> TaskWritten:
-        """T1 to T4. ``expected``: the epoch in which the driver has begun the write, None if it has not said."""
+        """T1 to T4. ``begun``: what the register said when the driver began the write, None if it has not said."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
             standing = Register(broker, write.name).read()
             if self.in_order and standing.decided > write.version:
                 raise _rolled_back(write, standing.decided)
+            if begun is not None and begun.decided < write.version < standing.decided:
+                raise deciding.overtaken(write, standing.decided)
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
                 return TaskWritten(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
-            if expected is not None and expected != standing.epoch:
-                raise _passed(write, expected, standing.epoch)
+            if begun is not None and begun.epoch != standing.epoch:
+                raise _passed(write, begun.epoch, standing.epoch)
             return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
 
     def _write_branches(
@@ -160,10 +162,10 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         super().__init__(options, schema, overwrite)
         self.is_nameless = options.write is None
         self.write_name = options.write or Write(nameless(time.time(), secrets.token_hex(4)), 0)
-        self.epoch = self._open()
+        self.begun = self._open()
 
-    def _open(self) -> int:
-        """The epoch. A nameless write gets a register at once, so that late attempts find that it is gone."""
+    def _open(self) -> Standing:
+        """What the register says. A nameless write gets one at once, so that late attempts find that it is gone."""
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
             standing = register.read()
@@ -172,11 +174,11 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             if self.is_nameless:
                 generation = register.claim(broker.core.options.client)
                 standing = register.end_epoch(standing, generation)
-            return standing.epoch
+            return standing
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """In a task: prepare its rows."""
-        return self.write_rows(self.write_name, self.epoch, iterator)
+        return self.write_rows(self.write_name, self.begun, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: decide, and carry it out."""

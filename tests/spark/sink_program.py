@@ -91,10 +91,10 @@ class Interfering:
     after: int
     deaths: Deaths
 
-    def write_rows(self, write: Any, expected: Any, batches: Any) -> Any:
+    def write_rows(self, write: Any, begun: Any, batches: Any) -> Any:
         if self.moment == "executor while it sends":
             batches = self._dying(batches)
-        written = super().write_rows(write, expected, batches)  # type: ignore[misc]
+        written = super().write_rows(write, begun, batches)  # type: ignore[misc]
         context = TaskContext.get()
         assert context is not None
         first = context.partitionId() == 0

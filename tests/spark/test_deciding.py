@@ -71,6 +71,21 @@ def test_tasks_that_prepared_before_another_attempt_was_decided_are_rolled_back(
     assert writes.seen(process.address) == writes.flat(first)
 
 
+def test_a_write_that_a_later_version_overtook_is_refused_and_not_called_written(broker, process, write):
+    """Its rows are nowhere."""
+    late = writes.prepare(broker, write, writes.rows("late", 2, 2))
+    following = Write(write.name, write.version + 1)
+    first = writes.rows("a", 3, 4)
+    writes.drive(broker, following, first)
+    with pytest.raises(
+        WriteRefused, match=rf"was overtaken: version {following.version} was decided .* None of its"
+    ):
+        deciding.commit(broker, write, late)
+    assert (in_doubt(broker, write), writes.seen(process.address)) == (0, writes.flat(first))
+    told = writes.prepare(broker, write, writes.rows("again", 1, 2))
+    assert deciding.commit(broker, write, told) is None, "begun after that it is one that is written already"
+
+
 def test_a_lost_copy_of_a_task_leaves_nothing_behind(broker, process, write):
     lists = writes.rows("a", 2, 2)
     told = writes.prepare(broker, write, lists)

@@ -146,6 +146,24 @@ def test_a_named_version_is_written_once_and_one_below_it_too(broker, process, o
     assert writes.seen(process.address) == [b"five", b"six"]
 
 
+@pytest.mark.parametrize("moment", ["before its tasks", "while a task is repeated", "before its decision"])
+def test_a_version_that_a_later_one_overtakes_fails_and_says_so(broker, process, options, moment):
+    """It was called written, with none of its rows."""
+    named = options._replace(write=Write(writes.name(), 5))
+    sink = BatchSink(named, SCHEMA, overwrite=False)
+    message = None if moment == "before its tasks" else sink.write(iter([batch(b"five")]))
+    later = BatchSink(named._replace(write=named.write._replace(version=6)), SCHEMA, overwrite=False)
+    later.commit([later.write(iter([batch(b"six")]))])
+    go_on = (
+        (lambda: sink.commit([message])) if moment == "before its decision" else lambda: sink.write(iter([]))
+    )
+    with pytest.raises(WriteRefused, match="was overtaken: version 6 was decided while it was at work"):
+        go_on()
+    sink.abort([message])
+    assert writes.seen(process.address) == [b"six"]
+    assert branches.undecided(broker).prepared == {}
+
+
 def test_what_is_not_an_append_is_refused(options):
     with pytest.raises(errors.InvalidSetting, match=r"mode\('append'\).*nothing was written"):
         BatchSink(options, SCHEMA, overwrite=True)
