@@ -29,6 +29,7 @@ from spark.logs import Log, Logs, Losses, lost
 from spark.options import NOTHING_READ, ReadOptions
 from spark.planning import Range, Task, cut_into_tasks, inside, starting, subscribed
 from spark.pushdown import Wanted
+from spark.rate_limit import limited
 from spark.reading import open_logs, read_parts
 
 Place = tuple[str, int]
@@ -90,7 +91,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place in ends and ends[place].number == position.log
         }
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(behind.values())
-        for place, messages in shared(behind, most).items():
+        seed = sum(position.next for position in reached.values())  # another one for each batch
+        for place, messages in limited(behind, most, seed).items():
             reached[place] = reached[place]._replace(next=reached[place].next + messages)
         return _written(self._logs().identity, reached)
 
@@ -198,22 +200,6 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             why = f"retention has taken all below offset {log.start}"
             self._losses.take(lost(log, first, log.start - 1, why, "Begin at -2 (earliest)"))
         return min(max(first, log.start), log.end)
-
-
-def shared(behind: dict[Place, int], most: int) -> dict[Place, int]:
-    """How many messages each log may give so that they are ``most`` in all: as each has, and something of each."""
-    total = sum(behind.values())
-    if total <= most:
-        return dict(behind)
-    result: dict[Place, int] = {}
-    left, remaining = most, total
-    for place, messages in sorted(behind.items(), key=lambda each: (each[1], each[0])):
-        # From the smallest on, so that what rounding up gives to them is taken from those that do not feel it.
-        taken = min(messages, left, -(-messages * left // remaining)) if remaining else 0
-        result[place] = taken
-        left -= taken
-        remaining -= messages
-    return result
 
 
 def _place(log: Log) -> Place:
