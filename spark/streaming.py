@@ -37,10 +37,18 @@ Place = tuple[str, int]
 
 
 class Position(NamedTuple):
-    """Where a stream is in a log: ``next`` is the first offset that it has not had yet."""
+    """Where a stream is in a log: ``next`` is the first offset that it has not had yet.
+
+    ``first``: the log is new to the stream in the batch that ends here, and that begins there in it.
+    """
 
     log: int
     next: int
+    first: int | None = None
+
+
+_UNKNOWN = "Whether all of it had been read is not known; a new checkpointLocation begins anew"
+_SET_BACK = "What was sent since has other offsets than before: a new checkpointLocation begins anew"
 
 
 class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -81,15 +89,9 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes: to the ends of the logs, or a part of the way to each."""
         begun, ends = self._read(start), self._ends()
-        reached = {
-            place: self._begin(ends.get(place), begun.get(place))
-            for place in sorted(begun.keys() | ends.keys())
-        }
-        behind = {
-            place: max(0, ends[place].end - position.next)
-            for place, position in reached.items()
-            if place in ends and ends[place].number == position.log
-        }
+        self._tell_of_deleted(begun, ends)
+        reached = {place: self._begin(log, begun.get(place)) for place, log in sorted(ends.items())}
+        behind = {place: ends[place].end - position.next for place, position in reached.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(behind.values())
         seed = sum(position.next for position in reached.values())  # another one for each batch
         for place, messages in limited(behind, most, seed).items():
@@ -111,15 +113,16 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         current = self._current()
         parts: list[Range] = []
         for place, upto in self._read(end).items():
-            log = current.get(place)
-            position = self._begin(log, begun.get(place, Position(upto.log, 0) if log is None else None))
+            log, position = current.get(place), begun.get(place)
+            if position is None or position.log != upto.log:
+                position = Position(upto.log, upto.next if upto.first is None else upto.first)
             if log is None or log.number != upto.log:
-                if position.log == upto.log and position.next < upto.next:
+                if position.next < upto.next:
                     gone = log or Log(*place, upto.log, 0, 0, 0)
                     why = "its topic has been deleted" + (", and made anew" if log else "")
                     self._losses.take(lost(gone, position.next, upto.next - 1, why))
                 continue
-            first, last = inside(log, position.next, upto.next, self._losses)
+            first, last = inside(log, min(position.next, upto.next), upto.next, self._losses)
             if first < last:
                 parts.append(Range(log, first, last))
         return list(cut_into_tasks(logs, parts, self._options.min_partitions))
@@ -155,7 +158,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     def _current(self) -> dict[Place, Log]:
-        return {_place(log): log for log in subscribed(self._logs(), self._options)}
+        return {_place(log): log for log in self._logs().logs(self._options.wants)}
 
     def _ends(self) -> dict[Place, Log]:
         return self._current() if self._fixed is None else self._fixed
@@ -170,26 +173,37 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "query a new checkpointLocation, or the broker that it was begun with"
             )
         return {
-            (topic, int(index)): Position(at["log"], at["next"])
+            (topic, int(index)): Position(at["log"], at["next"], at.get("first"))
             for topic, partitions in offset["topics"].items()
             for index, at in partitions.items()
         }
 
-    def _begin(self, log: Log | None, position: Position | None) -> Position:
-        """Where to go on in a log: at the position, or at the start of a log that is new to the stream."""
-        if log is None:
-            assert position is not None
-            return position
-        if position is None:
-            return Position(log.number, log.start)
-        if position.log != log.number:
+    def _tell_of_deleted(self, begun: dict[Place, Position], ends: dict[Place, Log]) -> None:
+        """A topic that was read and is not there any more is a loss, one that never was there is a mistake."""
+        for place, position in begun.items():
+            if place not in ends:
+                gone = Log(*place, position.log, 0, 0, 0)
+                self._losses.take(
+                    lost(gone, position.next, position.next, "its topic has been deleted", _UNKNOWN)
+                )
+        if set(self._options.topics) - {topic for topic, _ in begun.keys() | ends.keys()}:
+            subscribed(self._logs(), self._options)
+
+    def _begin(self, log: Log, position: Position | None) -> Position:
+        """Where to go on in a log: at the position, or at the start of a log that is new to the stream.
+
+        What retention has taken since is passed over at once; it is told when the batch is planned.
+        """
+        if position is not None and position.log != log.number:
             why = f"its topic has been deleted and made anew (log {position.log} is now log {log.number})"
-            advice = (
-                "Whether all of the old one had been read is not known; a new checkpointLocation begins anew"
-            )
-            self._losses.take(lost(log, position.next, position.next, why, advice))
-            return Position(log.number, log.start)
-        return position
+            self._losses.take(lost(log, position.next, position.next, why, _UNKNOWN))
+            position = None
+        if position is None:
+            return Position(log.number, log.start, log.start)
+        if position.next > log.end:
+            why = f"the log ends at offset {log.end} now: it has lost messages, or was set back to an older copy"
+            self._losses.take(lost(log, log.end, position.next - 1, why, _SET_BACK))
+        return Position(log.number, max(log.start, min(position.next, log.end)))
 
     def _clamped(self, log: Log, first: int) -> int:
         if first > log.end:
@@ -209,5 +223,6 @@ def _place(log: Log) -> Place:
 def _written(identity: str, positions: dict[Place, Position]) -> dict[str, Any]:
     topics: dict[str, dict[str, dict[str, int]]] = {}
     for (topic, index), position in sorted(positions.items()):
-        topics.setdefault(topic, {})[str(index)] = position._asdict()
+        at = {name: value for name, value in position._asdict().items() if value is not None}
+        topics.setdefault(topic, {})[str(index)] = at
     return {"identity": identity, "topics": topics}

@@ -1,6 +1,8 @@
 """What the driver of a stream decides: how far a batch goes, and what to do if offsets mean nothing any more."""
 
+import json
 import pickle
+import shutil
 
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import journal
-from journal.errors import InvalidSetting
+from journal.errors import InvalidSetting, UnknownTopic
 from journal.record import TopicDeleted
 from spark.columns import message_schema
 from spark.logs import MessagesLost
@@ -137,7 +139,11 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
     ):
         stream.partitions(at, upto)
     assert forgiving.partitions(at, upto) == []
-    assert forgiving.latestOffset(upto, ALL)["topics"]["t"] == upto["topics"]["t"]
+    with pytest.raises(
+        MessagesLost, match=r"its topic has been deleted\. Whether all of it had been read is not known"
+    ):
+        stream.latestOffset(upto, ALL)
+    assert set(forgiving.latestOffset(upto, ALL)["topics"]) == {"t2"}, "told once"
     with journal.open(path) as log:
         log.create_topic("t", 3)
         log.append("t", b"%08d of the new one" % 0, partition=2)
@@ -146,6 +152,83 @@ def test_a_topic_that_was_deleted_or_made_anew_is_never_read_from_offsets_of_the
     after = forgiving.latestOffset(upto, ALL)
     assert nexts(after) == [0, 0, 1]
     assert offsets(forgiving, upto, after) == [(2, 0)]
+
+
+def test_a_topic_that_is_named_and_was_deleted_ends_the_stream_only_if_losses_do(path):
+    with journal.open(path) as log:
+        log.create_topic("kept")
+    stream = stream_of(path, subscribe="t,kept", startingOffsets="earliest")
+    forgiving = stream_of(path, subscribe="t,kept", startingOffsets="earliest", failOnDataLoss="false")
+    at = stream.latestOffset(stream.initialOffset(), ALL)
+    with journal.open(path) as log:
+        log.engine.accept(TopicDeleted("t", log.engine.now()))
+        log.append("kept", b"on")
+    with pytest.raises(MessagesLost, match="t-0: offset 1000 cannot be read: its topic has been deleted"):
+        stream.latestOffset(at, ALL)
+    upto = forgiving.latestOffset(at, ALL)
+    assert (nexts(upto), nexts(upto, "kept")) == ([], [1])
+    assert offsets(forgiving, at, upto) == [(0, 0)]
+    with pytest.raises(UnknownTopic, match="there is no topic never in"):
+        stream_of(path, subscribe="kept,never").latestOffset({**at, "topics": {}}, ALL)
+
+
+def test_what_retention_took_is_passed_over_at_once_and_told_in_full(path):
+    """With a limit it was crawled through, batch by batch."""
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "30"}
+    stream, forgiving = stream_of(path, **options), stream_of(path, failOnDataLoss="false", **options)
+    at = stream.initialOffset()
+    with journal.open(path) as log:
+        log.trim("t", 900, 1)
+    upto = stream.latestOffset(at, stream.getDefaultReadLimit())
+    assert sum(nexts(upto)) == 930
+    with pytest.raises(
+        MessagesLost, match="t-1: offsets 0 to 899 cannot be read: retention has taken all below"
+    ):
+        stream.partitions(at, upto)
+    assert len(offsets(forgiving, at, upto)) == 30
+
+
+def test_a_log_that_ends_before_what_was_read_of_it_was_set_back(path, tmp_path):
+    """New messages under the old ones' offsets were skipped without a word."""
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    more(path, 300)
+    stream = stream_of(path, startingOffsets="earliest")
+    at = stream.latestOffset(stream.initialOffset(), ALL)
+    stream.stop()
+    shutil.rmtree(path)
+    copy.rename(path)
+    more(path, 30)
+    with pytest.raises(MessagesLost, match=r"t-0: offsets 1\d+ to 1099 .* was set back to an older copy"):
+        stream_of(path).latestOffset(at, ALL)
+    forgiving = stream_of(path, failOnDataLoss="false")
+    upto = forgiving.latestOffset(at, ALL)
+    assert nexts(upto) == nexts(forgiving.reportLatestOffset())
+    assert offsets(forgiving, at, upto) == []
+    more(path, 30)
+    assert len(offsets(forgiving, upto, forgiving.latestOffset(upto, ALL))) == 30
+
+
+def test_a_batch_with_a_new_topic_is_the_same_when_it_is_repeated(path):
+    """Where the topic begins may be another by then."""
+    stream, forgiving = (
+        MessageStream(*_patterned(path)),
+        MessageStream(*_patterned(path, failOnDataLoss="false")),
+    )
+    at = stream.initialOffset()
+    with journal.open(path) as log:
+        log.create_topic("t-new", 1)
+        for _ in range(10):
+            log.append("t-new", b"x")
+    upto = json.loads(json.dumps(stream.latestOffset(at, ALL)))
+    assert len(offsets(stream, at, upto)) == 10
+    with journal.open(path) as log:
+        log.trim("t-new", 4, 0)
+    with pytest.raises(MessagesLost, match="t-new-0: offsets 0 to 3 cannot be read"):
+        stream.partitions(at, upto)
+    assert len(offsets(forgiving, at, upto)) == 6
+    after = stream.latestOffset(upto, ALL)
+    assert after["topics"]["t-new"]["0"].keys() == {"log", "next"}, "it is new in one batch"
 
 
 def test_offsets_of_another_brokers_data_are_refused(path):
