@@ -10,14 +10,14 @@ from __future__ import annotations
 import builtins
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
 from journal import filenames
 from journal.buffers import PooledAllocator
-from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
+from journal.constants import GROUP_BYTES
 from journal.errors import WHAT_ELSE, CorruptJournal, MemoryExhausted
 from journal.filesystem import write_fully
 from journal.interfaces import IFile, IFilesystem
@@ -52,6 +52,8 @@ class Staged(msgspec.Struct, gc=False):
     """Bytes of frames staged in all."""
     salt: int = 0
     """That of the staged file's header; 0 before there is one."""
+    proven: int = 0
+    """How many of the entries in the staged file have been read since, and were as staged."""
 
     parts: dict[int, tuple[int, int]] = {}
     """Messages and bytes for each partition, in the order in which these were first added to."""
@@ -85,6 +87,29 @@ class StagingPlan(msgspec.Struct, frozen=True):
     through: int
     """How many entries the staged file holds afterwards."""
     header: StagedHeader
+
+
+class Proof(NamedTuple):
+    """A reading of a staged file's entries from number ``first`` to below ``through``, for any thread."""
+
+    staging: Staging
+    number: TransactionNumber
+    staged: Staged
+    first: int
+    through: int
+
+    def run(self) -> None:
+        """Raises :class:`CorruptJournal` if they are not as staged."""
+        entries = self.staged.entries
+        before = entries[self.first - 1].checksum if self.first else 0
+        start, last = entries[self.first].position, entries[self.through - 1]
+        end = last.position + last.size
+        if self.staging.sum_of(self.number, start, end, before) != last.checksum:
+            for index in range(self.first, self.through):
+                self.staging.load_staged(self.number, self.staged, index)  # which says where
+            raise AssertionError(
+                f"the staged frames of {self.number} are damaged, and none of its entries is"
+            )
 
 
 class Staging:
@@ -146,7 +171,7 @@ class Staging:
             return frames
         entry = staged.entries[index]
         if index < staged.file_entries:
-            return self._load_staged(number, staged, index)
+            return self.load_staged(number, staged, index)
         return self.load_journaled(entry)
 
     def preview(
@@ -167,7 +192,8 @@ class Staging:
             size += entry.size
         return found
 
-    def _load_staged(self, number: TransactionNumber, staged: Staged, index: int) -> bytes:
+    def load_staged(self, number: TransactionNumber, staged: Staged, index: int) -> bytes:
+        """The frames of one entry, from the staged file; raises :class:`CorruptJournal` if not as staged."""
         entry = staged.entries[index]
         path = filenames.staged_file(number.session, number.serial)
         file = self._open(path)
@@ -183,30 +209,34 @@ class Staging:
             )
         return data
 
-    def verify(self, number: TransactionNumber, staged: Staged) -> None:
-        """Read the staged file; raises :class:`CorruptJournal` if it is not as staged.
+    def proof(self, number: TransactionNumber, staged: Staged) -> Proof | None:
+        """What has to be read of the staged file before the decision; None if nothing has.
 
-        Before the decision, for after it every start would fail where this does; so all of it, also what is in
-        memory now. A gigabyte takes about a second.
+        After it every start would fail where this does; so all of the file, also what is in memory now.
         """
-        on_file = staged.entries[: staged.file_entries]
-        if staged.bytes <= SLICED_COMMIT_BYTES:
-            for index in range(len(on_file)):
-                self._load_staged(number, staged, index)
-            return
-        if not on_file:
-            return
-        path = filenames.staged_file(number.session, number.serial)
-        end = on_file[-1].position + on_file[-1].size
-        file = self._open(path)
-        found = 0
+        if staged.proven == staged.file_entries:
+            return None
+        return Proof(self, number, staged, staged.proven, staged.file_entries)
+
+    def verify(self, number: TransactionNumber, staged: Staged) -> None:
+        """Read what nobody has :class:`proven <Proof>` of the staged file; raises :class:`CorruptJournal`.
+
+        A gigabyte takes about a second, on this thread.
+        """
+        proof = self.proof(number, staged)
+        if proof is not None:
+            proof.run()
+            staged.proven = proof.through
+
+    def sum_of(self, number: TransactionNumber, start: int, end: int, checksum: int) -> int:
+        """The checksum ``checksum`` continued over the bytes from ``start`` to ``end`` of a staged file."""
+        file = self._open(filenames.staged_file(number.session, number.serial))
         try:
-            for position in range(STAGED_HEADER_BYTES, end, GROUP_BYTES):
-                found = crc32c(file.read(position, min(GROUP_BYTES, end - position)), found)
+            for position in range(start, end, GROUP_BYTES):
+                checksum = crc32c(file.read(position, min(GROUP_BYTES, end - position)), checksum)
         finally:
             file.close()
-        if found != on_file[-1].checksum:
-            raise damaged_frames(path, f"the {end} bytes", "the messages that were staged")
+        return checksum
 
     def _open(self, path: str) -> IFile:
         try:

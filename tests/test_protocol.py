@@ -37,7 +37,15 @@ class FakeBroker:
 
     def opened(self, peer, deliver, close):
         return SimpleNamespace(
-            peer=peer, deliver=deliver, close=close, congested=False, parked=0, due={}, given=0, wake=None
+            peer=peer,
+            deliver=deliver,
+            close=close,
+            congested=False,
+            parked=0,
+            due={},
+            given=0,
+            wake=None,
+            hold=None,
         )
 
     def received(self, session, command, data):
@@ -169,6 +177,46 @@ class TestBytesAndCommands:
         one.transport.loseConnection()
         assert rig.broker.gone == [one.session]
         assert rig.factory.connections == set()
+
+
+class TestHolding:
+    """A request that needs the disk keeps those behind it waiting, and its connection from being read."""
+
+    @pytest.fixture
+    def held(self, rig):
+        """A connection whose third request has it held."""
+        protocol = rig.connect()
+        rig.broker.action = lambda session, command: session.hold(True) if command.correlation == 3 else None
+        protocol.dataReceived(HELLO + encode(Ping(2)) + encode(Ping(3)) + encode(Ping(4)) + encode(Ping(5)))
+        return protocol
+
+    def correlations(self, rig):
+        return [command.correlation for _, command, _ in rig.broker.commands]
+
+    def test_what_came_with_it_and_after_it_waits_and_goes_on_in_order(self, rig, held):
+        rig.wait(2)
+        assert self.correlations(rig) == [1, 2, 3]
+        assert not held.transport.reading
+        held.dataReceived(encode(Ping(6)))  # what TLS had still
+        rig.wait(2)
+        assert self.correlations(rig) == [1, 2, 3]
+        held.session.hold(False)
+        rig.wait(2)
+        assert self.correlations(rig) == [1, 2, 3, 4, 5, 6]
+        assert held.transport.reading
+
+    def test_others_go_on(self, rig, held):
+        other = rig.connect(IPv4Address("TCP", "10.0.0.2", 6))
+        other.dataReceived(HELLO + encode(Ping(7)))
+        rig.wait(1)
+        assert self.correlations(rig) == [1, 2, 3, 1, 7]
+
+    def test_one_that_ends_while_it_is_held_is_left_alone(self, rig, held):
+        held.transport.end()
+        held.connectionLost()
+        held.session.hold(False)
+        rig.wait(2)
+        assert self.correlations(rig) == [1, 2, 3]
 
 
 class TestWhatHostilePeersMayNotDo:

@@ -166,11 +166,7 @@ def test_a_staged_file_that_is_not_what_was_written_is_corrupt_and_named(change)
 
 @pytest.mark.parametrize("restart", [False, True], ids=["held in part", "not held"])
 @pytest.mark.parametrize("at", [20_000, 10 * 40_000, 19 * 40_000], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("small_bytes", [1 << 30, 1], ids=["small", "large"])
-def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise(
-    monkeypatch, small_bytes, at, restart
-):
-    monkeypatch.setattr("journal.staging.SLICED_COMMIT_BYTES", small_bytes)
+def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be_taken_otherwise(at, restart):
     place = place_with(checkpoints=2, restart=restart)
     damaged(place, lambda file: file.write_some(at, [b"\xff"]))
     with pytest.raises(CorruptJournal, match="nothing was changed"):
@@ -180,6 +176,23 @@ def test_a_damaged_staged_file_is_noticed_before_the_decision_which_may_still_be
     place.transactions.rollback(PREPARED, Cause.CLIENT)
     place.engine.sync()
     assert place.values(1) + place.values(2) == []
+
+
+def test_what_has_been_proven_of_a_staged_file_is_not_read_again_and_what_came_since_is():
+    place = place_with(checkpoints=2)
+    staged = staged_of(place)
+    staged.file_entries = 7
+    place.transactions.staging.verify(PREPARED, staged)
+    assert staged.proven == 7
+    assert place.transactions.staging.proof(PREPARED, staged) is None
+    staged.file_entries = len(RUNS)
+    damaged(place, lambda file: file.write_some(20_000, [b"\xff"]))
+    proof = place.transactions.staging.proof(PREPARED, staged)
+    assert (proof.first, proof.through) == (7, len(RUNS))
+    proof.run()
+    damaged(place, lambda file: file.write_some(19 * 40_000, [b"\xff"]))
+    with pytest.raises(CorruptJournal, match="are not the 2 messages staged there"):
+        proof.run()
 
 
 def test_a_missing_staged_file_is_corrupt_and_named():

@@ -55,13 +55,7 @@ from txbroker.commands import (
 )
 from txbroker.consuming import Consuming
 from txbroker.describing import Describing
-from txbroker.errors import (
-    JournalPoisoned,
-    LimitExceeded,
-    MemoryExhausted,
-    PeerViolation,
-    TxBrokerError,
-)
+from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
 from txbroker.fetch_try import CallLater, unreadable
 from txbroker.fetching import Fetching, RunBlocking, run_inline
 from txbroker.greeting import Greeting
@@ -70,6 +64,7 @@ from txbroker.identity import IdentityFold
 from txbroker.orphans import Orphans
 from txbroker.parking import Disconnected, Parking
 from txbroker.producers import ProducersFold
+from txbroker.proving import Proving
 from txbroker.refusals import encode_bounded, refusal
 from txbroker.scrubber import nothing_scrubbed
 from txbroker.sending import Sending
@@ -138,6 +133,7 @@ class Broker:
         self.fetching = Fetching(engine, settings, run_blocking, call_later, self.answers)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
+        self._proving = Proving(self.transacting, run_blocking, self.answers, self.received)
         self.orphans = Orphans(engine, settings)
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.answers, self.stepwise
@@ -268,6 +264,8 @@ class Broker:
         kind = type(command)
         if session.state is not OPEN or kind is Hello:
             self._greet(session, command)
+            return
+        if kind is Commit and self._proving.takes(session, command, data):
             return
         waits = self._line or self._applies.current is not None
         if waits and self.parking.must_wait(session, command):

@@ -27,6 +27,7 @@ class Pause(IntFlag):
     UNSENT = 4
     ENDING = 8
     TURN = 16
+    HELD = 32
 
 
 class Readable(Protocol):

@@ -72,6 +72,7 @@ class BrokerProtocol(Protocol, Flow):
         transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         self.session.wake = partial(factory.scheduler.add, self)
+        self.session.hold = self._hold_requests
         self._answers = factory.broker.answers
         self._scheduler, self._outboxes = factory.scheduler, factory.outboxes
         factory.connections.add(self)
@@ -84,7 +85,7 @@ class BrokerProtocol(Protocol, Flow):
             return
         self._active = True
         scheduler = self._scheduler
-        if scheduler.busy:
+        if scheduler.busy or not self._takes:
             self._keep(data)
         else:
             scheduler.until = 0.0
@@ -201,7 +202,7 @@ class BrokerProtocol(Protocol, Flow):
             kept += len(frames)
             if self._ended:
                 return 0
-            if done < count and count > 2 and not goes_on():
+            if done < count and ((count > 2 and not goes_on()) or not self._takes):
                 self._left = messages[done:]
                 break
         return kept
@@ -258,7 +259,7 @@ class BrokerProtocol(Protocol, Flow):
         if not self._pauses and self.transport is not None:
             self.transport.pauseProducing()  # type: ignore[attr-defined]
         self._pauses |= reason
-        self._takes = self._takes and reason is not Pause.ENDING
+        self._takes = self._takes and not reason & (Pause.ENDING | Pause.HELD)
 
     def resume(self, reason: Pause) -> None:
         """This reason is gone.
@@ -271,6 +272,15 @@ class BrokerProtocol(Protocol, Flow):
             if self._since is not None and before & ~Pause.ASSEMBLY:
                 self._since = self.factory.clock.seconds()
             self.transport.resumeProducing()  # type: ignore[attr-defined]
+
+    def _hold_requests(self, held: bool) -> None:
+        """Carry out no more requests until what the last one needs of the disk has been read."""
+        if held:
+            self.pause(Pause.HELD)
+        elif not self._ended:
+            self._takes = True
+            self.resume(Pause.HELD)
+            self._scheduler.add(self)
 
     def _bound_unsent(self) -> None:
         if self.outbox.unsent > self.factory.unsent_share():

@@ -82,12 +82,13 @@ class Session:
     in which they came; ``reading`` says that one of them is at the disk. ``given`` is how many bytes they have been
     answered with in the session's present turn. ``due`` is what goes on in its next turns, and what is called for it:
     fetches, and answers that take several turns, of which ``making`` are under way. For these ``wake`` gets it in line;
-    without a line (None) they go on at once.
+    without a line (None) they go on at once. ``hold(True)`` keeps requests from coming until ``hold(False)``.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "fetches", "given", "last_serial", "making", "number",
-        "on_drained", "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state", "wake",
+        "_congested", "client", "close", "deliver", "due", "fetches", "given", "hold", "last_serial", "making",
+        "number", "on_drained", "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state",
+        "wake",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +117,7 @@ class Session:
         self.making = 0
         self.given = 0
         self.wake: Callable[[], object] | None = None
+        self.hold: Callable[[bool], object] = bool
         self.reading = False
         self.on_drained: Callable[[Session], None] | None = None
         self._congested = False

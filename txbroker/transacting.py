@@ -38,6 +38,7 @@ from txbroker.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from journal.engine import Engine
+    from journal.transaction_state import Transaction
 
 MAX_SERIAL = (1 << 63) - 1
 MAX_SAID = 20
@@ -58,6 +59,7 @@ class Transacting:
     ) -> None:
         self._engine = engine
         self._transactions = engine.transactions
+        self.staging = engine.transactions.staging
         self._live = engine.transactions.live
         self._stores = engine.catalog.stores
         self._max_frame = settings.max_frame
@@ -330,6 +332,13 @@ class Transacting:
                 damage=", and its coordinator had decided otherwise" if outcome.contradicted else "",
             )  # fmt: skip
         return Done(command.correlation)
+
+    def live_of(self, session: Session, command: Commit) -> Transaction | None:
+        """The undecided transaction that a commit means, if there is one; by its xid if it names both."""
+        if command.xid is None:
+            return self._live.get(TransactionNumber(command.session or session.number, command.serial))
+        number = self._transactions.live_xids.get(command.xid)
+        return None if number is None else self._live.get(number)
 
     def number_of(
         self, session: Session, command: Commit | Rollback | AskOutcome | commands.ShowTransaction
