@@ -43,7 +43,7 @@ class FakeBroker:
             congested=False,
             parked=0,
             due={},
-            given=0,
+            work=0,
             wake=None,
             hold=None,
         )

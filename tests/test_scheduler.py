@@ -28,7 +28,9 @@ class Session(Flow):
             scheduler.add(self)
         else:
             scheduler.until = 0.0
-            scheduler.at_once += self.take_turn(AT_ONCE)
+            work = self.take_turn(AT_ONCE)
+            scheduler.charge(self, work)
+            scheduler.at_once += work
             if self.steps:
                 scheduler.begun(self)
             if scheduler.at_once > AT_ONCE:
@@ -149,6 +151,67 @@ def test_who_comes_again_and_again_with_little_does_not_keep_back_who_has_much(h
         assert "greedy" in house.turns
 
 
+def test_who_comes_again_after_much_is_not_served_before_who_comes_with_little(house):
+    """Its backlog is in its socket, which is not read while it is in line: with each read it was new again."""
+    greedy = [house.session(n) for n in range(40)]
+    for _ in range(100):
+        for one in greedy:
+            if not one.steps:
+                one.gets(1, work=1_000_000, seconds=0.004)
+        house.round()
+    for _ in range(50):
+        idle = house.session("idle")
+        for one in greedy:
+            if not one.steps:
+                one.gets(1, work=1_000_000, seconds=0.004)
+        idle.gets(1)
+        del house.steps[:]
+        house.round()
+        assert house.steps[0][0] == "idle"
+
+
+def test_who_came_with_little_is_let_go_at_once_for_it_is_not_read_while_it_is_in_line(house):
+    greedy, little = [house.session(n) for n in range(40)], house.session("little")
+    for one in greedy:
+        one.gets(10_000, seconds=0.0001)
+    for _ in range(20):
+        house.round()  # all have had a turn
+    for _ in range(20):
+        little.gets(1)
+        house.round()
+        assert not little.in_line
+    assert little.left == 20
+
+
+def test_what_is_owed_is_paid_by_ones_share_of_what_is_done_meanwhile(house):
+    one, other = house.session("one"), house.session("other")
+    house.scheduler.busy = True
+    one.gets(1, work=20 * QUANTUM)
+    house.round()
+    assert (one.in_line, one.deficit) == (False, -19 * QUANTUM)
+    house.scheduler.charge(other, 10 * QUANTUM)
+    house.scheduler.busy = True
+    other.gets(1)
+    one.gets(1)
+    assert one.deficit == -19 * QUANTUM + 10 * QUANTUM // 2, "half of it would have been its own"
+    house.scheduler.charge(other, 1000 * QUANTUM)
+    house.round()
+    assert not one.steps, "with nobody else in line it need not wait until it is out of debt"
+
+
+def test_idle_ones_together_do_not_keep_back_who_has_much_either(house):
+    """They are served first for so much work, then it has a turn."""
+    greedy, others = house.session("greedy"), [house.session(n) for n in range(2_500)]
+    greedy.gets(100_000, seconds=0.00001)
+    served = house.done("greedy")
+    for _ in range(2_000):
+        for one in others:
+            if not one.in_line:
+                one.gets(1, seconds=0.00001)
+        house.round()
+    assert house.done("greedy") - served > (len(house.steps) * STEP) // 200
+
+
 def test_work_is_shared_alike_whatever_its_pieces(house):
     small, large = house.session("small"), house.session("large")
     small.gets(60_000, work=100)
@@ -165,7 +228,7 @@ def test_a_turn_ends_early_while_others_wait_and_they_have_theirs(house):
     other.gets(20, seconds=TURN / 2)
     del house.steps[:]
     house.round()
-    assert [who for who, _ in house.steps] == ["other"] * 4 + ["slow", "slow", "other", "other"]
+    assert [who for who, _ in house.steps] == ["other", "other", "slow", "slow"] * 2
 
 
 def test_the_reactor_has_its_turn_however_much_there_is(house):
@@ -187,11 +250,13 @@ def test_who_gets_in_line_while_messages_are_published_has_its_turn_in_the_same_
     house.scheduler.release()
     assert house.done("woken") == STEP
     assert house.clock.calls == []
-    one.gets(1000)  # what was due before stays so
+    one.gets(1000)  # what was due before stays so: two stints, and the reactor has its turn between
+    before = house.done("one")
     house.scheduler.hold()
     house.scheduler.release()
-    assert house.done("one") == 1000 * STEP
+    assert house.done("one") == before
     house.round()
+    assert house.done("one") == 1000 * STEP
     assert house.clock.calls == []
 
 

@@ -291,7 +291,7 @@ class Fetching:
         deliver = fetch.session.deliver
         self.fetches += 1
         self.bytes += reading.found
-        fetch.session.given += reading.found
+        fetch.session.work += reading.found
         if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):

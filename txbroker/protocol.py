@@ -91,12 +91,13 @@ class BrokerProtocol(Protocol, Flow):
             scheduler.until = 0.0
             work = self._carry_out(AT_ONCE, data)
             session = self.session
+            if session.work:
+                work += session.work
+                session.work = 0
+            scheduler.charge(self, work)
             if (self._left or self._decoder.uncut or session.due) and not self._ended:
                 scheduler.begun(self)
                 self._wait()
-            if session.given:
-                work += session.given
-                session.given = 0
             scheduler.at_once += work
             if scheduler.at_once > AT_ONCE:
                 scheduler.have_the_reactor_go_round()
@@ -114,8 +115,8 @@ class BrokerProtocol(Protocol, Flow):
                 done += self._carry_out(most - done)
             else:
                 break
-            done += session.given
-            session.given = 0
+            done += session.work
+            session.work = 0
             if done >= most or not self._scheduler.goes_on():
                 break
         self.more = not self._ended and bool(
@@ -202,7 +203,7 @@ class BrokerProtocol(Protocol, Flow):
             kept += len(frames)
             if self._ended:
                 return 0
-            if done < count and ((count > 2 and not goes_on()) or not self._takes):
+            if done < count and (((count > 2 or session.work) and not goes_on()) or not self._takes):
                 self._left = messages[done:]
                 break
         return kept

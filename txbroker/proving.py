@@ -17,7 +17,7 @@ from txbroker.errors import CorruptData, TxBrokerError
 from txbroker.fetch_try import unreadable
 from txbroker.fetching import RunBlocking
 from txbroker.refusals import refusal
-from txbroker.session import Session, SessionState
+from txbroker.session import Session
 from txbroker.transacting import Transacting
 from txbroker.waiting_answers import WaitingAnswers
 
@@ -30,7 +30,7 @@ log: Final = Logger()
 
 
 class Proving:
-    """Reads staged files. ``carry_out`` takes the commit once that is done."""
+    """Reads staged files. ``carry_out`` takes the commit once that is done, also of a session that has ended."""
 
     def __init__(
         self,
@@ -68,8 +68,7 @@ class Proving:
 
     def _go_on(self, session: Session, command: Commit, data: memoryview) -> None:
         session.hold(False)
-        if session.state is not SessionState.CLOSED:
-            self._carry_out(session, command, data)
+        self._carry_out(session, command, data)
 
     def _failed(self, session: Session, command: Commit, data: memoryview, error: BaseException) -> None:
         """Nothing was decided. Where the transaction has ended meanwhile, and its file is gone, the commit says so."""

@@ -1,8 +1,12 @@
 """Whose turn it is: one line of sessions for the reactor's time, so that none can keep it from the others.
 
 Deficit round robin with two lists, as FQ-CoDel has it (RFC 8290, section 4) without its drops: a session that was idle
-is served before those with backlog, once, and then takes its place among them. What is shared is *work*: bytes, and
-:data:`REQUEST` for each request, so that it can be counted; time is only a brake.
+is served before those with backlog. What is shared is *work*: bytes, and :data:`REQUEST` for each request and message,
+so that it can be counted; time is only a brake.
+
+Where FQ-CoDel forgets a queue that is empty, a session that leaves the line keeps what it owes: its backlog is in its
+socket, which is not read while it is in line, and it would be new again with every read of it. What it owes is paid by
+its share of what is done for all until it comes back.
 """
 
 from __future__ import annotations
@@ -31,10 +35,15 @@ AT_ONCE: Final = 4 * QUANTUM
 """Work that is done as it comes, without getting in line, until the reactor has been round."""
 
 
+PATIENCE: Final = 16 * QUANTUM
+"""Work that is done for sessions that were idle before one with backlog has a turn."""
+
+
 class Flow:
     """What one session has to be carried out. ``in_line``: it waits for a turn; ``more``: its last left something."""
 
-    deficit = 0
+    deficit = QUANTUM
+    left_at = 0
     in_line = more = False
 
     def take_turn(self, most: int) -> int:
@@ -60,6 +69,8 @@ class Scheduler:
         self._seconds: Callable[[], float] = clock.seconds
         self._new: deque[Flow] = deque()
         self._old: deque[Flow] = deque()
+        self._done = self._ahead = 0
+        """Work that was done for all together."""
         self._is_due = self._holds = self._running = False
         self.busy = False
         self.at_once = 0
@@ -84,18 +95,32 @@ class Scheduler:
         self._come_again()
 
     def add(self, flow: Flow) -> None:
-        """Have a session get in line, before those that have had a turn."""
+        """Have a session get in line, before those with backlog unless it owes more than a quantum."""
         if not flow.in_line:
-            self._put(flow, self._new, QUANTUM)
+            self._settle(flow)
+            self._put(flow, self._new)
 
     def begun(self, flow: Flow) -> None:
         """Have a session get in line that has had a turn as it came."""
         if not flow.in_line:
-            self._put(flow, self._old, 0)
+            self._put(flow, self._old)
 
-    def _put(self, flow: Flow, line: deque[Flow], deficit: int) -> None:
+    def charge(self, flow: Flow, work: int) -> None:
+        """So much was done as it came for a session that is not in line."""
+        if not flow.in_line:
+            self._settle(flow)
+        self._done += work
+        flow.deficit -= work
+        flow.left_at = self._done
+
+    def _settle(self, flow: Flow) -> None:
+        """Give a session its share of what was done since it left, as if all who are in line had been there too."""
+        share = (self._done - flow.left_at) // (len(self._new) + len(self._old) + 1)
+        flow.deficit = min(QUANTUM, flow.deficit + share)
+        flow.left_at = self._done
+
+    def _put(self, flow: Flow, line: deque[Flow]) -> None:
         flow.in_line = self.busy = True
-        flow.deficit = deficit
         line.append(flow)
         self._come_again()
 
@@ -118,10 +143,10 @@ class Scheduler:
         self._is_due = True
 
     def release(self) -> None:
-        """Give out turns to those who came since :meth:`hold`, and to who else is in line."""
+        """Give out turns to those who came since :meth:`hold`, unless a round of the reactor's own is due for them."""
         if self._holds:
             self._holds = self._is_due = False
-        self.run()
+            self.run()
 
     def run(self) -> None:
         """Give out turns until nobody is in line, or the reactor must have its own."""
@@ -143,18 +168,20 @@ class Scheduler:
 
     def _give_turn(self, now: float, stop: float) -> None:
         new, old = self._new, self._old
-        line = new or old
+        line = new if new and (self._ahead < PATIENCE or not old) else old
         flow = line.popleft()
         if flow.deficit <= 0:
             flow.deficit += QUANTUM
             old.append(flow)
             return
         self.until = min(stop, now + TURN) if new or old else stop
-        flow.deficit -= flow.take_turn(flow.deficit)
+        work = flow.take_turn(flow.deficit)
+        flow.deficit -= work
+        self._done += work
+        self._ahead = self._ahead + work if line is new else 0
         if flow.more:
             old.append(flow)
-        elif line is new and old:
-            old.append(flow)  # it is not new again before the others have had their turns
         else:
             flow.in_line = False
+            flow.left_at = self._done
             flow.leaves()

@@ -14,6 +14,7 @@ from txbroker.commands import OpenProducer, Send, Sent
 from txbroker.errors import DiskFull, LimitExceeded, SequenceOutOfOrder, UnknownPartition
 from txbroker.producers import ProducersFold
 from txbroker.refusals import check_name
+from txbroker.scheduler import REQUEST
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
 
@@ -66,6 +67,8 @@ class Sending:
             topic.check_compressed != 0,
             MAX_REQUEST_MESSAGES,
         )
+        if count > 1:
+            session.work += REQUEST * count
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(

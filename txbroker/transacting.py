@@ -32,6 +32,7 @@ from txbroker.errors import (
     UnknownTransaction,
 )
 from txbroker.refusals import check_text
+from txbroker.scheduler import REQUEST
 from txbroker.sending import disk_full, frame_limit, unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
@@ -79,6 +80,7 @@ class Transacting:
                 raise unknown_partition(command.partition)
             opens = store.settings.check_compressed != 0
             count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
+            session.work += REQUEST * (count - 1)
             if self._engine.full:
                 raise disk_full()
             self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)

@@ -20,6 +20,7 @@ from journal.whole_prepare import WholePrepares
 from txbroker.codec import encode
 from txbroker.commands import Add, AnyRequest, Commit, Committed, Done, Prepare
 from txbroker.errors import RequestRefused
+from txbroker.scheduler import REQUEST
 from txbroker.sending import frame_limit
 from txbroker.session import OPEN, Session
 from txbroker.transacting import MAX_SERIAL
@@ -113,6 +114,7 @@ class Wholes:
             count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
         except RequestRefused:
             return None  # it is refused again, and the transaction with it
+        session.work += REQUEST * (count - 1)
         frames = bytes(data)
         if totals.messages != count or totals.checksum != crc32c(frames):
             return None
