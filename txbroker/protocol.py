@@ -22,7 +22,7 @@ from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.intake import Pause
 from txbroker.outbox import Outbox
 from txbroker.parking import READING
-from txbroker.scheduler import AT_ONCE, REQUEST, Flow
+from txbroker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.wholes import BEGINNINGS
 
 if TYPE_CHECKING:
@@ -94,10 +94,12 @@ class BrokerProtocol(Protocol, Flow):
             if session.work:
                 work += session.work
                 session.work = 0
-            scheduler.charge(self, work)
             if (self._left or self._decoder.uncut or session.due) and not self._ended:
+                scheduler.charge(self, work)
                 scheduler.begun(self)
                 self._wait()
+            elif work > 2 * QUANTUM:  # of less no account is kept: 3 % of the instructions of a request
+                scheduler.charge(self, work)
             scheduler.at_once += work
             if scheduler.at_once > AT_ONCE:
                 scheduler.have_the_reactor_go_round()
