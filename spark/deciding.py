@@ -26,7 +26,10 @@ class WriteRefused(errors.RequestRefused):
 
 
 class Told(NamedTuple):
-    """What a task has told of its branches. ``skipped``: it found that the version was decided already."""
+    """What a task has told of its branches. ``skipped``: it found that the version was decided already.
+
+    ``rows`` are then those that it would have written, of a stream's batch.
+    """
 
     broker: str
     write: Write
@@ -46,10 +49,11 @@ class Swept(NamedTuple):
 
 
 def commit(
-    broker: Connection, write: Write, told: Sequence[Told], patience: float = PATIENCE
+    broker: Connection, write: Write, told: Sequence[Told], patience: float = PATIENCE, in_order: bool = False
 ) -> Decision | None:
     """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
 
+    ``in_order``: a version that was decided before has as many rows now, or is refused: its tasks have counted them.
     Raises WriteRefused if nothing was decided, or a later version was before this one, OutcomeUnknown if that is not
     known, DeliveryPending if it is decided and not all branches could be told, HeuristicMixed if somebody had rolled
     back some of them by hand.
@@ -63,7 +67,9 @@ def commit(
             raise overtaken(write, standing.decided)
         return None
     if standing.decided == write.version:
-        _finish(broker, register, standing, patience)
+        decision = _finish(broker, register, standing, patience)
+        if in_order and decision is not None and all(each.skipped for each in told):
+            _check_rows(decision, sum(each.rows for each in told))
         return None
     listed = branches.undecided(broker, write.name)
     _check_epochs(register, standing, listed)
@@ -164,8 +170,19 @@ def give_up(broker: Connection, write: Write, told: Iterable[Told], patience: fl
     return _sweep(broker, register, standing, patience)
 
 
-def _finish(broker: Connection, register: Register, standing: Standing, patience: float) -> None:
-    """Carry out the last decision once more, whatever of it has been done."""
+def _check_rows(decision: Decision, rows: int) -> None:
+    """Raise WriteRefused if a batch that is decided is repeated with another number of rows: some would be in none."""
+    if rows != decision.rows:
+        raise WriteRefused(
+            f"{decision.write} is written already, with {decision.rows} rows, and this time it has {rows}: the "
+            "checkpoint is older than what was written, restored from a copy perhaps, or the source gives other rows "
+            "for the same offsets. Nothing was written. Begin with a new checkpoint, at the offsets after what is "
+            "written"
+        )
+
+
+def _finish(broker: Connection, register: Register, standing: Standing, patience: float) -> Decision | None:
+    """Carry out the last decision once more, whatever of it has been done; None if it is kept no more."""
     try:
         decision = register.last_decision(standing)
     except branches.RegisterDamaged as error:
@@ -174,9 +191,10 @@ def _finish(broker: Connection, register: Register, standing: Standing, patience
             raise
         log.warning("nothing of %s/%d is undecided: %s", register.name, standing.decided, error)
         _roll_back_dead(broker, register.name, standing, set(), patience)
-        return
+        return None
     log.info("%s was decided before: %d branches are committed now", decision.write, len(decision.branches))
     _carry_out(broker, register, standing, decision, patience)
+    return decision
 
 
 def _carry_out(

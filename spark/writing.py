@@ -90,7 +90,8 @@ class _Sink:
                 raise deciding.overtaken(write, standing.decided)
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
-                return TaskWritten(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
+                rows = sum(batch.num_rows for batch in batches) if self.in_order else 0
+                return TaskWritten(Told(broker.identity, write, standing.epoch, (), rows, 0, skipped=True))
             if begun is not None and begun.epoch != standing.epoch:
                 raise _passed(write, begun.epoch, standing.epoch)
             return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
@@ -120,7 +121,7 @@ class _Sink:
     def commit_told(self, write: Write, told: Sequence[Told]) -> None:
         """C1 to C6."""
         with self.connect(f"{write} driver") as broker:
-            deciding.commit(broker, write, told)
+            deciding.commit(broker, write, told, in_order=self.in_order)
 
     def abort_told(self, write: Write, told: Sequence[Told]) -> None:
         """End an attempt that has failed."""

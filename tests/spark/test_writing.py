@@ -198,6 +198,20 @@ def test_a_stream_from_an_older_checkpoint_is_refused_for_its_batches_may_be_oth
     assert writes.seen(process.address) == [b"3", b"4"]
 
 
+def test_a_batch_of_a_stream_that_is_repeated_with_more_rows_is_refused(broker, process, options):
+    """From a checkpoint that is older by one batch it may be planned anew, and wider: those rows vanished."""
+    sink, write = StreamSink(options, SCHEMA, overwrite=False), Write(writes.name(), 3)
+    sink.commit([sink.write_rows(write, None, iter([batch(b"a", b"b")]))], 3)
+    same = [sink.write_rows(write, None, iter([batch(each)])) for each in (b"a", b"b")]
+    sink.commit(same, 3)
+    wider = [*same, sink.write_rows(write, None, iter([batch(b"c"), batch(b"d")]))]
+    with pytest.raises(
+        WriteRefused, match=r"is written already, with 2 rows, and this time it has 4: the checkpoint"
+    ):
+        sink.commit(wider, 3)
+    assert writes.seen(process.address) == [b"a", b"b"]
+
+
 def test_an_abort_after_a_decision_carries_it_out(broker, process, options, monkeypatch):
     """Spark calls abort when commit has raised, and commit may have raised because the broker was away."""
     sink, write = StreamSink(options, SCHEMA, overwrite=False), Write(writes.name(), 3)

@@ -1,6 +1,7 @@
 """Frames of real Spark through the sink, and back: every column as it was, in the topic and partition that it names."""
 
 import datetime
+import shutil
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
@@ -148,6 +149,31 @@ def test_a_stream_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(
             connection.create_topic(topic)
     assert streamed(spark, process, tmp_path, **options), "the same query goes on once the topic is there"
     assert [message.value for message in messages(process, options["topic"])] == [b"0"]
+
+
+def test_a_stream_from_a_checkpoint_that_is_older_by_one_batch_ends_if_that_has_other_rows_now(
+    spark, process, tmp_path
+):
+    """As a restored backup of the checkpoint, or the loss of its last file with the machine."""
+
+    def lines(*names):
+        (tmp_path / "lines").mkdir(exist_ok=True)
+        for name in names:
+            (tmp_path / "lines" / f"{name}.txt").write_text(f"{name}\n")
+
+    lines("0")
+    streamed(spark, process, tmp_path, topic="rows")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy")
+    lines("1")
+    streamed(spark, process, tmp_path, topic="rows")
+    lines("2", "3")
+    shutil.rmtree(tmp_path / "checkpoint")
+    (tmp_path / "copy").rename(tmp_path / "checkpoint")
+    with pytest.raises(
+        StreamingQueryException, match="is written already, with 1 rows, and this time it has 3"
+    ):
+        streamed(spark, process, tmp_path, topic="rows")
+    assert [message.value for message in messages(process, "rows")] == [b"0", b"1"]
 
 
 def test_batches_of_a_stream_can_be_written_by_name_in_foreach_batch(spark, process, tmp_path):
