@@ -52,6 +52,8 @@ class Broker:
         looked_at = 0
         while looked_at < MAX_GAP and offset < log.end:
             data = self._connection.read_frames(log.number, offset, MAX_GAP).data
+            if not data:
+                break  # the log ends sooner by now: who reads it tells of that
             for position, _, first, count in walk(data):
                 if looked_at + position < MAX_GAP:
                     offset = first + count

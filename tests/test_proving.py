@@ -145,11 +145,12 @@ def test_a_prepared_one_is_found_by_its_xid(room, partition, pool):
     prepared(peer, partition, 1, XID, BIG)
     for _ in range(3):
         checkpoint(room)
-    asked = room.peer().tell(commands.Commit, xid=XID)
+    coordinator = room.peer()
+    asked = coordinator.tell(commands.Commit, xid=XID)
     assert len(pool.work) == 1
     pool.step()
     room.engine.sync()
-    assert asked
+    assert isinstance(coordinator.answer(asked), commands.Committed)
     assert values(room, partition) == [BIG]
 
 

@@ -40,7 +40,11 @@ PATIENCE: Final = 16 * QUANTUM
 
 
 class Flow:
-    """What one session has to be carried out. ``in_line``: it waits for a turn; ``more``: its last left something."""
+    """What one session has to be carried out. ``in_line``: it waits for a turn; ``more``: its last left something.
+
+    ``deficit`` is the work that it may have done; below 0 it is what it owes. ``left_at`` is how much had been done for
+    all when it left the line.
+    """
 
     deficit = QUANTUM
     left_at = 0

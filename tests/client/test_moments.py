@@ -14,6 +14,8 @@ from txbroker import commands, errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client.consumer_options import consumer_options
 from txbroker.client.consuming import ConsumerCore
+from txbroker.client.moments import Moments
+from txbroker.client.positions import Position
 from txbroker.commands import FetchedPartition, FetchOffsets, GroupOffset, GroupOffsets
 
 PARTITIONS = 4
@@ -263,3 +265,15 @@ def test_it_is_not_whole_without_a_position_that_an_undecided_transaction_holds(
     append(broker, 3, b"d", b"e")
     core = ConsumerCore(rig.core, consumer_options("t2", "g", prefetch=1), "me")
     assert handed_out(rig, core) == "d e"
+
+
+def test_partitions_take_turns_at_being_first_also_while_another_is_held():
+    """To look whether all are held is no turn: with an even number of others half of them would never be first."""
+    moments = Moments(follow=True, max_bytes=1)
+    positions = [Position("t", number, number, 0) for number in range(5)]
+    positions[4].pending = "7-1"
+    first = set()
+    for _ in range(4):
+        assert not moments.all_held(positions)
+        first.add(moments.wanted(positions).positions[0][0])
+    assert first == {0, 1, 2, 3}

@@ -1,6 +1,7 @@
 """Reading from a live broker: the same rows as from its files; a broker that dies is waited for, or named."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -114,6 +115,16 @@ def test_no_message_is_left_out_that_was_appended_before_the_end(broker, before)
     found = [row["offset"] for row in read(options)]
     assert sorted(found)[: len(before)] == list(range(len(before)))
     assert len(found) < len(before) + 500
+
+
+def test_a_log_that_ends_sooner_than_it_did_is_looked_at_no_further(broker):
+    """Its broker was set back meanwhile: reading on at the end gives nothing, however often it is asked for."""
+    logs = Broker(broker.address, 5.0)
+    try:
+        log = logs.logs(lambda topic: topic == "t")[0]
+        assert logs._behind_entry(replace(log, end=log.end + 100), log.end) == log.end
+    finally:
+        logs.close()
 
 
 def test_what_is_not_there_is_named(broker):

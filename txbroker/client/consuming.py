@@ -185,8 +185,7 @@ class ConsumerCore:
         after = {position.number: position.handed for position in self.positions.values()}
         if current is not None and current.handed >= 0:
             after[current.position.number] = current.handed
-        generations = {number: self.positions[number].generation for number in after}
-        return [PartitionOffset(number, at, generations[number]) for number, at in after.items() if at >= 0]
+        return [PartitionOffset(n, at, self.positions[n].generation) for n, at in after.items() if at >= 0]
 
     async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
         """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
@@ -342,7 +341,7 @@ class ConsumerCore:
         """Ask again for held offsets; if all are held, not before a while."""
         pending = [position.number for position in self.positions.values() if position.pending]
         if pending:
-            if not self._moments.wanted(self.positions.values()).positions:
+            if self._moments.all_held(self.positions.values()):
                 await self._core.waits.sleep(RECHECK_PENDING)
             await self._take_positions(pending)
 

@@ -33,12 +33,19 @@ class Moments:
         self._number = 0
         self._turn = 0
 
-    def wanted(self, positions: Collection[Position]) -> Wanted:
-        """What to ask for next: what is left of the moment that is being read, or of a new one."""
+    def _chosen(self, positions: Collection[Position]) -> tuple[list[Position], bool]:
         free = [position for position in positions if not position.pending]
         rest = [position for position in free if position.moment >= 0 and position.next < position.end]
         is_new = not self._number or (self._follow and (not rest or self._room <= 0))
-        chosen = free if is_new else rest
+        return (free if is_new else rest), is_new
+
+    def all_held(self, positions: Collection[Position]) -> bool:
+        """Whether there is nothing to ask for, as undecided transactions hold the positions of what is left."""
+        return not self._chosen(positions)[0]
+
+    def wanted(self, positions: Collection[Position]) -> Wanted:
+        """What to ask for next: what is left of the moment that is being read, or of a new one."""
+        chosen, is_new = self._chosen(positions)
         if chosen:
             self._turn = (self._turn + 1) % len(chosen)
             chosen = chosen[self._turn :] + chosen[: self._turn]  # so that none is always served last
