@@ -57,6 +57,16 @@ class Housekeeps(Protocol):
     def want_flush(self) -> None:
         """Flush all that may be."""
 
+    @property
+    def pins(self) -> int:
+        """How many pins keep files from being removed."""
+
+    def pin(self) -> Any:
+        """Remove no file; a :class:`journal.garbage.Pin`. Raises DiskFull where space is scarce."""
+
+    def unpin(self, pin: Any) -> None:
+        """Let a pin go."""
+
     def run_inline(self) -> None:
         """Run what is due on this thread."""
 

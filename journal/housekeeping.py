@@ -17,7 +17,9 @@ from journal.checkpoint import CheckpointHeader
 from journal.disk_space import COPIES, SCARCE, ballast_bytes, reserve, under_way
 from journal.due_stores import DueStores
 from journal.engine import Engine
+from journal.errors import DiskFull
 from journal.flush_job import FlushJob
+from journal.garbage import Garbage, Pin
 from journal.jobs import (
     CollectGarbage,
     FillBallast,
@@ -68,8 +70,7 @@ class Housekeeping:
         self._stores: dict[MessageStore, int] = {}
         self._missing: list[MessageStore] = []
         """Of these, what is not known to be flushed so far."""
-        self._garbage: tuple[list[str], list[str]] = ([], [])
-        self._fresh_garbage: tuple[list[str], list[str]] = ([], [])
+        self._garbage = Garbage(engine)
         self._journaled_before = engine.journaled_bytes
         self._checkpointed_at = 0
         self._no_room_until = 0
@@ -78,6 +79,7 @@ class Housekeeping:
         self._filling = False
         self.free_bytes = 0
         self.reserve_bytes = reserve(settings)
+        self._scarce_below = self.reserve_bytes + SCARCE * settings.pool_bytes
         self._ballast_tried = False
         self._collecting: CollectGarbage | None = None
         self._witness = NOTHING
@@ -100,6 +102,8 @@ class Housekeeping:
         self._engine.lock.check()
         self.watch_space()
         found: list[Job] = []
+        if self.phase is Phase.NONE:
+            self._collect()  # what a pin has held back
         if self.phase is Phase.NONE and self._checkpoint_due(now):
             found += self._begin()
         if self.phase is Phase.STAGED and not self._engine.busy:
@@ -195,10 +199,15 @@ class Housekeeping:
         engine = self._engine
         self.free_bytes = engine.filesystem.free_bytes()
         room = self.free_bytes - self.reserve_bytes
-        if room < SCARCE * self._settings.pool_bytes:
+        if self._scarce:
+            self._garbage.release_all()  # before anybody's work is refused for what they keep
             room -= under_way(engine, self._settings.file_bytes)
         no_room = room < 0 or engine.now() < self._no_room_until
         engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
+
+    @property
+    def _scarce(self) -> bool:
+        return self.free_bytes < self._scarce_below
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -206,6 +215,25 @@ class Housekeeping:
     def checkpoint_lsn(self) -> int:
         """The LSN of the newest checkpoint, 0 without one."""
         return self._kept[-1].lsn if self._kept else 0
+
+    def pin(self) -> Pin:
+        """Remove no file until :meth:`unpin`, or until the disk needs the space; raises DiskFull if it does now."""
+        self.watch_space()
+        if self._scarce:
+            raise DiskFull(
+                f"no file can be kept from being removed: {self.free_bytes} bytes of the disk are free, and up to "
+                f"{self._scarce_below} removing goes on as usual; nothing has changed. Make room, or read a copy"
+            )
+        return self._garbage.pin(self.checkpoint_lsn)
+
+    def unpin(self, pin: Pin) -> None:
+        """What was held back goes with the next call of :meth:`jobs`."""
+        self._garbage.release(pin)
+
+    @property
+    def pins(self) -> int:
+        """How many pins keep files from being removed."""
+        return self._garbage.pins
 
     def request_checkpoint(self) -> None:
         """Begin a checkpoint at the next call of :meth:`jobs`, due or not."""
@@ -279,31 +307,29 @@ class Housekeeping:
             else:
                 store.discard()
         self._gone.clear()
-        old = [filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2]]
+        self._garbage.age(filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2])
         del self._kept[:-2]
-        files, directories = self._garbage
-        self._garbage, self._fresh_garbage = self._fresh_garbage, ([], [])
-        journals = self._engine.journal.take_dead(self._kept[0].needed_from) if len(self._kept) > 1 else []
-        self.phase = Phase.COLLECTING
-        self._collecting = CollectGarbage(self._engine, journals, [*files, *old], directories)
+        self.phase = Phase.NONE
+        self._collect()
+
+    def _collect(self) -> None:
+        self._collecting = self._garbage.collect(self._kept[0].needed_from if len(self._kept) > 1 else 0)
+        if self._collecting is not None:
+            self.phase = Phase.COLLECTING
 
     def _collect_dropped(self) -> None:
         """What was dropped before this checkpoint goes after the next one, when no kept one refers to it."""
-        files, directories = self._fresh_garbage
-        catalog = self._engine.catalog
-        for store in catalog.stores.values():
-            files += store.take_dropped()
-        directories += [store.directory for store in catalog.deleted]
+        catalog, ended = self._engine.catalog, self._engine.transactions.ended_files
+        files = [file for store in catalog.stores.values() for file in store.take_dropped()]
+        files += [filenames.staged_file(number.session, number.serial) for number in ended]
+        self._garbage.drop(files, [store.directory for store in catalog.deleted])
         self._gone += catalog.deleted
         catalog.deleted.clear()
-        for number in self._engine.transactions.ended_files:
-            files.append(filenames.staged_file(number.session, number.serial))
-        self._engine.transactions.ended_files.clear()
+        ended.clear()
 
     def add_orphans(self, files: list[str], directories: list[str]) -> None:
         """What recovery found that nothing refers to; it goes like what is dropped from now on."""
-        self._fresh_garbage[0].extend(files)
-        self._fresh_garbage[1].extend(directories)
+        self._garbage.drop(files, directories)
 
     # -- inline ------------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ REQUESTS = [
     c.AskStatus(24),
     c.Timed(25, c.Send(25, 1, 3, 0, 7)),
     c.Cancel(26, 25),
+    c.PinFiles(27),
+    c.UnpinFiles(28),
 ]
 ANSWERS = [
     c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
@@ -119,6 +121,7 @@ ANSWERS = [
     c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)], ID)]),
     c.Status(16, {"sends": 1, "rate": 0.5, "state": "up"}),
     c.TimedAnswer(17, c.Sent(17, 1 << 40), c.Times(1, 2, 3, 4, 5, 6)),
+    c.FilesPinned(18, 1 << 40, True),
 ]
 
 MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})

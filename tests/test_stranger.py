@@ -56,6 +56,8 @@ def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
     _groups(stranger, number)
     _refusals(stranger, number)
     assert stranger.ask("AskStatus")["values"]["topics"] == 1
+    pinned = stranger.ask("PinFiles")
+    assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
     [topic] = stranger.ask("DescribeTopics")["topics"]
     assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
     stranger.close()

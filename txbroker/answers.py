@@ -299,6 +299,17 @@ class TimedAnswer(Answer, frozen=True, tag=80):
     times: Times
 
 
+class FilesPinned(Answer, frozen=True, tag=81):
+    """Answers :class:`PinFiles` and :class:`UnpinFiles`. ``lsn``: the newest checkpoint's when the pin was taken.
+
+    ``held``: no file has been removed since then that this checkpoint, or the journal above it, refers to. It is false
+    if the disk needed the space meanwhile, and for a session that has no pin, whose ``lsn`` is then 0.
+    """
+
+    lsn: int
+    held: bool
+
+
 AnyAnswer = (
     Welcome
     | Done
@@ -317,4 +328,5 @@ AnyAnswer = (
     | Groups
     | Status
     | TimedAnswer
+    | FilesPinned
 )

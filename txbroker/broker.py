@@ -63,6 +63,7 @@ from txbroker.groups import GroupsFold
 from txbroker.identity import IdentityFold
 from txbroker.orphans import Orphans
 from txbroker.parking import Disconnected, Parking
+from txbroker.pinning import Pinning
 from txbroker.producers import ProducersFold
 from txbroker.proving import Proving
 from txbroker.refusals import encode_bounded, refusal
@@ -135,6 +136,7 @@ class Broker:
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
         self._proving = Proving(self.transacting, run_blocking, self.answers, self.received)
         self.orphans = Orphans(engine, settings)
+        self.pinning = Pinning(engine)
         self.describing = Describing(
             engine, settings, self.transacting.number_of, self.orphans.policy, self.answers, self.stepwise
         )
@@ -176,10 +178,10 @@ class Broker:
             ListGroups: consuming.list_groups,
             DeleteGroup: consuming.delete,
             AskStatus: describing.ask_status,
+            **self.pinning.handlers,
             Disconnected: self._disconnect,
         }
-        handlers[Timed] = Timing(self.engine, handlers).carry_out
-        return handlers
+        return handlers | {Timed: Timing(self.engine, handlers).carry_out}
 
     # -- sessions ---------------------------------------------------------------------------------
 
@@ -207,6 +209,7 @@ class Broker:
 
     def _end(self, session: Session) -> None:
         self.fetching.forget(session)
+        self.pinning.forget(session)
         if session.parked or self.engine.busy:
             self.parking.park(session, Disconnected(), _NO_DATA)
         else:

@@ -269,6 +269,7 @@ class Describing:
             "pool_chunks": pool.chunks,
             "pool_buffers_lost": engine.allocator.lost,
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
+            "pins": engine.housekeeping.pins,
             "transactions_active": len(live) - engine.transactions.in_doubt,
             "transactions_in_doubt": engine.transactions.in_doubt,
             "outcomes_forced": len(engine.transactions.outcomes.forced),

@@ -22,11 +22,13 @@ from txbroker.commands import (
     DescribeTopics,
     Fetch,
     OffsetsForTime,
+    PinFiles,
     Ping,
     Prepare,
     Request,
     Send,
     Timed,
+    UnpinFiles,
 )
 from txbroker.errors import MemoryExhausted
 from txbroker.fetch_try import CallLater
@@ -36,7 +38,9 @@ from txbroker.session import Session
 if TYPE_CHECKING:
     from journal.engine import Engine
 
-READING: Final = frozenset({Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus})
+READING: Final = frozenset(
+    {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus, PinFiles, UnpinFiles}
+)
 """Requests that decide nothing and ask about nothing that a commit under way is changing."""
 
 NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})

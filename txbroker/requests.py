@@ -291,6 +291,18 @@ class Cancel(Request, frozen=True, tag=26):
     fetch: int
 
 
+class PinFiles(Request, frozen=True, tag=27):
+    """Remove none of the data directory's files until :class:`UnpinFiles` or the end of this session.
+
+    Answered by :class:`FilesPinned`. A session has one pin; asked again it is the same one, or a new one if it is not
+    held any more. Refused (DiskFull) while the disk is too full to keep anything that may go.
+    """
+
+
+class UnpinFiles(Request, frozen=True, tag=28):
+    """Let the files go. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
+
+
 AnyRequest = (
     Hello
     | Ping
@@ -318,4 +330,6 @@ AnyRequest = (
     | AskStatus
     | Timed
     | Cancel
+    | PinFiles
+    | UnpinFiles
 )

@@ -69,7 +69,9 @@ def test_everything_the_readme_shows(broker):
                 consumer.commit()
                 break
         assert sum(position.offset or 0 for position in connection.group_offsets("billing")) == 1002
-        assert connection.status()
+        assert connection.pin_files() == connection.status()["checkpoint_lsn"]
+        assert connection.unpin_files()
+        assert not connection.unpin_files()
         with pytest.raises(errors.TopicExists):
             connection.create_topic("orders")
 

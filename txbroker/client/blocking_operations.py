@@ -143,6 +143,19 @@ class OperationCalls(ABC):
         """The broker's counters and gauges by name."""
         return self.run(self._operations.status())
 
+    def pin_files(self) -> int:
+        """Keep the broker from removing files of its data directory; return the LSN of its newest checkpoint.
+
+        For programs that read them. What that checkpoint and the journal above it refer to stays until
+        :meth:`unpin_files`, until this connection is lost, or until the disk needs the space; raises DiskFull if it
+        does already. A connection has one pin.
+        """
+        return self.run(self._operations.pin_files())
+
+    def unpin_files(self) -> bool:
+        """Let the files go; return whether they have been kept all the time since :meth:`pin_files`."""
+        return self.run(self._operations.unpin_files())
+
     def ping(self) -> None:
         """Return once the broker has answered."""
         self.run(self.core.ping())

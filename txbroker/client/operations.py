@@ -358,6 +358,16 @@ class Operations:
         core = self._core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
 
+    async def pin_files(self) -> int:
+        """See the faces."""
+        core = self._core
+        return (await core.request(commands.PinFiles(core.correlation()), commands.FilesPinned)).lsn
+
+    async def unpin_files(self) -> bool:
+        """See the faces."""
+        core = self._core
+        return (await core.request(commands.UnpinFiles(core.correlation()), commands.FilesPinned)).held
+
 
 def _check_range(offset: int, max_bytes: int, max_wait: float) -> None:
     whole("offset", offset, NOTHING_READ)

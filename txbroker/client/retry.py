@@ -50,6 +50,8 @@ RULES: dict[type[Request], Lost] = {
     commands.DeleteGroup: Lost.REPEAT,  # of one id: UnknownGroup on a repetition is success
     commands.AskStatus: Lost.READ,
     commands.Cancel: Lost.ASK,  # never of a call: with the connection the fetch is lost, too
+    commands.PinFiles: Lost.REPEAT,  # in the new session, for the pin went with the old one
+    commands.UnpinFiles: Lost.REPEAT,  # which has none then, and is told so
     commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
 }
 

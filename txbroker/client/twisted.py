@@ -282,6 +282,19 @@ class Connection(LoopConnection):
         """The broker's counters and gauges by name."""
         return self._run(self._operations.status())
 
+    def pin_files(self) -> Deferred[int]:
+        """Keep the broker from removing files of its data directory; return the LSN of its newest checkpoint.
+
+        For programs that read them. What that checkpoint and the journal above it refer to stays until
+        :meth:`unpin_files`, until this connection is lost, or until the disk needs the space; raises DiskFull if it
+        does already. A connection has one pin.
+        """
+        return self._run(self._operations.pin_files())
+
+    def unpin_files(self) -> Deferred[bool]:
+        """Let the files go; return whether they have been kept all the time since :meth:`pin_files`."""
+        return self._run(self._operations.unpin_files())
+
     def ping(self) -> Deferred[None]:
         """Ends once the broker has answered."""
         return self._run(self.core.ping())
