@@ -20,8 +20,9 @@ from journal.inspect.outcome_walk import archive_from
 from journal.outcome_archive import head_of
 from journal.segment import Segment
 from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.starts import Starts
 from spark.checkpoints import log_of, newest_checkpoint
-from spark.logs import Log, Points, Slice
+from spark.logs import Log, Points, Slice, Start
 from spark.segment_cursor import DirectoryFiles, SegmentCursor, segments_of
 
 _ENTRY = np.dtype([("offset", ">u8"), ("position", ">u4"), ("running", ">u4"), ("crc", ">u4")])
@@ -47,6 +48,21 @@ class Directory:
         """The name of the broker's data; "" for a log that no service has opened."""
         rows = self.checkpoint.folds.get("identity", [])
         return rows[0] if rows and isinstance(rows[0], str) else ""
+
+    @property
+    def start(self) -> Start:
+        """See :class:`spark.logs.Logs`."""
+        return Start(self._starts.number, self._starts.nonce)
+
+    def knows(self, start: Start) -> bool:
+        """See :class:`spark.logs.Logs`."""
+        return start.number < self._starts.oldest or self._starts.knows(*start)
+
+    @property
+    def _starts(self) -> Starts:
+        starts = Starts()
+        starts.restore(self.checkpoint.folds["starts"])
+        return starts
 
     @property
     def wall_offset(self) -> int:

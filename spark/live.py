@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Callable
 
 import numpy as np
@@ -9,12 +10,15 @@ import numpy as np
 import txbroker
 from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome
 from journal.arguments import LEAST_TIME
+from journal.constants import STARTS_KEPT
 from journal.frame import HEADER_BYTES, walk
 from journal.indexes import MAX_GAP
 from spark.heads import UnsoundBlock
-from spark.logs import Log, MessagesLost, Points, Slice, lost
+from spark.logs import Log, MessagesLost, Points, Slice, Start, lost
 from txbroker import errors
-from txbroker.commands import TopicInfo
+from txbroker.client.blocking import Connection
+from txbroker.commands import FormerSession, TopicInfo
+from txbroker.secret import Secret
 
 
 class Broker:
@@ -23,11 +27,39 @@ class Broker:
     def __init__(self, address: str, timeout: float) -> None:
         self._connection = txbroker.connect(address, client="spark", timeout=timeout)
         self._address = address
+        self._known: dict[Start, bool] = {}
 
     @property
     def identity(self) -> str:
         """The name of the broker's data."""
         return self._connection.identity
+
+    @property
+    def start(self) -> Start:
+        """See :class:`spark.logs.Logs`."""
+        welcomed = self._connection.core.former
+        assert welcomed is not None, "the connection has been open"
+        return Start(welcomed.session >> 32, welcomed.start)
+
+    def knows(self, start: Start) -> bool:
+        """See :class:`spark.logs.Logs`. Nobody can set back the broker of an open connection without ending that."""
+        if start.number <= self.start.number - STARTS_KEPT or start == self.start:
+            return True
+        if start not in self._known:
+            self._known[start] = self._asked(start)
+        return self._known[start]
+
+    def _asked(self, start: Start) -> bool:
+        """Whether the broker takes a client that says that it had a session in this start, which none ever has."""
+        connection = Connection(self._connection.address, self._connection.core.options)
+        connection.core.former = FormerSession(start.number << 32, start.nonce, Secret(b""))
+        try:
+            connection.run(connection.core.opened(clock.monotonic() + connection.core.options.timeout))
+        except errors.BrokerReplaced:
+            return False
+        finally:
+            connection.close()
+        return True
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
         """See :class:`spark.logs.Logs`."""

@@ -40,6 +40,13 @@ class Log:
         return f"{self.topic}-{self.index}"
 
 
+class Start(NamedTuple):
+    """A start of the broker, or of a log opened in a program: its number comes again in a copy, its nonce does not."""
+
+    number: int
+    nonce: bytes
+
+
 class Slice(NamedTuple):
     """A part of a log that one task reads: offsets from ``first`` to ``end`` (exclusive)."""
 
@@ -82,6 +89,16 @@ class Logs(Protocol):
     @property
     def identity(self) -> str:
         """Which data this is, "" if it does not say: offsets mean something only together with it."""
+
+    @property
+    def start(self) -> Start:
+        """The newest start of these data."""
+
+    def knows(self, start: Start) -> bool:
+        """Whether these data had this start, or it is so long ago that they may have forgotten it.
+
+        Data that were set back to an older copy do not know the starts that followed the copy.
+        """
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
         """The logs of the topics that are wanted, sorted by topic and index."""

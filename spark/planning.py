@@ -106,16 +106,18 @@ def _named(option: str, offsets: Offsets, found: list[Log]) -> dict[int, int]:
     }
 
 
-def inside(log: Log, first: int, end: int, losses: Losses) -> tuple[int, int]:
-    """Both within the log; what was asked for and is not there is a loss, or an error."""
+def inside(log: Log, first: int, end: int, losses: Losses, advice: str = "") -> tuple[int, int]:
+    """Both within the log; what was asked for and is not there is a loss, or an error.
+
+    ``advice`` says what to do about what retention has taken; a batch begins elsewhere.
+    """
     if max(first, end) > log.end:
         why = f"the log ends at offset {log.end}"
         losses.take(lost(log, log.end, max(first, end) - 1, why, "Give smaller ones, or -1 for its end"))
     if first < log.start and first < end:
         why = f"retention has taken all below offset {log.start}"
-        losses.take(
-            lost(log, first, min(log.start, end) - 1, why, f"Begin at {log.start}, or at -2 (earliest)")
-        )
+        advice = advice or f"Begin at {log.start}, or at -2 (earliest)"
+        losses.take(lost(log, first, min(log.start, end) - 1, why, advice))
     return min(max(first, log.start), log.end), min(max(end, log.start), log.end)
 
 

@@ -1,17 +1,9 @@
-"""Messages as a stream: offsets in Spark's checkpoint, as many at a time as is wanted, none twice and none left out.
-
-An offset of the stream is what Spark keeps in its checkpoint::
-
-    {"identity": "5f3c...", "topics": {"orders": {"0": {"log": 17, "next": 4711}}}}
-
-``log`` is the number of the partition's log, which is never reused: a topic that was deleted and made anew, or another
-broker's data behind the same address, are noticed, and never read from an offset that means nothing there.
-"""
+"""Messages as a stream: as many at a time as is wanted, none twice and none left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,30 +17,17 @@ from pyspark.sql.types import StructType
 
 from journal.errors import InvalidSetting
 from spark.columns import names_in
-from spark.logs import Log, Logs, Losses, lost
+from spark.logs import Log, Logs, Losses, MessagesLost, lost
 from spark.options import NOTHING_READ, ReadOptions
 from spark.planning import Range, Task, cut_into_tasks, inside, starting, subscribed
 from spark.pushdown import Wanted
 from spark.rate_limit import limited
 from spark.reading import open_logs, read_parts
-
-Place = tuple[str, int]
-"""Topic and index."""
-
-
-class Position(NamedTuple):
-    """Where a stream is in a log: ``next`` is the first offset that it has not had yet.
-
-    ``first``: the log is new to the stream in the batch that ends here, and that begins there in it.
-    """
-
-    log: int
-    next: int
-    first: int | None = None
-
+from spark.stream_offset import Place, Position, StreamOffset, offset_in, place_of
 
 _UNKNOWN = "Whether all of it had been read is not known; a new checkpointLocation begins anew"
 _SET_BACK = "What was sent since has other offsets than before: a new checkpointLocation begins anew"
+_TAKEN = "A new checkpointLocation begins where startingOffsets says"
 
 
 class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -78,8 +57,8 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = self._logs()
         found = subscribed(logs, self._options)
         first = starting(logs, self._options, found, "latest")
-        begun = {_place(log): Position(log.number, self._clamped(log, first[log.number])) for log in found}
-        return _written(logs.identity, begun)
+        begun = {place_of(log): Position(log.number, self._clamped(log, first[log.number])) for log in found}
+        return StreamOffset(logs.identity, logs.start, begun).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """``maxOffsetsPerTrigger``."""
@@ -88,15 +67,22 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes: to the ends of the logs, or a part of the way to each."""
-        begun, ends = self._read(start), self._ends()
-        self._tell_of_deleted(begun, ends)
-        reached = {place: self._begin(log, begun.get(place)) for place, log in sorted(ends.items())}
+        begun, ends, logs = self._read(start), self._ends(), self._logs()
+        known = begun.start is None or logs.knows(begun.start)
+        gone = self._tell_of_deleted(begun, ends)
+        reached = {
+            place: self._begin(log, begun.positions.get(place), known) for place, log in sorted(ends.items())
+        }
+        if not known:
+            self._tell_of_set_back(begun, ends)
         behind = {place: ends[place].end - position.next for place, position in reached.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(behind.values())
         seed = sum(position.next for position in reached.values())  # another one for each batch
         for place, messages in limited(behind, most, seed).items():
             reached[place] = reached[place]._replace(next=reached[place].next + messages)
-        return _written(self._logs().identity, reached)
+        found = StreamOffset(logs.identity, logs.start, reached, gone)
+        # Only an offset that is the very same makes no batch.
+        return start if known and found.is_at(begun) else found.written()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go on to where the logs end now, and no further."""
@@ -105,14 +91,16 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """For the progress of the query: the ends of the logs."""
         ends = {place: Position(log.number, log.end) for place, log in self._current().items()}
-        return _written(self._logs().identity, ends)
+        return StreamOffset(self._logs().identity, self._logs().start, ends).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch; the same messages whenever Spark asks for the same batch again."""
-        logs, begun = self._logs(), self._read(start)
+        logs, begun, ended = self._logs(), self._read(start).positions, self._read(end)
         current = self._current()
+        if ended.start is not None and not logs.knows(ended.start):
+            self._tell_of_set_back(ended, current)
         parts: list[Range] = []
-        for place, upto in self._read(end).items():
+        for place, upto in ended.positions.items():
             log, position = current.get(place), begun.get(place)
             if position is None or position.log != upto.log:
                 position = Position(upto.log, upto.next if upto.first is None else upto.first)
@@ -122,7 +110,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     why = "its topic has been deleted" + (", and made anew" if log else "")
                     self._losses.take(lost(gone, position.next, upto.next - 1, why))
                 continue
-            first, last = inside(log, min(position.next, upto.next), upto.next, self._losses)
+            first, last = inside(log, min(position.next, upto.next), upto.next, self._losses, _TAKEN)
             if first < last:
                 parts.append(Range(log, first, last))
         return list(cut_into_tasks(logs, parts, self._options.min_partitions))
@@ -158,38 +146,57 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     def _current(self) -> dict[Place, Log]:
-        return {_place(log): log for log in self._logs().logs(self._options.wants)}
+        return {place_of(log): log for log in self._logs().logs(self._options.wants)}
 
     def _ends(self) -> dict[Place, Log]:
         return self._current() if self._fixed is None else self._fixed
 
-    def _read(self, offset: dict[str, Any]) -> dict[Place, Position]:
+    def _read(self, kept: dict[str, Any]) -> StreamOffset:
         """Spark's offset; raises if it is of other data than these."""
-        identity = self._logs().identity
-        if offset["identity"] != identity:
+        identity, offset = self._logs().identity, offset_in(kept)
+        if offset.identity != identity:
             raise InvalidSetting(
-                f"the query's checkpoint is of the data {offset['identity'] or '(unnamed)'}, and {self._options.place} "
+                f"the query's checkpoint is of the data {offset.identity or '(unnamed)'}, and {self._options.place} "
                 f"has the data {identity or '(unnamed)'}: its offsets mean nothing there; {NOTHING_READ}. Give the "
                 "query a new checkpointLocation, or the broker that it was begun with"
             )
-        return {
-            (topic, int(index)): Position(at["log"], at["next"], at.get("first"))
-            for topic, partitions in offset["topics"].items()
-            for index, at in partitions.items()
-        }
+        return offset
 
-    def _tell_of_deleted(self, begun: dict[Place, Position], ends: dict[Place, Log]) -> None:
-        """A topic that was read and is not there any more is a loss, one that never was there is a mistake."""
-        for place, position in begun.items():
+    def _tell_of_deleted(self, begun: StreamOffset, ends: dict[Place, Log]) -> frozenset[str]:
+        """A topic that was read and is not there any more is a loss, one that never was there is a mistake.
+
+        Returns the topics that the stream names and that are known to be deleted.
+        """
+        for place, position in begun.positions.items():
             if place not in ends:
                 gone = Log(*place, position.log, 0, 0, 0)
                 self._losses.take(
                     lost(gone, position.next, position.next, "its topic has been deleted", _UNKNOWN)
                 )
-        if set(self._options.topics) - {topic for topic, _ in begun.keys() | ends.keys()}:
+        missing = set(self._options.topics) - {topic for topic, _ in ends}
+        if missing - begun.topics:
             subscribed(self._logs(), self._options)
+        return frozenset(missing)
 
-    def _begin(self, log: Log, position: Position | None) -> Position:
+    def _tell_of_set_back(self, offset: StreamOffset, logs: dict[Place, Log]) -> None:
+        """The data have forgotten what was read: below the stream's positions may be what was sent since, unread."""
+        read = {place: log for place, log in logs.items() if place in offset.positions}
+        for place, log in sorted(read.items())[:1]:
+            at = offset.positions[place].next
+            others = f", and of {len(read) - 1} other partitions," if len(read) > 1 else ""
+            start = offset.start.number if offset.start else 0
+            raised = MessagesLost(
+                f"{log.name}: which messages are below offset {at}{others} is not what the stream has read: "
+                f"the data of {self._options.place} know nothing of the start {start} in which it was read, so they "
+                f"were set back to an older copy. {_SET_BACK}; with failOnDataLoss=false the stream goes on at "
+                "its offsets, with a warning, and what was sent since below them is not read",
+                log,
+                log.start,
+                at - 1,
+            )
+            self._losses.take(raised)
+
+    def _begin(self, log: Log, position: Position | None, known: bool) -> Position:
         """Where to go on in a log: at the position, or at the start of a log that is new to the stream.
 
         What retention has taken since is passed over at once; it is told when the batch is planned.
@@ -201,7 +208,12 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if position is None:
             return Position(log.number, log.start, log.start)
         if position.next > log.end:
-            why = f"the log ends at offset {log.end} now: it has lost messages, or was set back to an older copy"
+            why = (
+                "it has lost messages, or was set back to an older copy"
+                if known
+                else "it was set back to an older copy"
+            )
+            why = f"the log ends at offset {log.end} now: {why}"
             self._losses.take(lost(log, log.end, position.next - 1, why, _SET_BACK))
         return Position(log.number, max(log.start, min(position.next, log.end)))
 
@@ -214,15 +226,3 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             why = f"retention has taken all below offset {log.start}"
             self._losses.take(lost(log, first, log.start - 1, why, "Begin at -2 (earliest)"))
         return min(max(first, log.start), log.end)
-
-
-def _place(log: Log) -> Place:
-    return log.topic, log.index
-
-
-def _written(identity: str, positions: dict[Place, Position]) -> dict[str, Any]:
-    topics: dict[str, dict[str, dict[str, int]]] = {}
-    for (topic, index), position in sorted(positions.items()):
-        at = {name: value for name, value in position._asdict().items() if value is not None}
-        topics.setdefault(topic, {})[str(index)] = at
-    return {"identity": identity, "topics": topics}

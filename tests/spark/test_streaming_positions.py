@@ -168,6 +168,16 @@ def test_a_topic_that_is_named_and_was_deleted_ends_the_stream_only_if_losses_do
     upto = forgiving.latestOffset(at, ALL)
     assert (nexts(upto), nexts(upto, "kept")) == ([], [1])
     assert offsets(forgiving, at, upto) == [(0, 0)]
+    assert forgiving.latestOffset(upto, ALL) == upto
+    with journal.open(path) as log:
+        log.append("kept", b"further on")
+    for again in (forgiving, stream_of(path, subscribe="t,kept")):
+        after = again.latestOffset(json.loads(json.dumps(upto)), ALL)
+        assert offsets(again, upto, after) == [(0, 1)], "also after a start, and it was told"
+    with journal.open(path) as log:
+        log.create_topic("t")
+        log.append("t", b"of the new one")
+    assert nexts(forgiving.latestOffset(after, ALL)) == [1]
     with pytest.raises(UnknownTopic, match="there is no topic never in"):
         stream_of(path, subscribe="kept,never").latestOffset({**at, "topics": {}}, ALL)
 
@@ -182,7 +192,8 @@ def test_what_retention_took_is_passed_over_at_once_and_told_in_full(path):
     upto = stream.latestOffset(at, stream.getDefaultReadLimit())
     assert sum(nexts(upto)) == 930
     with pytest.raises(
-        MessagesLost, match="t-1: offsets 0 to 899 cannot be read: retention has taken all below"
+        MessagesLost,
+        match=r"t-1: offsets 0 to 899 cannot be read: retention has taken all below offset 900\. A new check",
     ):
         stream.partitions(at, upto)
     assert len(offsets(forgiving, at, upto)) == 30
@@ -209,6 +220,50 @@ def test_a_log_that_ends_before_what_was_read_of_it_was_set_back(path, tmp_path)
     assert len(offsets(forgiving, upto, forgiving.latestOffset(upto, ALL))) == 30
 
 
+@pytest.mark.parametrize("fails", [True, False])
+def test_data_that_were_set_back_are_named_though_they_have_grown_past_what_was_read(path, tmp_path, fails):
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    more(path, 300)
+    options = {"startingOffsets": "earliest", "failOnDataLoss": str(fails)}
+    stream = stream_of(path, **options)
+    before = stream.initialOffset()
+    at = stream.latestOffset(before, ALL)
+    shutil.rmtree(path)
+    copy.rename(path)
+    more(path, 3000)
+    again = stream_of(path, **options)
+    told = r"t-0: which messages are below offset 1100, and of 2 other partitions, is not what the stream has read: the"
+    if fails:
+        for refused in (lambda: again.latestOffset(at, ALL), lambda: again.partitions(before, at)):
+            with pytest.raises(
+                MessagesLost, match=told + r" data of .* know nothing of the start 2 in which"
+            ):
+                refused()
+        return
+    upto = again.latestOffset(at, ALL)
+    assert len(offsets(again, at, upto)) == 2700
+    after = again.latestOffset(upto, ALL)
+    assert after == upto
+    assert stream_of(path).latestOffset(upto, ALL) == upto, "it is told once"
+
+
+def test_starts_in_which_nothing_was_set_back_are_no_news(path):
+    stream = stream_of(path, startingOffsets="earliest")
+    at = stream.latestOffset(stream.initialOffset(), ALL)
+    for _ in range(3):
+        more(path, 0)
+    assert stream_of(path).latestOffset(at, ALL) == at
+    unmarked = {name: value for name, value in at.items() if name != "start"}
+    assert stream_of(path).latestOffset(unmarked, ALL) == unmarked
+
+
+def test_a_start_that_is_too_long_ago_to_be_remembered_is_no_loss(path):
+    stream = stream_of(path, startingOffsets="earliest")
+    at = stream.latestOffset(stream.initialOffset(), ALL)
+    assert stream_of(path).latestOffset({**at, "start": [0, "00" * 16]}, ALL)
+
+
 def test_a_batch_with_a_new_topic_is_the_same_when_it_is_repeated(path):
     """Where the topic begins may be another by then."""
     stream, forgiving = (
@@ -227,6 +282,9 @@ def test_a_batch_with_a_new_topic_is_the_same_when_it_is_repeated(path):
     with pytest.raises(MessagesLost, match="t-new-0: offsets 0 to 3 cannot be read"):
         stream.partitions(at, upto)
     assert len(offsets(forgiving, at, upto)) == 6
+    assert stream.latestOffset(upto, ALL) == upto, "another offset would make a batch of nothing"
+    with journal.open(path) as log:
+        log.append("t-new", b"x")
     after = stream.latestOffset(upto, ALL)
     assert after["topics"]["t-new"]["0"].keys() == {"log", "next"}, "it is new in one batch"
 

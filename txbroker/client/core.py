@@ -53,7 +53,8 @@ class Core:
         self.random = random
         self.phase = Phase.DOWN
         self.session = 0
-        self._former: commands.FormerSession | None = None
+        self.former: commands.FormerSession | None = None
+        """What the next hello shows: the session that the last welcome opened, or one of another connection's."""
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
         self.max_fetch_positions = 1  # what every broker takes, until one tells
@@ -222,7 +223,7 @@ class Core:
         self.abort = ""
         self.take_output()
         self._decoder = answer_decoder(1 << 30)
-        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self._former)
+        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.former)
         greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
         self._send(cast("Call[Answer]", greeting))
@@ -240,7 +241,7 @@ class Core:
             log.warning("there is a connection to the broker again")
             self._told = False
         self.session = welcome.session
-        self._former = commands.FormerSession(welcome.session, welcome.start, welcome.secret)
+        self.former = commands.FormerSession(welcome.session, welcome.start, welcome.secret)
         self.server = welcome.server
         self.max_frame = welcome.max_frame
         self.max_request = welcome.max_request
