@@ -28,6 +28,7 @@ class Broker:
         self._connection = txbroker.connect(address, client="spark", timeout=timeout)
         self._address = address
         self._known: dict[Start, bool] = {}
+        self._by_time: dict[tuple[str, int], dict[int, int]] = {}
 
     @property
     def identity(self) -> str:
@@ -63,6 +64,7 @@ class Broker:
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
         """See :class:`spark.logs.Logs`."""
+        self._by_time.clear()
         return [
             Log(topic.name, part.index, part.number, part.start_offset, part.high_watermark, part.bytes)
             for topic in self._topics()
@@ -72,7 +74,10 @@ class Broker:
 
     def offset_for_time(self, log: Log, time: int, *, late: bool) -> int:
         """See :class:`spark.logs.Logs`."""
-        found = self._connection.offsets_for_time(log.topic, max(time, LEAST_TIME)).get(log.index, log.end)
+        if (log.topic, time) not in self._by_time:  # the answer is for all partitions of the topic
+            found_all = self._connection.offsets_for_time(log.topic, max(time, LEAST_TIME))
+            self._by_time[log.topic, time] = found_all
+        found = self._by_time[log.topic, time].get(log.index, log.end)
         found = max(log.start, min(found, log.end))
         return self._behind_entry(log, found) if late else found
 

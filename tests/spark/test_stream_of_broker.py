@@ -90,3 +90,19 @@ def test_a_broker_that_was_killed_and_started_again_knows_its_former_starts_and_
     assert not logs.knows(Start(logs.start.number + 1, first.nonce))
     assert logs.knows(Start(-5000, bytes(16))), "too long ago to be remembered"
     logs.close()
+
+
+def test_a_time_is_asked_for_once_for_all_partitions_of_a_topic(broker, monkeypatch):
+    with txbroker.connect(broker.address) as connection:
+        connection.create_topic("wide", 50)
+    asked = []
+    ask = txbroker.Connection.offsets_for_time
+
+    def counted(self, topic, time):
+        asked.append((topic, time))
+        return ask(self, topic, time)
+
+    monkeypatch.setattr(txbroker.Connection, "offsets_for_time", counted)
+    with stream_at(broker, subscribe="t,wide", startingTimestamp="1700000000000") as stream:
+        stream.initialOffset()
+    assert sorted(asked) == [("t", 1_700_000_000_000_000), ("wide", 1_700_000_000_000_000)]
