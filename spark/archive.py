@@ -52,10 +52,21 @@ def checked_archive(logs: Logs, place: str) -> Log:
 
 def entries(logs: Logs, part: Slice, losses: Losses) -> Iterator[ArchivedOutcome]:
     """The archive's entries in a part of its log, in the order of the decisions."""
+    for _, entry in _placed(logs, part, losses):
+        yield entry
+
+
+def numbered_entries(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[int, ArchivedOutcome]]:
+    """The archive's entries from a part on with their offsets, also those that its log does not have yet."""
+    yield from _placed(logs, part, losses)
+    yield from enumerate(logs.archive_waiting(), part.log.end)
+
+
+def _placed(logs: Logs, part: Slice, losses: Losses) -> Iterator[tuple[int, ArchivedOutcome]]:
     for heads in heads_of(logs, part, losses):
         begin = heads.start + HEADER_BYTES + heads.attribute
-        for first, end in zip(begin.tolist(), heads.end.tolist(), strict=True):
-            yield unpack(heads.data[first:end])
+        for offset, first, end in zip(heads.offset.tolist(), begin.tolist(), heads.end.tolist(), strict=True):
+            yield offset, unpack(heads.data[first:end])
 
 
 def origins(logs: Logs, archive: Log, part: Slice, losses: Losses) -> Origins:

@@ -44,8 +44,26 @@ TYPES: dict[str, DataType] = {
     "headers": HEADERS,
     "transaction": StringType(),
     "xid": StringType(),
+    "timestampType": IntegerType(),
 }
 """Every column there is, in the order in which they are shown."""
+
+AS_KAFKA = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+    "transaction",
+    "xid",
+)
+"""The order in which Spark's Kafka source has those that it knows."""
+
+_CREATE_TIME = 0
+"""How Kafka says that a message's time is the sender's."""
 
 ORIGIN = frozenset({"transaction", "xid"})
 """The columns that the outcome archive is needed for."""
@@ -59,7 +77,9 @@ def message_schema(options: ReadOptions) -> StructType:
     hidden = (frozenset() if options.include_headers else {"headers"}) | (
         frozenset() if options.include_transactions else ORIGIN
     )
-    shown = [name for name in TYPES if name not in hidden]
+    if not options.as_kafka:
+        hidden |= {"timestampType"}
+    shown = [name for name in (AS_KAFKA if options.as_kafka else TYPES) if name not in hidden]
     if unknown := [name for name in options.columns if name not in TYPES]:
         raise refused(
             "columns", ",".join(options.columns), f"{unknown[0]!r} is none; there are {', '.join(TYPES)}"
@@ -116,6 +136,7 @@ class Columns:
             "partition": lambda heads: pa.array(np.full(len(heads.offset), self._partition, np.int32)),
             "offset": lambda heads: pa.array(heads.offset),
             "timestamp": lambda heads: pa.array(heads.timestamp).cast(pa.timestamp("us", "UTC")),
+            "timestampType": lambda heads: pa.array(np.full(len(heads.offset), _CREATE_TIME, np.int32)),
             "key": keys,
             "value": values,
             "headers": headers,

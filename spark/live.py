@@ -119,6 +119,14 @@ class Broker:
         """See :class:`spark.logs.Logs`."""
         return FetchCursor(self._connection, self._address, part.log)
 
+    def show_progress(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
+        """Move a group to these offsets, by topic and index."""
+        topics: dict[str, dict[int, int]] = {}
+        for (topic, index), offset in offsets.items():
+            topics.setdefault(topic, {})[index] = offset
+        for topic, partitions in topics.items():
+            self._connection.set_offsets(group, topic, partitions)
+
     def close(self) -> None:
         """Say goodbye."""
         self._connection.close()

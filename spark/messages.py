@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -17,7 +17,7 @@ SLACK_BYTES = 64 * KIB
 """More than the bytes that a part seems to have left: its last batch of messages is mostly read along with it."""
 
 
-def heads_of(logs: Logs, part: Slice, losses: Losses) -> Iterator[Heads]:
+def heads_of(logs: Logs, part: Slice, losses: Losses) -> Generator[Heads]:
     """The messages of a part, a block at a time, in order and without a gap; what is damaged or gone is a loss."""
     cursor = logs.cursor(part)
     offset = part.first

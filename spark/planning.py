@@ -12,9 +12,10 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from journal.constants import MIB
-from journal.errors import UnknownPartition, UnknownTopic
+from journal.errors import InvalidSetting, UnknownPartition, UnknownTopic
+from spark.by_time import first_since
 from spark.logs import Log, Logs, Losses, Slice, lost, names_of
-from spark.options import EARLIEST, LATEST, NOTHING_READ, Offsets, ReadOptions
+from spark.options import EARLIEST, LATEST, NOTHING_READ, Offsets, ReadOptions, Times
 from spark.pushdown import Wanted
 
 LEAST_TASK_BYTES = 4 * MIB
@@ -41,14 +42,23 @@ class Range(NamedTuple):
 
 def subscribed(logs: Logs, options: ReadOptions) -> list[Log]:
     """The logs of the topics that are subscribed to; raises UnknownTopic for one that is named and not there."""
-    found = logs.logs(options.wants)
+    found = chosen(logs, options)
     if missing := sorted(set(options.topics) - names_of(found)):
         known = sorted(names_of(logs.logs(lambda _: True)))
         shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
         raise UnknownTopic(
             f"there is no topic {', '.join(missing)} in {options.place}; {NOTHING_READ}. There are: {shown or 'none'}"
         )
+    there = {(log.topic, log.index) for log in found}
+    wanted = {(topic, index) for topic, indexes in (options.assigned or {}).items() for index in indexes}
+    if lacking := ", ".join(f"{topic}-{index}" for topic, index in sorted(wanted - there)):
+        raise UnknownPartition(f"assign names {lacking}, which {options.place} does not have; {NOTHING_READ}")
     return found
+
+
+def chosen(logs: Logs, options: ReadOptions) -> list[Log]:
+    """The logs of the topics that are subscribed to, or of those partitions of theirs that are assigned."""
+    return [log for log in logs.logs(options.wants) if options.takes(log.topic, log.index)]
 
 
 def ranges(logs: Logs, options: ReadOptions, wanted: Wanted, found: list[Log]) -> list[Range]:
@@ -73,6 +83,8 @@ def ranges(logs: Logs, options: ReadOptions, wanted: Wanted, found: list[Log]) -
 
 def starting(logs: Logs, options: ReadOptions, found: list[Log], otherwise: Offsets) -> dict[int, int]:
     """The offset at which each log, by number, is to be begun; it may lie outside of the log."""
+    if options.starting_times is not None:
+        return _at_times(logs, options, found, "startingOffsetsByTimestamp", options.starting_times)
     if options.starting_time is not None:
         return {each.number: logs.offset_for_time(each, options.starting_time, late=False) for each in found}
     return _named("startingOffsets", options.starting or otherwise, found)
@@ -80,14 +92,41 @@ def starting(logs: Logs, options: ReadOptions, found: list[Log], otherwise: Offs
 
 def ending(logs: Logs, options: ReadOptions, found: list[Log]) -> dict[int, int]:
     """The offset (exclusive) at which each log, by number, is to be ended; it may lie outside of the log."""
+    if options.ending_times is not None:
+        return _at_times(logs, options, found, "endingOffsetsByTimestamp", options.ending_times)
     if options.ending_time is not None:
         return {each.number: logs.offset_for_time(each, options.ending_time, late=True) for each in found}
     return _named("endingOffsets", options.ending or "latest", found)
 
 
+def _at_times(
+    logs: Logs, options: ReadOptions, found: list[Log], option: str, times: Times
+) -> dict[int, int]:
+    """The first offset of each log whose message has its time or a later one; where there is none, the log's end."""
+    _check_named(option, times, found)
+    losses, skew = Losses(options.fail_on_data_loss), options.clock_skew or 0
+    first = {log.number: first_since(logs, log, times[log.topic][log.index], skew, losses) for log in found}
+    late = [log for log in found if first[log.number] is None]
+    if late and option.startswith("starting") and options.late_start == "error":
+        raise InvalidSetting(
+            f"{option}: no message of {', '.join(log.name for log in late[:10])} has the time that is given or a later "
+            f"one; {NOTHING_READ}. startingOffsetsByTimestampStrategy=latest begins at the end there"
+        )
+    return {log.number: log.end if (at := first[log.number]) is None else at for log in found}
+
+
 def _named(option: str, offsets: Offsets, found: list[Log]) -> dict[int, int]:
     if isinstance(offsets, str):
         return {log.number: log.start if offsets == "earliest" else log.end for log in found}
+    _check_named(option, offsets, found)
+    places = {EARLIEST: "start", LATEST: "end"}
+    return {
+        log.number: getattr(log, places[at]) if (at := offsets[log.topic][log.index]) < 0 else at
+        for log in found
+    }
+
+
+def _check_named(option: str, offsets: Times, found: list[Log]) -> None:
     there = {(log.topic, log.index) for log in found}
     given = {(topic, index) for topic, each in offsets.items() for index in each}
     if given != there:
@@ -99,11 +138,6 @@ def _named(option: str, offsets: Offsets, found: list[Log]) -> dict[int, int]:
             + (f"; {more} is not subscribed to, or not there" if more else "")
             + f"; {NOTHING_READ}"
         )
-    places = {EARLIEST: "start", LATEST: "end"}
-    return {
-        log.number: getattr(log, places[at]) if (at := offsets[log.topic][log.index]) < 0 else at
-        for log in found
-    }
 
 
 def inside(log: Log, first: int, end: int, losses: Losses, advice: str = "") -> tuple[int, int]:

@@ -83,6 +83,10 @@ class MessageReader(DataSourceReader):
     """Reads messages as they are when the query is planned. Pickled by Spark, so it holds nothing open."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if options.group:
+            raise InvalidSetting(
+                f"group is for streams: a batch has no progress; {NOTHING_READ}. Leave it out"
+            )
         self._options = options
         self._names = names_in(schema)
         self._wanted = conditions(options.where)

@@ -5,7 +5,8 @@
 ``log`` is the number of the partition's log, which is never reused: a topic that was deleted and made anew, or another
 broker's data behind the same address, are noticed, and never read from an offset that means nothing there. ``start``
 is the start of the broker in which the offset was made, with its nonce: data that were set back to an older copy do
-not know it. A subscribed topic without partitions was deleted, and that has been told.
+not know it. A subscribed topic without partitions was deleted, and that has been told. ``archive``: all entries of the
+outcome archive below this offset are of transactions that the stream has had whole.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class StreamOffset(NamedTuple):
     start: Start | None
     positions: dict[Place, Position]
     gone: frozenset[str] = frozenset()
+    archive: int | None = None
 
     @property
     def topics(self) -> set[str]:
@@ -54,7 +56,8 @@ class StreamOffset(NamedTuple):
             at = {name: value for name, value in position._asdict().items() if value is not None}
             topics[topic][str(index)] = at
         start = {} if self.start is None else {"start": [self.start.number, self.start.nonce.hex()]}
-        return {"identity": self.identity, **start, "topics": topics}
+        archive = {} if self.archive is None else {"archive": self.archive}
+        return {"identity": self.identity, **start, **archive, "topics": topics}
 
 
 def place_of(log: Log) -> Place:
@@ -74,6 +77,7 @@ def offset_in(kept: Mapping[str, Any]) -> StreamOffset:
             for index, at in partitions.items()
         },
         frozenset(topic for topic, partitions in kept["topics"].items() if not partitions),
+        kept.get("archive"),
     )
 
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from journal.errors import InvalidSetting
+from journal.errors import InvalidSetting, TxBrokerError
+from spark.archive import checked_archive, numbered_entries
+from spark.batch_limits import BatchLimits
 from spark.columns import names_in
-from spark.logs import Log, Logs, Losses, MessagesLost, lost
+from spark.live import Broker
+from spark.logs import Log, Logs, Losses, MessagesLost, Slice, lost
 from spark.options import NOTHING_READ, ReadOptions
-from spark.planning import Range, Task, cut_into_tasks, inside, starting, subscribed
+from spark.planning import Range, Task, chosen, cut_into_tasks, inside, starting, subscribed
 from spark.pushdown import Wanted
-from spark.rate_limit import limited
 from spark.reading import open_logs, read_parts
 from spark.stream_offset import Place, Position, StreamOffset, offset_in, place_of
+from spark.whole_cut import Span, whole_cut
+
+_log = logging.getLogger("txbroker.spark")
 
 _UNKNOWN = "Whether all of it had been read is not known; a new checkpointLocation begins anew"
 _SET_BACK = "What was sent since has other offsets than before: a new checkpointLocation begins anew"
@@ -34,10 +35,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The driver's side of a streaming read; :meth:`read` is the tasks'."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        if options.ending is not None or options.ending_time is not None:
+        if any(each is not None for each in (options.ending, options.ending_time, options.ending_times)):
             raise InvalidSetting(
-                f"endingOffsets and endingTimestamp are for batches: a stream has no end; {NOTHING_READ}. "
-                "Trigger.AvailableNow reads what is there and stops"
+                "endingOffsets, endingOffsetsByTimestamp and endingTimestamp are for batches: a stream has no end; "
+                f"{NOTHING_READ}. Trigger.AvailableNow reads what is there and stops"
             )
         if options.where:
             raise InvalidSetting(
@@ -46,6 +47,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._names = names_in(schema)
         self._losses = Losses(options.fail_on_data_loss)
+        self._limits = BatchLimits(options)
         self._fixed: dict[Place, Log] | None = None
         """Where Trigger.AvailableNow ends, once that has been asked for."""
         self._open: Logs | None = None
@@ -55,15 +57,16 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins: at the end, unless ``startingOffsets`` or ``startingTimestamp`` say otherwise."""
         logs = self._logs()
+        if self._options.whole_transactions:
+            checked_archive(logs, self._options.place)
         found = subscribed(logs, self._options)
         first = starting(logs, self._options, found, "latest")
         begun = {place_of(log): Position(log.number, self._clamped(log, first[log.number])) for log in found}
         return StreamOffset(logs.identity, logs.start, begun).written()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``maxOffsetsPerTrigger``."""
-        most = self._options.max_offsets
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """One of the limits that the options set: Spark knows none that is several."""
+        return self._limits.default
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """How far the next batch goes: to the ends of the logs, or a part of the way to each."""
@@ -75,12 +78,10 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if not known:
             self._tell_of_set_back(begun, ends)
-        behind = {place: ends[place].end - position.next for place, position in reached.items()}
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(behind.values())
-        seed = sum(position.next for position in reached.values())  # another one for each batch
-        for place, messages in limited(behind, most, seed).items():
-            reached[place] = reached[place]._replace(next=reached[place].next + messages)
-        found = StreamOffset(logs.identity, logs.start, reached, gone)
+        ahead = self._limits.ahead(logs, ends, reached, limit, self._fixed is None)
+        found = StreamOffset(logs.identity, logs.start, ahead, gone, begun.archive)
+        if self._options.whole_transactions and reached != ahead != _all_of(ends):
+            found = self._whole(found, reached, ends)
         # Only an offset that is the very same makes no batch.
         return start if known and found.is_at(begun) else found.written()
 
@@ -90,7 +91,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """For the progress of the query: the ends of the logs."""
-        ends = {place: Position(log.number, log.end) for place, log in self._current().items()}
+        ends = _all_of(self._current())
         return StreamOffset(self._logs().identity, self._logs().start, ends).written()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -116,7 +117,25 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(cut_into_tasks(logs, parts, self._options.min_partitions))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the broker keeps no position for a stream, Spark's checkpoint does."""
+        """Show the option's ``group`` at the broker where the stream is. It goes on by Spark's checkpoint alone."""
+        if not self._options.group:
+            return
+        logs, positions = self._logs(), offset_in(end).positions
+        assert isinstance(logs, Broker), "checked with the options"
+        current = self._current()
+        shown = {
+            place: position.next
+            for place, position in positions.items()
+            if place in current and current[place].number == position.log
+        }
+        try:
+            logs.show_progress(self._options.group, shown)
+        except TxBrokerError as error:
+            _log.warning(
+                "the group %s does not show where the stream is, which goes on: %s",
+                self._options.group,
+                error,
+            )
 
     def stop(self) -> None:
         """The query has ended."""
@@ -146,10 +165,28 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._open
 
     def _current(self) -> dict[Place, Log]:
-        return {place_of(log): log for log in self._logs().logs(self._options.wants)}
+        return {place_of(log): log for log in chosen(self._logs(), self._options)}
 
     def _ends(self) -> dict[Place, Log]:
         return self._current() if self._fixed is None else self._fixed
+
+    def _whole(
+        self, found: StreamOffset, begun: dict[Place, Position], ends: dict[Place, Log]
+    ) -> StreamOffset:
+        """The offset moved back to where no transaction is cut, or if that is the beginning, on to such a place."""
+        logs = self._logs()
+        archive = checked_archive(logs, self._options.place)
+        first = archive.start if found.archive is None else found.archive
+        part = Slice(archive, first if archive.start <= first <= archive.end else archive.start, archive.end)
+        ranges = {
+            position.log: Span(begun[place].next, position.next, ends[place].end)
+            for place, position in found.positions.items()
+        }
+        cut, left_out = whole_cut(numbered_entries(logs, part, self._losses), ranges)
+        positions = {
+            place: position._replace(next=cut[position.log]) for place, position in found.positions.items()
+        }
+        return found._replace(positions=positions, archive=archive.end if left_out is None else left_out)
 
     def _read(self, kept: dict[str, Any]) -> StreamOffset:
         """Spark's offset; raises if it is of other data than these."""
@@ -226,3 +263,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             why = f"retention has taken all below offset {log.start}"
             self._losses.take(lost(log, first, log.start - 1, why, "Begin at -2 (earliest)"))
         return min(max(first, log.start), log.end)
+
+
+def _all_of(ends: dict[Place, Log]) -> dict[Place, Position]:
+    return {place: Position(log.number, log.end) for place, log in ends.items()}

@@ -35,8 +35,13 @@ TABLES: dict[View, Table] = {
 def view_schema(options: ReadOptions) -> StructType:
     """The columns of a view. Raises :class:`journal.errors.InvalidSetting` for options that mean nothing there."""
     given = {
-        "subscribe": options.topics and options.view is not View.SEGMENTS,
+        "assign": options.assigned,
+        "subscribe": options.topics and options.assigned is None and options.view is not View.SEGMENTS,
         "subscribePattern": options.pattern and options.view is not View.SEGMENTS,
+        "startingOffsetsByTimestamp": options.starting_times,
+        "endingOffsetsByTimestamp": options.ending_times,
+        "group": options.group,
+        "columnsAs": options.as_kafka,
         "startingOffsets": options.starting,
         "endingOffsets": options.ending,
         "startingTimestamp": options.starting_time is not None,

@@ -116,6 +116,19 @@ def test_offsets_must_name_all_partitions_and_no_others(data):
         read(options_of(data, startingOffsets='{"t": {"0": 5, "1": -2, "9": 0}}'))
 
 
+def test_partitions_that_are_assigned_are_read_and_no_others(data):
+    options = read_options(
+        {"path": str(data), "assign": '{"t": [2, 0]}', "startingOffsets": '{"t": {"0": 1999, "2": 1998}}'}
+    )
+    assert [(row["partition"], row["offset"]) for row in read(options)] == [(0, 1999), (2, 1998), (2, 1999)]
+    for missing, told in (
+        ('{"t": [0, 3]}', "assign names t-3, which"),
+        ('{"t": [0], "u": [0]}', "no topic u in"),
+    ):
+        with pytest.raises((UnknownPartition, UnknownTopic), match=told):
+            read(read_options({"path": str(data), "assign": missing}))
+
+
 def test_a_topic_that_is_not_there_is_told_with_those_that_are(data):
     with pytest.raises(UnknownTopic, match=r"no topic nope in .*/d; nothing was read\. There are: t"):
         read(read_options({"path": str(data), "subscribe": "t,nope"}))

@@ -25,6 +25,19 @@ def read(**options):
         ({"failOnDataLoss": "FALSE"}, "fail_on_data_loss", False),
         ({"includeHeaders": "true"}, "include_headers", True),
         ({"maxOffsetsPerTrigger": "1000"}, "max_offsets", 1000),
+        ({"minOffsetsPerTrigger": "10"}, "min_offsets", 10),
+        ({"maxTriggerDelay": "90s"}, "max_delay", 90_000_000),
+        ({"maxBytesPerTrigger": "64MiB"}, "max_bytes", 64 << 20),
+        ({"maxBytesPerTrigger": "70000"}, "max_bytes", 70_000),
+        ({"wholeTransactions": "true"}, "whole_transactions", True),
+        ({"columnsAs": "Kafka"}, "as_kafka", True),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"1": 1700000000000}}'},
+            "starting_times",
+            {"t": {1: 17 * 10**14}},
+        ),
+        ({"endingOffsetsByTimestamp": '{"t": {"1": 0}}'}, "ending_times", {"t": {1: 0}}),
+        ({"startingOffsetsByTimestampStrategy": "latest"}, "late_start", "latest"),
         ({"clockSkew": "5m"}, "clock_skew", 300_000_000),
         ({"timeout": "90"}, "timeout", 90.0),
         ({"columns": "value,offset"}, "columns", ("value", "offset")),
@@ -55,7 +68,21 @@ def test_an_option_is_taken_whatever_the_case_of_its_name(options, field, value)
         ({"startingTimestamp": "1", "startingOffsets": "latest"}, "contradict each other"),
         ({"minPartitions": "0"}, "a whole number from 1 on"),
         ({"failOnDataLoss": "no"}, "true or false"),
-        ({"subscribePattern": "x.*"}, "not both"),
+        ({"subscribePattern": "x.*"}, "subscribe and subscribePattern contradict each other"),
+        ({"assign": '{"t": [0]}'}, "subscribe and assign contradict each other"),
+        (
+            {"startingTimestamp": "1", "startingOffsetsByTimestamp": '{"t": {"0": 1}}'},
+            "contradict each other",
+        ),
+        ({"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"t": {"0": 1}}'}, "contradict each other"),
+        ({"startingOffsetsByTimestamp": '{"t": {"0": "now"}}'}, "in ms since 1970 UTC"),
+        ({"startingOffsetsByTimestamp": '{"t": 5}'}, "in ms since 1970 UTC"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest is wanted"),
+        ({"maxBytesPerTrigger": "0"}, "such as 1048576, 512k, 64m or 1g"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "no batch can be both"),
+        ({"columnsAs": "pulsar"}, "kafka or txbroker is wanted"),
+        ({"group": "g"}, "give broker instead of the path"),
+        ({"maxOffsetPerTrigger": "4"}, "no option 'maxOffsetPerTrigger'; did you mean maxOffsetsPerTrigger"),
         ({"subscribe": "a,,b"}, "each once"),
         ({"subscribe": "a,a"}, "each once"),
         ({"clockSkew": "soon"}, "500ms"),
@@ -95,3 +122,19 @@ def test_a_pattern_means_whole_names_and_never_the_brokers_own_topics():
 
 def test_the_segments_need_no_topic():
     assert read_options({"path": "d", "view": "segments"}).topics == ()
+
+
+def test_a_group_is_a_name_at_a_broker_that_no_write_has():
+    given = {"broker": "tcp:127.0.0.1:7654", "subscribe": "t"}
+    assert read_options({**given, "group": "to-lake"}).group == "to-lake"
+    with pytest.raises(InvalidSetting, match=r"names with spark\. in front are those of the registers"):
+        read_options({**given, "group": "spark.orders"})
+
+
+@pytest.mark.parametrize(
+    "value", ["[]", "{}", '{"t": 0}', '{"t": []}', '{"t": [0, 0]}', '{"t": [-1]}', '{"t": [true]}', "t"]
+)
+def test_partitions_are_assigned_by_number_each_once(value):
+    assert read_options({"path": "d", "assign": '{"t": [0, 2], "u": [1]}'}).topics == ("t", "u")
+    with pytest.raises(InvalidSetting, match=r'partitions such as \{"orders": \[0, 2\]\} are wanted'):
+        read_options({"path": "d", "assign": value})

@@ -21,7 +21,8 @@ def data(tmp_path_factory):
 
 
 def frame(spark, path, **options):
-    reader = spark.read.format("txbroker").options(**{"subscribe": "t", **options})
+    given = {name: value for name, value in {"subscribe": "t", **options}.items() if value is not None}
+    reader = spark.read.format("txbroker").options(**given)
     return reader.load(str(path))
 
 
@@ -76,6 +77,21 @@ def test_a_schema_or_an_option_chooses_columns_and_nothing_else_travels(spark, d
         assert table.columns == ["value", "offset"]
         assert table.agg(F.sum("offset")).first()[0] == 3 * sum(range(2000))
         assert table.count() == 6000
+
+
+def test_columns_come_as_sparks_kafka_source_has_them_if_that_is_wanted(spark, data):
+    table = frame(
+        spark, data, columnsAs="kafka", assign='{"t": [1]}', subscribe=None, endingOffsets='{"t": {"1": 5}}'
+    )
+    assert table.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+    )
+    assert [(row.partition, row.offset, row.timestampType) for row in table.collect()] == [
+        (1, offset, 0) for offset in range(5)
+    ]
+    whole = frame(spark, data, columnsAs="kafka", includeHeaders="true")
+    assert whole.columns[-1] == "headers"
+    assert whole.schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
 
 
 @pytest.mark.parametrize("pushed", ["true", "false"])

@@ -39,6 +39,15 @@ def offsets(stream, start, end):
     return found
 
 
+def values(stream, start, end):
+    return [
+        row["value"]
+        for task in stream.partitions(start, end)
+        for batch in stream.read(task)
+        for row in batch.to_pylist()
+    ]
+
+
 @pytest.fixture
 def path(tmp_path):
     fill(tmp_path / "d", 3000, partitions=3)
@@ -246,6 +255,20 @@ def test_data_that_were_set_back_are_named_though_they_have_grown_past_what_was_
     after = again.latestOffset(upto, ALL)
     assert after == upto
     assert stream_of(path).latestOffset(upto, ALL) == upto, "it is told once"
+
+
+def test_data_that_were_set_back_and_have_grown_to_the_same_offsets_are_told_once(path, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(path, copy)
+    more(path, 300)
+    forgiving = stream_of(path, startingOffsets="earliest", failOnDataLoss="false")
+    at = forgiving.latestOffset(forgiving.initialOffset(), ALL)
+    shutil.rmtree(path)
+    copy.rename(path)
+    more(path, 300)
+    upto = forgiving.latestOffset(at, ALL)
+    assert (upto["topics"], upto["start"] == at["start"]) == (at["topics"], False)
+    assert stream_of(path).latestOffset(upto, ALL) == upto
 
 
 def test_starts_in_which_nothing_was_set_back_are_no_news(path):

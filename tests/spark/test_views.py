@@ -97,6 +97,8 @@ def test_the_journal_is_shown_record_by_record_with_damage_in_its_place(tmp_path
             "view=segments has no option startingOffsets",
         ),
         ({"path": "d", "view": "journal", "subscribe": "t"}, "view=journal has no option subscribe"),
+        ({"path": "d", "view": "segments", "assign": '{"t": [0]}'}, "view=segments has no option assign"),
+        ({"path": "d", "view": "segments", "columnsAs": "kafka"}, "view=segments has no option columnsAs"),
         (
             {"broker": "tcp:127.0.0.1:1", "view": "journal"},
             "view=journal shows files: it needs the data directory",
