@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ARGS ?=
 RUN := .venv/bin/python -m
-TYPED := journal txbroker $(wildcard spark demo benchmarks models examples)
+TYPED := journal txbroker $(wildcard spark pyspark_txbroker demo benchmarks models examples)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONHOME PYTHONPATH VIRTUAL_ENV

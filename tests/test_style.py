@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVICE = ("journal", "txbroker", "spark")
+SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")
 CODE = (*SERVICE, "demo", "benchmarks", "models", "examples")
 MAX_FILE_LINES = 400
 """Far above this a file hides a second idea; what is one idea is not cut in two to fit."""

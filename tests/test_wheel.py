@@ -17,7 +17,7 @@ import pytest
 import txbroker
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = ("journal", "txbroker", "spark")
+SHIPPED = ("journal", "txbroker", "spark", "pyspark_txbroker")
 TREE = (
     *SHIPPED, "twisted", "packaging", "tests", "docs", "demo", "benchmarks", "examples", "models", "requirements",
     "newsfragments", ".ci",
