@@ -14,7 +14,7 @@ import txbroker
 from tests.broker_process import BrokerProcess
 from tests.databases.orders import make_tables, opener
 from tests.databases.orm import SHOPS, engine_url, make_shop
-from txbroker.databases import deciding
+from txbroker.databases import open_blocks
 
 
 @pytest.fixture(scope="session")
@@ -104,4 +104,4 @@ def nothing_left():
     """No transaction is remembered when the test is over, but for those that something still holds."""
     yield
     gc.collect()
-    assert deciding._in_block == {}
+    assert open_blocks._in_block == {}

@@ -37,4 +37,6 @@ def die_at(moment, database):
     """``database`` is the adapter that commits the block's rows, or its class."""
     die_around(BlockingSide, "prepare", moment, "before prepare", "after prepare")
     die_around(database, "commit", moment, "before commit", "after commit")
-    die_around(BlockingSide, "commit", moment, "before the broker's commit", "after the broker's commit")
+    die_around(BlockingSide, "shown", moment, "", "after the broker's commit")
+    if moment == "before the broker's commit":
+        BlockingSide.tell = lambda *arguments: die()

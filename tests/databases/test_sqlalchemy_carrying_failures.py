@@ -13,7 +13,7 @@ from tests.databases.looking import resolve_until_done, values
 from tests.databases.orm import Line, Order, carrying, numbers
 from tests.dying_program import run_until_killed
 from txbroker import State, errors
-from txbroker.databases import deciding
+from txbroker.databases import open_blocks
 from txbroker.databases.adapter import run
 from txbroker.databases.blocking import BlockingSide
 from txbroker.databases.sqlalchemy.adapters import SessionDatabase
@@ -114,7 +114,7 @@ def test_a_lost_connection_drops_its_messages(engine, broker, topic, nothing_lef
     session.flush()
     messages.send(session, topic, b"1")
     ends(session)
-    assert deciding._in_block == {}
+    assert open_blocks._in_block == {}
     with factory() as session:
         session.add(Order(number=2))
         messages.send(session, topic, b"2")

@@ -14,11 +14,13 @@ from typing import Any, Self, TypeVar
 from txbroker import errors
 from txbroker.client.asyncio import Connection
 from txbroker.client.asyncio_transaction import Transaction
+from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
 from txbroker.databases.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import Block, BrokerSide
 from txbroker.databases.deciding import Deciding, check_wait
 from txbroker.databases.meanings import delivery_pending
+from txbroker.databases.open_blocks import Place
 
 T = TypeVar("T")
 
@@ -72,22 +74,23 @@ class AsyncSide(BrokerSide[Transaction]):
         assert self.transaction is not None
         await self.transaction.prepare()
 
-    async def commit(self, key: str) -> None:
-        """Have it committed; wait for that if the caller chose to."""
-        told = self._tell(True, key)
+    def tell(self, commit: bool, key: str = "") -> Any:
+        """See :meth:`BrokerSide.tell`."""
+        return None if self.connection.is_forked else super().tell(commit, key)
+
+    async def shown(self, told: Promise[None]) -> None:
+        """Wait for the commit if the caller chose to."""
         if self._waits:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             told.then(lambda: None if waiting.done() else waiting.set_result(None))
             try:
-                await asyncio.wait_for(waiting, self._timeout)
+                async with asyncio.timeout(
+                    self._timeout
+                ):  # Python 3.11's wait_for may swallow a cancellation
+                    await waiting
                 told.result()
             except (errors.TxBrokerError, TimeoutError) as error:
                 raise delivery_pending(error, self._timeout) from error
-
-    async def rollback(self) -> None:
-        """Have it rolled back."""
-        if self.transaction is not None and not self.connection.is_forked:
-            self._tell(False)
 
 
 class AsyncAtomic(Block[Transaction]):
@@ -115,10 +118,18 @@ class AsyncAtomic(Block[Transaction]):
         return found
 
     async def __aenter__(self) -> Self:
-        await self._enter()
-        return self
+        try:
+            await self._enter(Place(asyncio.current_task()))
+            return self
+        except BaseException as error:
+            await self.deciding.heal(error)  # nothing if it has been ended
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.deciding.leave(error)
+        try:
+            await self.deciding.leave(error)
+        except BaseException as failure:
+            await self.deciding.heal(failure)
+            raise

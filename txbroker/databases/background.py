@@ -230,9 +230,14 @@ class Background:
         self._tidy()
         for name, charge in self._charges.items():
             if charge.connector is not None and now >= charge.due:
+                is_hurried, charge.due = (
+                    not charge.due,
+                    now + self.interval,
+                )  # first: it may be hurried meanwhile
                 self._guard(name, charge, self._pass)
-                soon = charge.last.waiting or charge.last.young
-                charge.due = now + (min(GRACE, self.interval) if soon else self.interval)
+                # What it was hurried for may have been prepared just now, and is left alone then.
+                if is_hurried or charge.last.waiting or charge.last.young:
+                    charge.due = min(charge.due, now + GRACE)
             if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
                 charge.resolver.close_database()
 

@@ -13,6 +13,7 @@ from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.databases.adapter import Connector, Database
 from txbroker.databases.background import Background, background_beside
 from txbroker.databases.deciding import Deciding
+from txbroker.databases.open_blocks import Place
 
 
 class Begun(Protocol):
@@ -25,7 +26,7 @@ T_co = TypeVar("T_co", bound=Begun, covariant=True)
 
 
 class BrokerSide(Generic[T_co]):
-    """The broker's part of a block (:class:`txbroker.databases.deciding.Side`), as far as the faces do not differ.
+    """The broker's part of a block (:class:`txbroker.databases.standing.Side`), as far as the faces do not differ.
 
     A face prepares, waits and rolls back in its own way. ``wait`` and ``timeout`` as of :func:`txbroker.atomic`.
     """
@@ -70,10 +71,14 @@ class BrokerSide(Generic[T_co]):
         if self.background is not None:
             self.background.hurry()
 
-    def _tell(self, commit: bool, key: str = "") -> Promise[None]:
-        """Begin to tell the broker how it ended; once it has acknowledged, the row with this key is deleted."""
-        assert self.transaction is not None
-        core = self.transaction._core
+    def tell(self, commit: bool, key: str = "") -> Any:
+        """Begin to tell the broker how it ended; once it has acknowledged, the row with this key is deleted.
+
+        Interrupted, it is told again, which asks for the same.
+        """
+        return None if self.transaction is None else self._tell(self.transaction._core, commit, key)
+
+    def _tell(self, core: TransactionCore, commit: bool, key: str) -> Promise[None]:
         core.received.settle(commit)
         told = self._post(core.commit() if commit else core.rollback())
         told.then(core.leave)  # refused, it is the resolver's, and nobody asks by it
@@ -131,14 +136,10 @@ class Block(Generic[T_co]):
             )
         return transaction
 
-    async def _enter(self) -> None:
-        await self.deciding.enter()
-        try:
-            background = self._side.background = self._side.make_background()
-            found = self.deciding.identity
-            assert found is not None
-            if not background.knows(found.name):
-                background.watch(found.name, self._connect_database or self.database.connector())
-        except BaseException as error:
-            await self.deciding.leave(error)
-            raise
+    async def _enter(self, place: Place) -> None:
+        await self.deciding.enter(place)
+        background = self._side.background = self._side.make_background()
+        found = self.deciding.identity
+        assert found is not None
+        if not background.knows(found.name):
+            background.watch(found.name, self._connect_database or self.database.connector())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +20,7 @@ from txbroker.databases.background import Background, background_of
 from txbroker.databases.block import Begun, Block, BrokerSide
 from txbroker.databases.deciding import Deciding, check_wait
 from txbroker.databases.meanings import delivery_pending
+from txbroker.databases.open_blocks import Place
 
 
 def atomic(
@@ -71,21 +73,21 @@ class BlockingSide(BrokerSide[Transaction]):
         assert self.transaction is not None
         self.transaction.prepare()
 
-    async def commit(self, key: str) -> None:
-        """Have it committed; wait for that if the caller chose to."""
-        told = self._tell(True, key)
+    def tell(self, commit: bool, key: str = "") -> Any:
+        """See :meth:`BrokerSide.tell`."""
+        if commit:
+            return super().tell(commit, key)
+        # Misuse if forked or closed: the broker rolls back what it no longer hears of.
+        with suppress(errors.Misuse):
+            return super().tell(commit, key)
+
+    async def shown(self, told: Promise[None]) -> None:
+        """Wait for the commit if the caller chose to."""
         if self._waits:
             try:
                 self.connection._driver.wait(told, self._timeout)
             except (errors.TxBrokerError, TimeoutError) as error:
                 raise delivery_pending(error, self._timeout) from error
-
-    async def rollback(self) -> None:
-        """Have it rolled back."""
-        if self.transaction is not None:
-            # Misuse if forked or closed: the broker rolls back what it no longer hears of.
-            with suppress(errors.Misuse):
-                self._tell(False)
 
     def _check_process(self) -> None:
         self.connection._driver.check_process()
@@ -136,10 +138,18 @@ class Atomic(Block[Calls]):
         return self._transaction().receive(topics, group, timeout, **choices)
 
     def __enter__(self) -> Self:
-        run(self._enter())
-        return self
+        try:
+            run(self._enter(Place.of(sys._getframe(1))))
+            return self
+        except BaseException as error:
+            run(self.deciding.heal(error))  # nothing if it has been ended: else it was interrupted
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self.deciding.leave(error))
+        try:
+            run(self.deciding.leave(error))
+        except BaseException as failure:
+            run(self.deciding.heal(failure))
+            raise

@@ -6,22 +6,23 @@ long as the database may still commit, nobody but the database decides.
 
 from __future__ import annotations
 
-import enum
 import itertools
 import os
 import secrets
 import threading
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from journal.arguments import text, wrong_value
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client import fork
-from txbroker.databases import identity, xids
+from txbroker.databases import identity, open_blocks, xids
 from txbroker.databases.adapter import Condition, Database
 from txbroker.databases.identity import Identity
 from txbroker.databases.meanings import reason, told
+from txbroker.databases.open_blocks import Place
+from txbroker.databases.standing import Side, Standing, Step
 
 _REFUSED = {
     Condition.AUTOCOMMIT: "is in autocommit mode: each statement would be committed alone. Switch that off, or begin "
@@ -36,6 +37,10 @@ _UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
 """A roll-back that failed has ended nothing: whoever has the connection may still commit."""
 
 WAITS = ("decision", "commit")
+_OVERTAKEN = (
+    "the database transaction of this block was ended inside of it, and another block has begun on the connection "
+    "since: none of this block's messages will be seen. Leave commit and rollback to the block"
+)
 NOT_BEGUN = (
     "txbroker: the block has not begun, and nothing of it was done at either side: it can be run again, on another "
     "connection if this one is closed or lost"
@@ -55,10 +60,6 @@ class ToTheEnd(Protocol):
         """Return its result."""
 
 
-_in_block: dict[int, object] = {}
-"""The connections that are in a block, by their id: two blocks on one would decide about each other's rows."""
-_lock = threading.Lock()
-
 _TOKENS = secrets.token_hex(8)
 _numbers = itertools.count()
 
@@ -67,42 +68,6 @@ def check_wait(wait: str) -> None:
     """Raise WrongType or WrongValue for a choice that is not known."""
     if text("wait", wait, "nothing was done") not in WAITS:
         raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
-
-
-class Side(Protocol):
-    """The broker's part of a block, as a face drives it."""
-
-    @property
-    def identity(self) -> str:
-        """Of the broker's data."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was sent or received."""
-
-    def open(self, xid: Xid) -> None:
-        """Begin; asks the broker nothing."""
-
-    async def prepare(self) -> None:
-        """Step 4; returns once it is forced."""
-
-    async def commit(self, key: str) -> None:
-        """Step 6; returns when the caller chose to. Then see to it that the row is deleted (step 7)."""
-
-    async def rollback(self) -> None:
-        """Begin to roll back, prepared or not; does not wait for it. Never raises for want of a broker."""
-
-    def abandon(self) -> None:
-        """The resolver will find out how it ended."""
-
-
-class Step(enum.Enum):
-    """How far a block is."""
-
-    NEW = "not begun"
-    OPEN = "begun"
-    PREPARED = "prepared at the broker"
-    ENDED = "ended"
 
 
 class Deciding:
@@ -117,9 +82,9 @@ class Deciding:
     def __init__(self, database: Database, side: Side, application: str = "") -> None:
         self.database = database
         self.side = side
-        self.step = Step.NEW
-        self.outcome = State.ACTIVE
-        """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
+        self.standing = Standing(side)
+        self.place = Place(None)
+        """Where it was entered."""
         self.xid: Xid | None = None
         self.identity: Identity | None = None
         self._process = os.getpid()
@@ -127,13 +92,16 @@ class Deciding:
         """Whether the connection says that a transaction is open while one is."""
         self.to_the_end: ToTheEnd = _as_it_is
         """How what must not be left half done is awaited: a face with cancellation sees to it that it ends."""
+        self.last_moment: Callable[[], None] = _nothing
+        """Raises what keeps the block from COMMIT; once it has returned, nobody but the database decides."""
         self._application = xids.check_application(application)
         self._token = f"{_TOKENS}{next(_numbers)}"
 
     # -- step 1 ------------------------------------------------------------------------------------
 
-    async def enter(self) -> None:
+    async def enter(self, place: Place | None = None) -> None:
         """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
+        self.place = Place(threading.get_ident()) if place is None else place
         try:
             await self._enter()
         except Exception as error:
@@ -149,16 +117,24 @@ class Deciding:
                 "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
             )
         await self.database.open()
-        condition = self.database.condition()
-        if condition in _REFUSED:
-            raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
-        self._register()
         try:
+            while (left := open_blocks.enter(self.database.handle, self)) is not None:
+                await self._roll_back_left()
+                open_blocks.forget(self.database.handle, left)
+                await self.database.open()
+            condition = self.database.condition()
+            if condition in _REFUSED:
+                raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
             await self._begin(condition)
-        except BaseException:
-            self._unregister()
+        except BaseException as error:
+            await self.heal(error)
             raise
-        self.step = Step.OPEN
+
+    async def _roll_back_left(self) -> None:
+        """Whatever an interrupted block has left open; not what was begun since."""
+        database = self.database
+        if database.condition() is Condition.OPEN and await database.dialect.is_marked(database):
+            await database.rollback()
 
     async def _begin(self, condition: Condition) -> None:
         database = self.database
@@ -175,6 +151,7 @@ class Deciding:
             self.identity = found
             self.xid = xids.make(found.name, self._application, self.side.identity)
             self.side.open(self.xid)
+            self.standing.step = Step.OPEN
         except BaseException as error:
             if condition is Condition.IDLE:
                 await self.to_the_end(self.roll_back_database(error))
@@ -182,18 +159,23 @@ class Deciding:
                 raise identity.missing(error) from error
             raise
 
-    def _register(self) -> None:
-        with _lock:
-            if id(self.database.handle) in _in_block:
-                raise errors.Misuse(
-                    "this database connection is in a block already: one transaction has one block. Use the outer "
-                    "block's tx, or another connection; nothing was done by this one"
-                )
-            _in_block[id(self.database.handle)] = self.database.handle
+    @property
+    def outcome(self) -> State:
+        """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
+        return self.standing.outcome
+
+    @property
+    def is_out_of_transaction(self) -> bool:
+        """Whether it had begun a transaction and none is open any more: it can only be rolled back."""
+        return (
+            self.standing.step is Step.OPEN
+            and self._tells
+            and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT)
+        )
 
     def _unregister(self) -> None:
-        with _lock:
-            _in_block.pop(id(self.database.handle), None)
+        open_blocks.leave(self.database.handle, self)
+        self.place = Place(self.place.who)  # a frame would keep alive what it has
 
     # -- steps 3 and 4 -----------------------------------------------------------------------------
 
@@ -204,6 +186,7 @@ class Deciding:
         """
         await self.database.flush()  # which may send messages
         if self.side.is_empty:
+            self.last_moment()
             return False
         assert self.xid is not None
         database = self.database
@@ -221,8 +204,10 @@ class Deciding:
             if database.dialect.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
+        self.standing.key = key
+        self.standing.step = Step.PREPARED
         await self.side.prepare()
-        self.step = Step.PREPARED
+        self.last_moment()
         return True
 
     # -- step 5 is the owner's, step 6 -------------------------------------------------------------
@@ -235,41 +220,48 @@ class Deciding:
         """
         condition = self.database.condition()
         if not self._tells or condition is Condition.OPEN:
+            self.standing.step = Step.COMMITTING
             return
         if condition is Condition.FAILED:
             raise errors.Misuse(
                 "the database transaction has failed, and the block went on: it can only be rolled back. Let the "
                 "driver's exception leave the block, or use a savepoint"
             )
-        if self.step is Step.PREPARED:
+        if self.standing.key:
             raise errors.Misuse(
                 "when the block was to be committed, its database transaction was not open any more "
                 f"({condition.value}): something else had ended it after the broker had prepared"
             )
+        self.standing.step = Step.COMMITTING
 
     async def committed(self) -> None:
         """The database has committed: that decided it."""
-        self.outcome = State.COMMITTED
-        prepared = self.step is Step.PREPARED
-        self._end()
-        if prepared:
-            assert self.xid is not None
-            await self.side.commit(xids.row_key(self.xid))
-        else:
-            await self.side.rollback()
+        self.standing.decide(State.COMMITTED)
+        begun = self._tell()
+        if self.standing.key:
+            await self.side.shown(begun)
+
+    def _tell(self) -> Any:
+        begun = self.standing.tell()
+        self._unregister()
+        return begun
 
     async def failed(self, error: BaseException) -> NoReturn:
         """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer.
 
         Interrupted or cancelled, the database decides alone, and its connection is closed.
         """
-        meaning = await self.to_the_end(self._meaning(error))
+        try:
+            meaning = await self.to_the_end(self._meaning(error))
+        except BaseException as later:  # cancelled again: that is what is raised, and has to say the same
+            if self.outcome is State.PREPARED and self.standing.key:
+                later.add_note(f"txbroker: {self._unknown(error)}")
+            raise
         if meaning is error:
             raise error
         raise meaning from error
 
     async def _meaning(self, error: BaseException) -> BaseException:
-        xid, prepared = self.xid, self.step is Step.PREPARED
         known = self.database.did_not_commit(error)
         try:  # no locks should stay behind, if it was not committed
             if not known and not isinstance(error, Exception):
@@ -280,20 +272,34 @@ class Deciding:
                 return error
         finally:
             self._leave_undecided()
-        if not prepared:
+        if not self.standing.key:
             return error
-        text = (
-            f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
-            f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {xid}. Do not do the work "
-            "again before"
-        )
+        text = self._unknown(error)
         if not isinstance(error, Exception):
             error.add_note(f"txbroker: {text}")
             return error
-        return errors.OutcomeUnknown(text, xid)
+        return errors.OutcomeUnknown(text, self.xid)
+
+    def _unknown(self, error: BaseException) -> str:
+        return (
+            f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
+            f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {self.xid}. Do not do the "
+            "work again before"
+        )
 
     async def _is_rolled_back(self, error: BaseException) -> bool:
-        return await self.roll_back_database(error) or self.database.condition() not in _UNENDED
+        if await self.roll_back_database(error):
+            return True
+        if self.database.condition() is Condition.OPEN:  # interrupted within a statement, it takes no other
+            await self._close_database(error)
+        return self.database.condition() not in _UNENDED
+
+    async def _leave_to_database(self, error: BaseException) -> None:
+        """COMMIT may have been sent, and nobody knows of an answer."""
+        try:
+            await self._close_database(error)
+        finally:
+            self._leave_undecided()
 
     async def _close_database(self, error: BaseException) -> None:
         """Nothing can be asked on a connection on which COMMIT may still be under way."""
@@ -304,23 +310,16 @@ class Deciding:
 
     async def rolled_back(self) -> None:
         """The database has been rolled back, or can only be."""
-        if self.step is Step.ENDED:
+        if self.standing.step is Step.ENDED:
             return
-        self.outcome = State.ROLLED_BACK
-        self._end()
-        await self.side.rollback()
+        self.standing.decide(State.ROLLED_BACK)
+        self._tell()
 
     def _leave_undecided(self) -> None:
         """Unless it has ended: others find out how it does."""
-        if self.step is Step.ENDED:
-            return
-        self.outcome = State.PREPARED
-        self._end()
-        self.side.abandon()
-
-    def _end(self) -> None:
-        self.step = Step.ENDED
-        self._unregister()
+        if self.standing.step is not Step.ENDED:
+            self.standing.leave_undecided()
+            self._unregister()
 
     # -- all of it ---------------------------------------------------------------------------------
 
@@ -329,10 +328,15 @@ class Deciding:
         if (
             os.getpid() != self._process
         ):  # a word on the parent's connection would end the parent's transaction
-            self.outcome = State.PREPARED
-            self._end()
+            self.standing.outcome = State.PREPARED
+            self.standing.step = Step.ENDED
+            self._unregister()
             if error is None:
                 raise fork.refusal()
+            return
+        if self.standing.step is Step.ENDED:
+            if error is None:
+                raise errors.Misuse(_OVERTAKEN)
             return
         if error is not None:
             await self.to_the_end(self._abandon(error))
@@ -354,6 +358,18 @@ class Deciding:
             await self.failed(failure)
         await self.committed()
 
+    async def heal(self, error: BaseException) -> None:
+        """End what ``error``, an interrupt on the way in or out, has left unended. It may be called again."""
+        step = self.standing.step
+        if step in (Step.OPEN, Step.PREPARED):
+            await self.to_the_end(self._abandon(error))
+        elif step is Step.COMMITTING:
+            await self.to_the_end(self._leave_to_database(error))
+        elif step is Step.DECIDED:
+            self._tell()
+        else:
+            self._unregister()
+
     async def _abandon(self, error: BaseException) -> None:
         """The block came to no COMMIT."""
         try:
@@ -374,6 +390,10 @@ class Deciding:
             )
             return False
         return True
+
+
+def _nothing() -> None:
+    """Nothing keeps it."""
 
 
 async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:

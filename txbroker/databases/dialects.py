@@ -94,6 +94,16 @@ class Dialect:
         if not (result.changed > 0 or (await database.execute(self.read, (key,))).rows):
             raise another_table(identity_of(await database.execute(self.read_identity)))
 
+    async def is_marked(self, database: Executes) -> bool:
+        """Whether the open transaction is a block's; asked before it is rolled back, for the mark may be gone then."""
+        try:
+            await database.execute(self.release)
+        except Exception as error:
+            if self.is_lost_mark(error):
+                return False
+            raise
+        return True
+
     async def check_table(self, database: Executes) -> None:
         """Raise DecisionTableRefused for a table in which nothing can be decided."""
 

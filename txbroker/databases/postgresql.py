@@ -84,6 +84,10 @@ class PostgresqlDialect(Dialect):
             raise lost_mark("the mark of its transaction is gone")
         raise another_table(identity_of(await database.execute(self.read_identity)))
 
+    async def is_marked(self, database: Executes) -> bool:
+        """The setting is there as long as its transaction."""
+        return bool((await database.execute("SELECT current_setting('txbroker.block', true)")).rows[0][0])
+
     async def check_table(self, database: Executes) -> None:
         """Its rows must survive a crash, and its key must be checked at once."""
         result = await database.execute(

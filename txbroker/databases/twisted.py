@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 from twisted.enterprise.adbapi import ConnectionPool
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.internet.threads import blockingCallFromThread
+from twisted.python.failure import Failure
 
 from journal.transaction import Xid
 from txbroker import errors
@@ -22,6 +25,8 @@ from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.deciding import Deciding, check_wait
 from txbroker.databases.meanings import delivery_pending
+
+log = logging.getLogger("txbroker.databases")
 
 T = TypeVar("T")
 _in_reactor: Any = blockingCallFromThread  # its own types know Deferreds of one kind only
@@ -41,6 +46,9 @@ def run_atomic(
 
     ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred ends with the interaction's result
     once all is decided (see :func:`txbroker.atomic`, also for the other arguments), or with what it raised.
+
+    Cancelled, it fails at once. The thread goes on to its next call of ``tx`` or to the end of the interaction; before
+    COMMIT both are rolled back then, later the database decides: the error's notes say which, and the xid.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -48,22 +56,89 @@ def run_atomic(
             f"{kind_of(broker)} is no connection of txbroker.client.twisted; nothing was done"
         )
 
+    giving_up = GivingUp()
+
     def work(wrapped: Any) -> T:
+        giving_up.check()  # it may have waited for a thread
         connection = wrapped._connection  # adbapi's wrapper has no name for it
         side = ThreadSide(broker, wait, timeout)
-        with Atomic(Deciding(adapt(connection), side, application), side, connect_database) as tx:
+        side.giving_up = giving_up
+        deciding = Deciding(adapt(connection), side, application)
+        deciding.last_moment = giving_up.passed
+        with Atomic(deciding, side, connect_database) as tx:
             return interaction(connection.cursor(), tx, *args)
 
-    deferred: Deferred[T] = pool.runWithConnection(work)
+    def cancel(outer: Deferred[T]) -> None:
+        outer.errback(giving_up.give_up())
+
+    def ended(result: T | Failure) -> None:
+        if not deferred.called:
+            deferred.callback(result)
+        elif isinstance(result, Failure) and not result.check(CancelledError):
+            log.warning("a cancelled block has failed, and nobody waits for it: %s", result.value)
+
+    deferred: Deferred[T] = Deferred(cancel)
+    pool.runWithConnection(work).addBoth(ended)
     return deferred
+
+
+class GivingUp:
+    """Whether a block's caller, who is on the reactor's thread, has given it up before it came to its COMMIT.
+
+    Which of both it was is decided under the lock, once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_given_up = False
+        self._is_committing = False
+        self._waiting: Deferred[Any] | None = None
+        self.xid: Xid | None = None
+        """Of the block, once it has begun."""
+
+    def give_up(self) -> CancelledError:
+        """On the reactor's thread: have the block rolled back if its COMMIT has not begun. What to tell the caller."""
+        error = CancelledError()
+        with self._lock:
+            self._is_given_up = not self._is_committing
+        if not self._is_given_up:
+            error.add_note(
+                f"txbroker: the database was being asked to commit, or had committed; rows and messages have the same "
+                f"fate, and broker.wait_outcome(xid) tells it. xid {self.xid}"
+            )
+            return error
+        error.add_note(
+            "txbroker: the database is not asked to commit: both are rolled back by the block's thread"
+        )
+        if self._waiting is not None:
+            self._waiting.cancel()
+        return error
+
+    def check(self) -> None:
+        """Raise CancelledError if the block has been given up."""
+        if self._is_given_up:
+            raise CancelledError
+
+    def passed(self) -> None:
+        """COMMIT is next. Raises CancelledError if the block has been given up; later it cannot be."""
+        with self._lock:
+            self.check()
+            self._is_committing = True
+
+    def guard(self, call: Callable[..., Deferred[T]], *args: Any, **keywords: Any) -> Deferred[T]:
+        """On the reactor's thread: make a call that is cancelled when the block is given up."""
+        self.check()
+        waiting = self._waiting = call(*args, **keywords)
+        return waiting
 
 
 class ThreadTransaction:
     """A transaction of the Twisted client, used from another thread than the reactor's."""
 
-    def __init__(self, reactor: Any, transaction: Transaction) -> None:
+    def __init__(self, reactor: Any, transaction: Transaction, giving_up: GivingUp) -> None:
         self._reactor = reactor
         self._transaction = transaction
+        self._giving_up = giving_up
         self._core: TransactionCore = transaction._core
 
     def send(
@@ -77,7 +152,15 @@ class ThreadTransaction:
     ) -> Receipt:
         """Add a message."""
         found: Receipt = _in_reactor(
-            self._reactor, self._transaction.send, topic, value, key, headers, partition, timestamp
+            self._reactor,
+            self._giving_up.guard,
+            self._transaction.send,
+            topic,
+            value,
+            key,
+            headers,
+            partition,
+            timestamp,
         )
         return found
 
@@ -86,7 +169,13 @@ class ThreadTransaction:
     ) -> Message | None:
         """Receive a message."""
         found: Message | None = _in_reactor(
-            self._reactor, self._transaction.receive, topics, group, timeout, **choices
+            self._reactor,
+            self._giving_up.guard,
+            self._transaction.receive,
+            topics,
+            group,
+            timeout,
+            **choices,
         )
         return found
 
@@ -95,38 +184,40 @@ class ThreadSide(BrokerSide[ThreadTransaction]):
     """The broker's part of a block, over the Twisted client, from a thread of a pool."""
 
     connection: Connection
+    giving_up: GivingUp
 
     def open(self, xid: Xid) -> None:
         """Begin."""
+        self.giving_up.xid = xid
         made = self._in_reactor(self.connection.transaction, xid)
-        self.transaction = ThreadTransaction(self.connection._reactor, made)
+        self.transaction = ThreadTransaction(self.connection._reactor, made, self.giving_up)
 
     async def prepare(self) -> None:
         """Prepare; the messages that wait here go out in the same write."""
         assert self.transaction is not None
-        self._in_reactor(self.transaction._transaction.prepare)
+        self._in_reactor(self.giving_up.guard, self.transaction._transaction.prepare)
 
-    async def commit(self, key: str) -> None:
-        """Have it committed; wait for that if the caller chose to."""
-        told, done = self._in_reactor(self._telling, True, key)
-        if self._waits:
-            try:
-                self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)
-                told.result()
-            except (errors.TxBrokerError, TimeoutError) as error:
-                raise delivery_pending(error, self._timeout) from error
+    def tell(self, commit: bool, key: str = "") -> Any:
+        """See :meth:`BrokerSide.tell`: a promise, and what fires when it is settled."""
+        if self.transaction is None or self.connection.is_forked:
+            return None
+        return self._in_reactor(self._telling, self.transaction._core, commit, key)
 
-    async def rollback(self) -> None:
-        """Have it rolled back."""
-        if self.transaction is not None and not self.connection.is_forked:
-            self._in_reactor(self._telling, False)
-
-    def _telling(self, commit: bool, key: str = "") -> tuple[Promise[None], Deferred[None]]:
-        """On the reactor's thread: begin to tell the broker; a promise, and what fires when it is settled."""
-        told = self._tell(commit, key)
+    def _telling(self, core: TransactionCore, commit: bool, key: str) -> tuple[Promise[None], Deferred[None]]:
+        told = self._tell(core, commit, key)
         done: Deferred[None] = Deferred()
         told.then(lambda: None if done.called else done.callback(None))
         return told, done
+
+    async def shown(self, told: tuple[Promise[None], Deferred[None]]) -> None:
+        """Wait for the commit if the caller chose to."""
+        promise, done = told
+        if self._waits:
+            try:
+                self._in_reactor(done.addTimeout, self._timeout, self.connection._reactor)
+                promise.result()
+            except (errors.TxBrokerError, TimeoutError) as error:
+                raise delivery_pending(error, self._timeout) from error
 
     def abandon(self) -> None:
         """What was received is read again, from where the group is when that is known."""

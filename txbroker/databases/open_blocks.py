@@ -1,0 +1,154 @@
+"""Which database connections are in a block, and what was left behind by blocks that an interrupt took away.
+
+A block belongs to whoever holds its ``tx``. Its end may never have begun: an exception out of nowhere can come between
+the last line of a ``with`` and the first of its ``__exit__``. Such a block is recognised when the next one begins
+(:func:`enter`), on the same database connection or on the same connection to the broker.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+from weakref import ref
+
+from txbroker import errors
+from txbroker.databases.standing import Standing, Step
+
+log = logging.getLogger("txbroker.databases")
+
+
+class Place(NamedTuple):
+    """Who entered a block and where: the thread or task, and if that can be told, the frame and instruction."""
+
+    who: object
+    frame: FrameType | None = None
+    instruction: int = 0
+
+    @classmethod
+    def of(cls, frame: FrameType) -> Place:
+        """The ``with`` of this thread that the frame has come to."""
+        return cls(threading.get_ident(), frame, frame.f_lasti)
+
+
+class OpenBlock(Protocol):
+    """A block that has been entered."""
+
+    place: Place
+    standing: Standing
+
+    @property
+    def is_out_of_transaction(self) -> bool:
+        """Whether it had begun a transaction and none is open any more: it can only be rolled back."""
+
+
+class Entry(NamedTuple):
+    """A block that may be open. The block itself is held by its program only."""
+
+    block: ref[Any]
+    standing: Standing | None
+    """None if it was lost and its broker's side is ended: what is left is to look at its database connection."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its end is complete, so that it is remembered for nothing."""
+        return self.standing is not None and self.standing.step is Step.ENDED and not self.standing.is_lost
+
+
+_in_block: dict[int, Entry] = {}
+"""By the id of the database connection. One whose block is gone stays until another block has looked at what it left in
+the database; the id may be another connection's by then, so that look is for the block's mark."""
+_lock = threading.Lock()
+
+
+def enter(handle: object, block: OpenBlock) -> Entry | None:
+    """Note that a block begins on a database connection, or return what is to be rolled back there first.
+
+    Raises Misuse inside of another block. Ends the broker's side of what was left behind on the block's connection.
+    """
+    _let_go_of_lost(block.place)
+    with _lock:
+        found = _in_block.get(id(handle))
+        if found is None or found.is_over or found.block() is block:
+            found = None
+            _in_block[id(handle)] = Entry(ref(block), block.standing)
+    if found is not None and not _is_left(found, block.place):
+        raise errors.Misuse(
+            "this database connection is in a block already: one transaction has one block. Use the outer "
+            "block's tx, or another connection; nothing was done by this one. (If that block was interrupted "
+            "before it could end, roll the connection back: then the next block begins)"
+        )
+    _end_brokers_sides(block.standing.side.connection, found)
+    return found
+
+
+def leave(handle: object, block: OpenBlock) -> None:
+    """A block has ended."""
+    with _lock:
+        found = _in_block.get(id(handle))
+        if found is not None and found.block() is block:
+            del _in_block[id(handle)]
+
+
+def forget(handle: object, entry: Entry) -> None:
+    """What this one left in the database has been looked at."""
+    with _lock:
+        found = _in_block.get(id(handle))
+        if found is not None and found.block is entry.block:
+            del _in_block[id(handle)]
+
+
+def _blocks_of(who: object) -> Iterator[OpenBlock]:
+    for entry in list(_in_block.values()):
+        block = entry.block()
+        if block is not None and block.place.who == who and block.standing.step is not Step.ENDED:
+            yield block
+
+
+def _let_go_of_lost(place: Place) -> None:
+    """Have the collector let go of blocks of frames that are not on the stack, which may hold one another.
+
+    Such a one was left by its ``with`` without an end, or entered by a function that has returned (an ExitStack's): the
+    second is held by somebody, and stays.
+    """
+    if place.frame is None or not any(_blocks_of(place.who)):
+        return
+    stack: set[FrameType] = set()
+    frame: FrameType | None = place.frame
+    while frame is not None:
+        stack.add(frame)
+        frame = frame.f_back
+    if any(block.place.frame not in stack for block in _blocks_of(place.who)):
+        gc.collect()
+
+
+def _is_left(entry: Entry, place: Place) -> bool:
+    """Whether a block will never come to its end.
+
+    Nobody holds it, its ``with`` comes again (which cannot be inside of itself), or its transaction has been ended by
+    whoever has caught the interrupt.
+    """
+    block: OpenBlock | None = entry.block()
+    if block is None:
+        return True
+    if block.place.who != place.who:
+        return False
+    return (place.frame is not None and block.place == place) or block.is_out_of_transaction
+
+
+def _end_brokers_sides(connection: object, found: Entry | None) -> None:
+    for handle, entry in list(_in_block.items()):
+        standing = entry.standing
+        if standing is None or entry.is_over or not (entry is found or entry.block() is None):
+            continue
+        if standing.side.connection is connection:
+            try:
+                standing.end_without_program()
+            except errors.TxBrokerError as error:
+                log.warning("an interrupted block could not be rolled back at the broker: %s", error)
+            with _lock:
+                if _in_block.get(handle) is entry:
+                    _in_block[handle] = Entry(entry.block, None)
