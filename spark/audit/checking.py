@@ -16,7 +16,7 @@ from journal.filesystem import OSFilesystem
 from journal.inspect import Finding
 from spark.audit.checksums import join, second_crc32c
 from spark.audit.directory import is_taken, of_finding
-from spark.audit.entries import COMMIT, RETAINED
+from spark.audit.entries import COMMIT, REMEMBERED, RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
 from spark.audit.hunting import Shapes, hunt
@@ -190,8 +190,9 @@ class _Check:
         for fact in self._claims:
             claim = _Claim(fact, self._part)
             if claim.first < self._claimed_to and self._by is not None:
-                if fact.kind == COMMIT and (fact.session, fact.serial) == (self._by.session, self._by.serial):
-                    continue  # its record says once more what its entry says
+                same = (fact.session, fact.serial) == (self._by.session, self._by.serial)
+                if same and fact.kind in (COMMIT, REMEMBERED):
+                    continue  # it says once more what the transaction's entry or record says
                 what = f"{_who(fact)} and {_who(self._by)} both have these messages"
                 self._pending.append(
                     self._violation(

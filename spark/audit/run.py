@@ -15,9 +15,18 @@ from spark.audit import checking, hunting
 from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits
 from spark.audit.directory import Directory, check_seen, undecided, verified, waiting
-from spark.audit.entries import COMMIT, NEVER, SHAPE, archive_facts, journal_facts
+from spark.audit.entries import (
+    COMMIT,
+    NEVER,
+    REMEMBERED,
+    SHAPE,
+    archive_facts,
+    journal_facts,
+    remembered_facts,
+)
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.known import Known
+from spark.audit.stable import stable
 
 DAY: Final = 86_400_000_000
 INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, SHAPE]
@@ -73,11 +82,14 @@ class Audit:
             for task in tasks:
                 if task.kind == "archive":
                     yield from archive_facts(root, slices[task.slice], ground)
+                elif task.kind == REMEMBERED:
+                    yield from stable(root, lambda: list(remembered_facts(root, ground)))
                 else:
                     yield from journal_facts(root, task.path, ground)
 
         tasks = [Fact("task", "archive", slice=part.id) for part in archive]
         tasks += [Fact("task", "journal", path=path) for path in directory.journal]
+        tasks += [Fact("task", REMEMBERED)] if directory.checkpoint.header.lsn else []
         found = self._tasks(tasks, entries)
         return found.unionByName(self._of(undecided(directory)))
 

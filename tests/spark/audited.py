@@ -16,7 +16,7 @@ from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits, check_slice, joined
 from spark.audit.directory import look, undecided, verified, waiting
-from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts
+from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts, remembered_facts
 from spark.audit.facts import What
 from spark.audit.hunting import arranged
 from spark.audit.known import Known, highest
@@ -134,6 +134,8 @@ def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
             said += archive_facts(root, part, ground)
     for file in directory.journal:
         said += journal_facts(root, file, ground)
+    if directory.checkpoint.header.lsn:
+        said += remembered_facts(root, ground)
     reached: dict[int, int] = {}
     for fact in said:
         if fact.what == What.END:
