@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.outcomes import wall_text
+from journal.spark_decision import TOPIC
 from spark import TxBrokerDataSource
 from spark.audit import summary, windows
 from spark.audit.directory import Directory, held, look
@@ -175,6 +176,11 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
         )
         lines.append(
             "Every send that the journal holds: in its log, once, with the bytes that were acknowledged."
+        )
+    if any(store.topic == TOPIC for store in directory.checkpoint.stores):
+        lines.append(
+            f"The decisions about Spark's writes that {TOPIC} still holds: every branch that they list is committed, "
+            "with as many rows as were decided, and no other one; as far as checkpoint and archive know how they ended."
         )
     lines.append(
         f"Windows against the reports in {', '.join(plan.reports)}." if plan.reports

@@ -40,6 +40,11 @@ KINDS: Final = {
         "A committed transaction is not in the logs as it was prepared: messages are missing, or others stand there.",
         "What it was can be sent again by its owner (table 'transactions', by number or xid), or taken from a copy.",
     ),
+    "decision": Kind(
+        "A write of Spark was decided, and not all of its branches ended so; or one is committed that nobody decided.",
+        "Compare the rows of that write with their source: those of a branch that was rolled back are missing, those "
+        "of one that no decision lists may be there twice. 'txbroker transactions show' says who ended it.",
+    ),
     "send": Kind(
         "A send that was acknowledged is not in its log as the journal has it.",
         f"The journal still holds what was sent: {_REPAIR[0].lower()}{_REPAIR[1:]}.",
