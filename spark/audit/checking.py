@@ -14,12 +14,14 @@ import numpy as np
 from journal.filenames import REPAIRS
 from journal.filesystem import OSFilesystem
 from journal.inspect import Finding
+from spark.audit import shifts
 from spark.audit.checksums import join, second_crc32c
 from spark.audit.directory import is_taken, of_finding
 from spark.audit.entries import COMMIT, REMEMBERED, RETAINED
 from spark.audit.facts import Fact, What
 from spark.audit.frames import Damage, Frames, walk
 from spark.audit.hunting import Shapes, hunt
+from spark.audit.shifts import Failed, Shifted
 from spark.audit.slices import Slice
 
 EARLIEST: Final = 365 * 86_400_000_000
@@ -62,6 +64,7 @@ def check_slice(
         else:
             yield from check.sound(each)
     yield from check.finish()
+    yield from shifts.told(root, part, check.failed, check.trailing, check.failed_last)
     if wanted is not None and check.gaps:
         yield from hunt(root, part, check.gaps, wanted)
 
@@ -79,7 +82,7 @@ def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
 class _Claim:
     """A claim while its messages go by."""
 
-    __slots__ = ("bytes", "checksum", "damaged", "end", "fact", "first", "messages")
+    __slots__ = ("across", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
 
     def __init__(self, fact: Fact, part: Slice) -> None:
         self.fact = fact
@@ -87,6 +90,7 @@ class _Claim:
         self.end = min(fact.last + 1, part.end)
         self.messages = self.bytes = self.checksum = 0
         self.damaged = ""
+        self.across = ""
 
 
 class _Check:
@@ -105,6 +109,11 @@ class _Check:
         self._insane: list[int] = []
         self._insane_count = 0
         self._pending: list[Fact] = []
+        self.failed: list[Failed] = []
+        self.failed_last = False
+        """Whether the last of all claims has failed."""
+        self.trailing: Fact | None = None
+        """What is undecided behind all claims."""
         self.gaps: list[tuple[int, int]] = []
         """Offsets, from, to below, that nobody claims."""
         self._next()
@@ -143,8 +152,8 @@ class _Check:
         high = int(np.searchsorted(offsets, min(claim.end, end)))
         edge = int(offsets[low]) if low < len(offsets) else end
         if edge != max(claim.first, first):
-            claim.damaged = (
-                claim.damaged or f"a frame goes across offset {max(claim.first, first)}, where it begins"
+            claim.across = (
+                claim.across or f"a frame goes across offset {max(claim.first, first)}, where it begins"
             )
         stop = int(frames.start[high - 1] + frames.length[high - 1]) if high else 0
         if high <= low:
@@ -160,8 +169,8 @@ class _Check:
         part = self._part
         while self._claim is not None:
             yield from self._end_claim(part.end_position)
-        yield from self._unclaimed(part.end)
         yield from self._flush()
+        self.trailing = next(self._unclaimed(part.end), None)
         if self._insane_count:
             first, last = self._insane[0], self._insane[-1]
             what = f"{self._insane_count} messages have times before 1971 or after the audited checkpoint and a day"
@@ -217,22 +226,23 @@ class _Check:
         assert claim is not None
         fact = claim.fact
         whole = (claim.first, claim.end) == (fact.first, fact.last + 1)
-        if claim.damaged and not whole:
+        problem = claim.damaged or claim.across
+        if problem and not whole:
             yield fact._replace(what=What.PIECE, checksum=-1, lsn=claim.first, slice=self._part.id)
-        if claim.damaged:
+        wrong: Fact | None = None
+        if problem:
             kind = "transaction" if fact.session >= 0 else "send"
-            yield self._violation(
-                kind,
-                claim.first,
-                claim.end - 1,
-                position,
-                f"{_who(fact)} is not whole: {claim.damaged}",
-                fact,
-            )
+            what = f"{_who(fact)} is not whole: {problem}"
+            wrong = self._violation(kind, claim.first, claim.end - 1, position, what, fact)
         elif whole:
-            found = (claim.messages, claim.bytes, claim.checksum)
-            yield from judge(fact, found, self._part.path, position)
-        else:
+            wrong = judge(fact, (claim.messages, claim.bytes, claim.checksum), self._part.path, position)
+        if wrong is not None and (claim.damaged or fact.text == RETAINED or not whole):
+            yield wrong
+        elif wrong is not None:
+            self.failed.append(Failed(fact, wrong))
+        if fact.text != RETAINED:
+            self.failed_last = wrong is not None
+        if not (problem or whole):
             yield fact._replace(
                 what=What.PIECE, path=self._part.path, position=position, messages=claim.messages, bytes=claim.bytes,
                 checksum=claim.checksum, lsn=claim.first, slice=self._part.id,
@@ -291,33 +301,34 @@ class _Check:
         yield from pending
 
 
-def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Iterator[Fact]:
-    """Whether what was found is what is claimed: messages, bytes, checksum."""
+def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Fact | None:
+    """What is wrong with a claim if this was found: messages, bytes, checksum."""
     said = (fact.messages, fact.bytes, fact.checksum)
     if fact.text == RETAINED:
         said = (fact.last - fact.first + 1, found[1], found[2])
-    if said != found:
-        kind = "transaction" if fact.session >= 0 else "send"
-        what = (
-            f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
-            f"{found[0]} of {found[1]} with {found[2]:08x}"
-        )
-        yield fact._replace(
-            what=What.VIOLATION,
-            kind=kind,
-            path=path,
-            position=position,
-            text=what,
-            messages=0,
-            bytes=0,
-            checksum=0,
-        )
+    if said == found:
+        return None
+    kind = "transaction" if fact.session >= 0 else "send"
+    what = (
+        f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
+        f"{found[0]} of {found[1]} with {found[2]:08x}"
+    )
+    return fact._replace(
+        what=What.VIOLATION, kind=kind, path=path, position=position, text=what, messages=0, bytes=0, checksum=0
+    )  # fmt: skip
 
 
-def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
-    """Claims that went across slices, put together; there are a few of them for each slice at most."""
+def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
+    """Claims that went across slices, put together; there are a few of them for each slice at most.
+
+    What a log lacks at its end is told of here, too, unless it ends earlier for what is missing before.
+    """
     by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
     for row in rows:
+        if row.what in (What.SHORT, What.EDGE):
+            if not (shifted.shortens(row) if row.what == What.SHORT else shifted.covers(row)):
+                yield row._replace(what=What.VIOLATION, messages=0, bytes=0, checksum=0)
+            continue
         by_claim.setdefault((row.number, row.first, row.last, row.session, row.serial), []).append(row)
     for mine in by_claim.values():
         mine.sort(key=lambda each: each.slice)
@@ -332,7 +343,10 @@ def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
             what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
             text=said[4],
         )  # fmt: skip
-        yield from judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+        wrong = judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+        if wrong is not None and not shifted.covers(whole):
+            yield wrong
+    yield from shifted.violations()
 
 
 def _who(fact: Fact) -> str:

@@ -89,7 +89,13 @@ class Ground:
                 f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
             )
             kind = "transaction" if claim.session >= 0 else "send"
-            yield claim._replace(what=What.VIOLATION, kind=kind, text=what, first=max(claim.first, end))
+            yield claim._replace(
+                what=What.SHORT,
+                kind=kind,
+                text=what,
+                first=max(claim.first, end),
+                messages=claim.last + 1 - end,
+            )
         if claim.first < start or claim.last >= end:
             claim = claim._replace(
                 first=max(claim.first, start), last=min(claim.last, end - 1), text=RETAINED

@@ -38,7 +38,13 @@ KINDS: Final = {
     ),
     "transaction": Kind(
         "A committed transaction is not in the logs as it was prepared: messages are missing, or others stand there.",
-        "What it was can be sent again by its owner (table 'transactions', by number or xid), or taken from a copy.",
+        f"{_COPY}. Its owner (table 'transactions', by number or xid) knows what it was; it is to be sent again only "
+        "if it is nowhere in the log, under no other offset either.",
+    ),
+    "shifted": Kind(
+        "Messages stand at other offsets than they were given, for some before them are missing or too many.",
+        f"Do not send them again: they are there, byte for byte. {_COPY}. Positions of consumers in that log are off "
+        "by as many, and what is missing before is told of by itself if it is known.",
     ),
     "decision": Kind(
         "A write of Spark was decided, and not all of its branches ended so; or one is committed that nobody decided.",

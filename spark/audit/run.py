@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -26,11 +27,14 @@ from spark.audit.entries import (
 )
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.known import Known
+from spark.audit.shifts import Shifted
 from spark.audit.stable import stable
 
 DAY: Final = 86_400_000_000
-INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, SHAPE]
+INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, What.SHORT.value, SHAPE]
 """Facts that only the audit itself needs."""
+PARTS: Final = [What.PIECE.value, What.EDGE.value, What.SHIFT.value]
+"""What slices tell that is put together first."""
 Work = Callable[[Iterator[Fact]], Iterator[Fact]]
 
 
@@ -54,12 +58,18 @@ class Audit:
             .unionByName(self._beyond(reached if known.whole else None))
             .unionByName(self._checked(said, known))
         )
-        kept = said.where(~F.col("what").isin(INNER)).unionByName(
-            found.where(F.col("what") != What.PIECE.value)
+        kept = said.where(~F.col("what").isin(INNER)).unionByName(found.where(~F.col("what").isin(PARTS)))
+        shifted = Shifted(self._local(found, What.SHIFT))
+        parts = chain(
+            *(self._local(found, each) for each in (What.PIECE, What.EDGE)), self._local(said, What.SHORT)
         )
-        pieces = found.where(F.col("what") == What.PIECE.value).toLocalIterator()
-        joined = self._of(checking.joined(map(Fact._make, pieces)))
+        joined = self._of(checking.joined(parts, shifted))
         return self._keep(kept.unionByName(joined).unionByName(self._twice(said)))
+
+    @staticmethod
+    def _local(facts_of: DataFrame, what: What) -> Iterator[Fact]:
+        rows = facts_of.where(F.col("what") == what.value).select(*Fact._fields)
+        return map(Fact._make, rows.toLocalIterator())
 
     def close(self) -> None:
         """Let the disks have their space back."""
