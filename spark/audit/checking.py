@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from journal.filenames import REPAIRS
 from journal.filesystem import OSFilesystem
@@ -17,8 +18,8 @@ from journal.inspect import Finding
 from spark.audit import shifts
 from spark.audit.checksums import join, second_crc32c
 from spark.audit.directory import is_taken, of_finding
-from spark.audit.entries import COMMIT, REMEMBERED, RETAINED
-from spark.audit.facts import Fact, What
+from spark.audit.entries import COMMIT, REMEMBERED, RETAINED, SEND
+from spark.audit.facts import By, Fact, What
 from spark.audit.frames import Damage, Frames, walk
 from spark.audit.hunting import Shapes, hunt
 from spark.audit.shifts import Failed, Shifted
@@ -106,6 +107,7 @@ class _Check:
         self._by: Fact | None = None
         self._windows: dict[int, list[int]] = {}
         self._messages = self._bytes = 0
+        self._proven: dict[str, int] = {}
         self._insane: list[int] = []
         self._insane_count = 0
         self._pending: list[Fact] = []
@@ -133,17 +135,19 @@ class _Check:
 
     def sound(self, frames: Frames) -> Iterator[Fact]:
         """A run of sound frames."""
-        self._count(frames)
         first, end = int(frames.offset[0]), int(frames.offset[-1] + frames.held[-1])
         bare: bytearray | None = None
+        unclaimed = np.ones(end - first, np.bool_)
         while self._claim is not None and self._claim.first < end:
             claim = self._claim
+            unclaimed[max(claim.first - first, 0) : claim.end - first] = False
             if bare is None:
                 bare = frames.unstamped()
             yield from self._take(claim, frames, bare, first, end)
             if claim.end > end:
                 break
             yield from self._end_claim(self._position(frames, claim.first))
+        self._count(frames, unclaimed)
         yield from self._flush()
 
     def _take(self, claim: _Claim, frames: Frames, bare: bytearray, first: int, end: int) -> Iterator[Fact]:
@@ -175,17 +179,11 @@ class _Check:
             first, last = self._insane[0], self._insane[-1]
             what = f"{self._insane_count} messages have times before 1971 or after the audited checkpoint and a day"
             yield self._violation("time", first, last, part.position, what)
-        for window, (messages, size) in sorted(self._windows.items()):
-            yield Fact(
-                What.WINDOW,
-                "log",
-                part.topic,
-                part.partition,
-                part.number,
-                window,
-                messages=messages,
-                bytes=size,
-            )
+        place = Fact(What.WINDOW, "log", part.topic, part.partition, part.number)
+        for window, (messages, size, unclaimed) in sorted(self._windows.items()):
+            yield place._replace(first=window, messages=messages, bytes=size, checksum=unclaimed)
+        for by, messages in self._proven.items():
+            yield place._replace(what=What.PROOF, kind=by, messages=messages)
         yield Fact(
             What.LOG, "", part.topic, part.partition, part.number, part.first, part.end - 1, part.path, part.position,
             messages=self._messages, bytes=self._bytes, slice=part.id,
@@ -240,6 +238,9 @@ class _Check:
             yield wrong
         elif wrong is not None:
             self.failed.append(Failed(fact, wrong))
+        elif whole:
+            by = _proven_by(fact)
+            self._proven[by] = self._proven.get(by, 0) + claim.messages
         if fact.text != RETAINED:
             self.failed_last = wrong is not None
         if not (problem or whole):
@@ -256,7 +257,7 @@ class _Check:
 
     # -- counting --------------------------------------------------------------------------------------
 
-    def _count(self, frames: Frames) -> None:
+    def _count(self, frames: Frames, unclaimed: npt.NDArray[np.bool_]) -> None:
         times, sizes = frames.times()
         self._messages += len(times)
         self._bytes += int(frames.length.sum())
@@ -265,16 +266,18 @@ class _Check:
             at = np.flatnonzero(insane)
             self._insane_count += len(at)
             self._insane += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
-            times, sizes = times[~insane], sizes[~insane]
+            times, sizes, unclaimed = times[~insane], sizes[~insane], unclaimed[~insane]
         begins, place = np.unique(times - times % self._limits.window, return_inverse=True)
         messages = np.bincount(place, minlength=len(begins))
         summed = np.bincount(place, weights=sizes, minlength=len(begins))
-        for begin, count, size in zip(begins.tolist(), messages.tolist(), summed.tolist(), strict=True):
+        nobodys = np.bincount(place, weights=unclaimed, minlength=len(begins))
+        columns = (begins.tolist(), messages.tolist(), summed.tolist(), nobodys.tolist())
+        for begin, *counts in zip(*columns, strict=True):
             row = self._windows.get(begin)
             if row is None:
-                row = self._windows.setdefault(begin if len(self._windows) < MOST_WINDOWS else -1, [0, 0])
-            row[0] += count
-            row[1] += int(size)
+                row = self._windows.setdefault(begin if len(self._windows) < MOST_WINDOWS else -1, [0, 0, 0])
+            for n, count in enumerate(counts):
+                row[n] += int(count)
 
     def _violation(
         self, kind: str, first: int, last: int, position: int, text: str, fact: Fact | None = None
@@ -344,9 +347,18 @@ def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
             text=said[4],
         )  # fmt: skip
         wrong = judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
-        if wrong is not None and not shifted.covers(whole):
+        if wrong is None:
+            place = Fact(What.PROOF, _proven_by(whole), whole.topic, whole.partition, whole.number)
+            yield place._replace(messages=messages)
+        elif not shifted.covers(whole):
             yield wrong
     yield from shifted.violations()
+
+
+def _proven_by(claim: Fact) -> By:
+    if claim.kind == REMEMBERED:
+        return By.CHECKPOINT
+    return By.JOURNAL if claim.kind in (COMMIT, SEND) else By.ARCHIVE
 
 
 def _who(fact: Fact) -> str:

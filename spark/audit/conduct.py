@@ -83,8 +83,8 @@ def _conduct(
             more.append(windows.findings(of_logs_all, _retained(directory), opened))
             more.append(_rows(spark, reports.missing()))
             of_logs = of_logs.join(
-                of_logs_all.drop("messages", "bytes"), ["topic", "window"], "full_outer"
-            ).fillna(0, ["messages", "bytes"])
+                of_logs_all.drop("messages", "bytes", "unclaimed"), ["topic", "window"], "full_outer"
+            ).fillna(0, ["messages", "bytes", "unclaimed"])
         more += [each.findings() for each in comparisons]
         for each in more:
             found = found.unionByName(each, allowMissingColumns=True)

@@ -29,6 +29,8 @@ RETAINED = "retained"
 """Marks a claim of which retention has taken a part: only that the rest is there can be proven."""
 COMMIT = "commit"
 """A claim by a commit's record: it says what an entry of the archive says, too, and less."""
+SEND = "send"
+"""A claim by the records of sends that follow each other."""
 REMEMBERED = "checkpoint"
 """A claim by an outcome in the newest checkpoint: it says no more than a commit's record."""
 NEVER = 1 << 62
@@ -298,7 +300,7 @@ class _Sends:
             known = None
         if known is None:
             known = Fact(
-                What.CLAIM, "send", number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
+                What.CLAIM, SEND, number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
                 path=entry.path, position=entry.position, lsn=entry.lsn,
             )  # fmt: skip
         self._open[sent.partition] = known._replace(

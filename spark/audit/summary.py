@@ -7,7 +7,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.audit.facts import PLACE, What
+from journal.archived_outcome import OUTCOMES_TOPIC
+from spark.audit.facts import PLACE, By, What
 
 LISTED: Final = 1_000
 """Findings in the JSON; the Parquet table has all."""
@@ -55,6 +56,7 @@ def summed(
         "violations": counts[What.VIOLATION.value],
         "notices": counts[What.NOTICE.value],
         "logs": logs.asDict(),
+        "proven_by": _proofs(found, windows),
         "transactions": _outcomes(ended),
         "topics": [row.asDict() for row in _topics(windows)],
         "windows": _bars(windows, window),
@@ -64,6 +66,28 @@ def summed(
         "in_doubt": _histogram(ended.where("state = 'prepared'"), F.col("in_doubt")),
         "findings": _listed(wrong),
     }
+
+
+def _proofs(found: DataFrame, windows: DataFrame) -> dict[str, int]:
+    """How many messages each proof is the first of, and how many there are without one; without the archive's own."""
+    own = found.where(F.col("topic") != OUTCOMES_TOPIC)
+    counts = {
+        row["kind"]: row["messages"]
+        for row in _messages(own.where(F.col("what") == What.PROOF.value), "kind")
+    }
+    total = sum(row["messages"] for row in _messages(own.where(F.col("what") == What.LOG.value), "topic"))
+    proofs = {each.value: counts.get(each.value, 0) for each in By}
+    if "verdict" in windows.columns:
+        told = windows.where("verdict = '' AND unknown_messages = 0").agg(
+            F.sum("unclaimed").alias("messages")
+        )
+        proofs[By.REPORTS] = told.collect()[0]["messages"] or 0
+    proofs[By.NOTHING] = total - sum(proofs.values())
+    return proofs
+
+
+def _messages(rows: DataFrame, by: str) -> list[Any]:
+    return rows.groupBy(by).agg(F.sum("messages").alias("messages")).collect()
 
 
 def _listed(wrong: DataFrame) -> list[dict[str, Any]]:
