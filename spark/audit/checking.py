@@ -27,12 +27,14 @@ from spark.audit.slices import Slice
 
 EARLIEST: Final = 365 * 86_400_000_000
 """Times of 1970 are those of clocks that were never set, and of seconds or milliseconds given for microseconds."""
+LOWEST: Final = -(1 << 62)
+"""Windows of earlier times, which no calendar has, are one."""
 MOST_WINDOWS: Final = 20_000
 """Of one slice; times that are spread wider are told of, and counted together."""
 
 
 class Limits:
-    """What an audit takes for sane: times up to ``latest``, µs since 1970; and the length of a window."""
+    """What an audit takes for usual: times up to ``latest``, µs since 1970; and the length of a window."""
 
     def __init__(self, latest: int, window: int) -> None:
         self.latest = latest
@@ -108,8 +110,8 @@ class _Check:
         self._windows: dict[int, list[int]] = {}
         self._messages = self._bytes = 0
         self._proven: dict[str, int] = {}
-        self._insane: list[int] = []
-        self._insane_count = 0
+        self._odd: list[int] = []
+        self._odd_count = 0
         self._pending: list[Fact] = []
         self.failed: list[Failed] = []
         self.failed_last = False
@@ -175,10 +177,12 @@ class _Check:
             yield from self._end_claim(part.end_position)
         yield from self._flush()
         self.trailing = next(self._unclaimed(part.end), None)
-        if self._insane_count:
-            first, last = self._insane[0], self._insane[-1]
-            what = f"{self._insane_count} messages have times before 1971 or after the audited checkpoint and a day"
-            yield self._violation("time", first, last, part.position, what)
+        if self._odd_count:
+            first, last = self._odd[0], self._odd[-1]
+            what = (
+                f"{self._odd_count} messages have times before 1971 or after the audited checkpoint and a day"
+            )
+            yield self._violation("time", first, last, part.position, what)._replace(what=What.NOTICE)
         place = Fact(What.WINDOW, "log", part.topic, part.partition, part.number)
         for window, (messages, size, unclaimed) in sorted(self._windows.items()):
             yield place._replace(first=window, messages=messages, bytes=size, checksum=unclaimed)
@@ -261,12 +265,12 @@ class _Check:
         times, sizes = frames.times()
         self._messages += len(times)
         self._bytes += int(frames.length.sum())
-        insane = (times < EARLIEST) | (times > self._limits.latest)
-        if insane.any():
-            at = np.flatnonzero(insane)
-            self._insane_count += len(at)
-            self._insane += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
-            times, sizes, unclaimed = times[~insane], sizes[~insane], unclaimed[~insane]
+        odd = (times < EARLIEST) | (times > self._limits.latest)
+        if odd.any():
+            at = np.flatnonzero(odd)
+            self._odd_count += len(at)
+            self._odd += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
+            times = np.maximum(times, LOWEST)
         begins, place = np.unique(times - times % self._limits.window, return_inverse=True)
         messages = np.bincount(place, minlength=len(begins))
         summed = np.bincount(place, weights=sizes, minlength=len(begins))

@@ -17,6 +17,7 @@ from journal.outcomes import wall_text
 from journal.spark_decision import TOPIC
 from spark import TxBrokerDataSource
 from spark.audit import summary, windows
+from spark.audit.checking import Limits
 from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
@@ -24,7 +25,7 @@ from spark.audit.failures import check_master
 from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
 from spark.audit.report import Report
-from spark.audit.run import Audit
+from spark.audit.run import DAY, Audit
 
 LOCAL: Final = "local[*]"
 GENERATED: Final = "spark.sql.codegen.wholeStage"
@@ -135,7 +136,7 @@ def _written(
     wrong = report.table("findings", summary.findings(found))
     ended = report.table("transactions", summary.transactions(found))
     by_time = report.table("windows", of_logs.where(F.col("topic") != OUTCOMES_TOPIC))
-    made = summary.summed(wrong, ended, by_time, found, window)
+    made = summary.summed(wrong, ended, by_time, found, Limits(directory.wall + DAY, window))
     lines = proven(plan, directory)
     if made["notices"].get(NOT_LOOKED_FOR):
         lines.append(f"Not all transactions that were not committed were looked for: see {NOT_LOOKED_FOR!r}.")

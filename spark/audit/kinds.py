@@ -25,8 +25,9 @@ KINDS: Final = {
         f"{_COPY}; the disk may be failing. {_REPAIR}.",
     ),
     "time": Kind(
-        "Messages have times before 1971, or more than a day after the checkpoint.",
-        "Look at the clock and the units of who has sent them: times are microseconds since 1970 UTC.",
+        "Messages have times before 1971, or more than a day after the checkpoint. The broker takes them as they are.",
+        "Nothing if they are meant so. Else look at the clock and the units of who has sent them: times are µs since "
+        "1970 UTC.",
     ),
     "twice": Kind(
         "Two transactions or sends both claim the same messages.",

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
+from spark.audit.checking import EARLIEST, Limits
 from spark.audit.facts import PLACE, By, What
 
 LISTED: Final = 1_000
@@ -37,9 +38,9 @@ def findings(found: DataFrame) -> DataFrame:
 
 
 def summed(
-    wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, window: int
+    wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, limits: Limits
 ) -> dict[str, Any]:
-    """The whole of it; ``window`` in µs."""
+    """The whole of it."""
     kinds = wrong.groupBy("severity", "kind").count().collect()
     counts = {
         severity: {row["kind"]: row["count"] for row in kinds if row["severity"] == severity}
@@ -59,7 +60,7 @@ def summed(
         "proven_by": _proofs(found, windows),
         "transactions": _outcomes(ended),
         "topics": [row.asDict() for row in _topics(windows)],
-        "windows": _bars(windows, window),
+        "windows": _bars(windows, limits),
         "prepare_to_commit": _histogram(
             ended.where("state = 'committed' and prepared > 0"), F.expr("wall - prepared")
         ),
@@ -111,9 +112,10 @@ def _topics(windows: DataFrame) -> list[Any]:
     return rows.orderBy("topic").limit(LISTED).collect()
 
 
-def _bars(windows: DataFrame, window: int) -> dict[str, Any]:
-    """Messages by time, in at most so many bars of equal length, each of whole windows."""
-    inside = windows.where("window >= 0")
+def _bars(windows: DataFrame, limits: Limits) -> dict[str, Any]:
+    """Messages by time, in at most so many bars of equal length, each of whole windows; without unusual times."""
+    window = limits.window
+    inside = windows.where(F.col("window").between(EARLIEST, limits.latest))
     span = inside.agg(F.min("window").alias("low"), F.max("window").alias("high")).collect()[0]
     if span["low"] is None:
         return {"from": 0, "length": window, "bars": []}

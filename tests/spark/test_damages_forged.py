@@ -241,7 +241,7 @@ def _(path):
 
 
 def _time(time: int, name: str) -> None:
-    @damage(f"a message of the time {name}")
+    @damage(f"a message of the time {name}", harmless=True)
     def _(path):
         found = holding(path, "quiet", 0, b"quiet 05")
         write(path, found.segment, found.entry.position, at_time(bytes(found.entry.frame), time))
