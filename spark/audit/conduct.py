@@ -21,7 +21,7 @@ from spark.audit.checking import Limits
 from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
-from spark.audit.failures import check_master
+from spark.audit.failures import check_master, check_not_connect
 from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
 from spark.audit.report import Report
@@ -47,6 +47,7 @@ class Plan(NamedTuple):
 
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
+    check_not_connect(plan.master)
     with held(plan.data) as in_use:
         directory = look(plan.data, in_use=in_use)
         report = Report(plan.out, plan.data)
