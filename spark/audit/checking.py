@@ -21,9 +21,9 @@ from spark.audit.directory import is_taken, of_finding
 from spark.audit.entries import COMMIT, REMEMBERED, RETAINED, SEND
 from spark.audit.facts import By, Fact, What
 from spark.audit.frames import Damage, Frames, walk
-from spark.audit.hunting import Shapes, hunt
 from spark.audit.shifts import Failed, Shifted
 from spark.audit.slices import Slice
+from spark.audit.uncommitted import Shapes, search
 
 EARLIEST: Final = 365 * 86_400_000_000
 """Times of 1970 are those of clocks that were never set, and of seconds or milliseconds given for microseconds."""
@@ -69,7 +69,7 @@ def check_slice(
     yield from check.finish()
     yield from shifts.told(root, part, check.failed, check.trailing, check.failed_last)
     if wanted is not None and check.gaps:
-        yield from hunt(root, part, check.gaps, wanted)
+        yield from search(root, part, check.gaps, wanted)
 
 
 def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:

@@ -22,10 +22,10 @@ from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
 from spark.audit.failures import check_master, check_not_connect
-from spark.audit.hunting import NOT_LOOKED_FOR
 from spark.audit.page import page
 from spark.audit.report import Report
 from spark.audit.run import DAY, Audit
+from spark.audit.uncommitted import NOT_LOOKED_FOR
 
 LOCAL: Final = "local[*]"
 GENERATED: Final = "spark.sql.codegen.wholeStage"

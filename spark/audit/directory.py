@@ -26,9 +26,9 @@ from journal.outcome_archive import head_of
 from journal.store_state import StoreState
 from journal.transaction import State
 from journal.witness import NOTHING, read_witness
-from spark.audit.beyond import Tail, left_over, tails
 from spark.audit.entries import SHAPE, Ground, entry_facts
 from spark.audit.facts import Fact, What
+from spark.audit.log_tails import Tail, left_over, tails
 from spark.audit.slices import SLICE_BYTES, Slice, cut
 from spark.audit.stable import stable
 from spark.audit.uncheckpointed import of_journal

@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
-from spark.audit import checking, hunting
-from spark.audit.beyond import check_tail
+from spark.audit import checking, uncommitted
 from spark.audit.checking import Limits
 from spark.audit.directory import Directory, check_seen, undecided, verified, waiting
 from spark.audit.entries import (
@@ -27,6 +26,7 @@ from spark.audit.entries import (
 )
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.known import Known
+from spark.audit.log_tails import check_tail
 from spark.audit.shifts import Shifted
 from spark.audit.stable import stable
 
@@ -55,7 +55,7 @@ class Audit:
         known = self._known(said)
         found = self._keep(
             self._verified(deep=not self._directory.archives or known.turned)
-            .unionByName(self._beyond(reached if known.whole else None))
+            .unionByName(self._tails(reached if known.whole else None))
             .unionByName(self._checked(said, known))
         )
         kept = said.where(~F.col("what").isin(INNER)).unionByName(found.where(~F.col("what").isin(PARTS)))
@@ -112,7 +112,7 @@ class Audit:
 
         return self._tasks([Fact("task")], work)
 
-    def _beyond(self, reached: dict[int, int] | None) -> DataFrame:
+    def _tails(self, reached: dict[int, int] | None) -> DataFrame:
         """What lies behind the ends of the logs, if it is known how far the journal goes."""
         if reached is None:
             return self._of([])
@@ -156,8 +156,8 @@ class Audit:
         count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
         brought = claims.unionByName(marks).repartition(count, "slice")
         root, limits, decided = directory.root, self._limits, self._decided(claims, known)
-        hunted = hunting.shapes(said.where(F.col("what") == SHAPE), claims, directory)
-        shapes = self._spark.sparkContext.broadcast(hunted)
+        looked_for = uncommitted.shapes(said.where(F.col("what") == SHAPE), claims, directory)
+        shapes = self._spark.sparkContext.broadcast(looked_for)
 
         def work(incoming: Iterator[Fact]) -> Iterator[Fact]:
             for number, mine in _by_slice(incoming):
@@ -167,7 +167,7 @@ class Audit:
                 yield from checking.check_slice(root, part, mine, since, limits, wanted)
 
         ordered = brought.sortWithinPartitions("slice", "first", "what", F.desc("kind"))
-        return self._mapped(ordered, work).unionByName(self._of(hunting.left_out(hunted)))
+        return self._mapped(ordered, work).unionByName(self._of(uncommitted.left_out(looked_for)))
 
     def _known(self, said: DataFrame) -> Known:
         highest = {

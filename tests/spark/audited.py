@@ -13,15 +13,15 @@ from journal.filesystem import OSFilesystem
 from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.journal_settings import JournalSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
-from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits, check_slice, joined
 from spark.audit.directory import look, undecided, verified, waiting
 from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts, remembered_facts
 from spark.audit.facts import What
-from spark.audit.hunting import arranged
 from spark.audit.known import Known, highest
+from spark.audit.log_tails import check_tail
 from spark.audit.run import DAY, INNER, PARTS
 from spark.audit.shifts import Shifted
+from spark.audit.uncommitted import arranged
 from tests.spark.directories import wrapper_of
 
 SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)

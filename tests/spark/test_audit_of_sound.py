@@ -16,7 +16,7 @@ from journal.errors import DirectoryLocked
 from journal.filesystem import OSFilesystem
 from journal.repair import diagnose, execute
 from journal.transaction import Cause
-from spark.audit import hunting
+from spark.audit import uncommitted
 from spark.audit.directory import held as held_still
 from spark.audit.facts import What
 from tests.broker_process import BrokerProcess
@@ -156,7 +156,7 @@ class TestBytesThatComeAgain:
         made.turn_over()
         path = made.close()
         assert [fact.what for fact in told(path)] == [What.VIOLATION]
-        monkeypatch.setattr(hunting, "BY_CHANCE", 1e-12)
+        monkeypatch.setattr(uncommitted, "BY_CHANCE", 1e-12)
         [found] = told(path)
         assert (found.what, "are to be expected" in found.text) == (What.NOTICE, True)
 
