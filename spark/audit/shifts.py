@@ -17,8 +17,9 @@ from journal.filesystem import OSFilesystem
 from journal.words import count_text
 from spark.audit.checksums import join, second_crc32c
 from spark.audit.facts import Fact, What
-from spark.audit.frames import Frames, Numbers, walk
+from spark.audit.frames import Frames, walk
 from spark.audit.slices import Slice
+from spark.frame_columns import Numbers
 
 MOST_SEARCHED: Final = 64
 """So many failing claims of a slice are looked for everywhere in it; the others where their neighbours were found."""
