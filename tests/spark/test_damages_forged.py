@@ -288,6 +288,13 @@ class TestShiftedLogs:
         assert (found.kind, found.first, found.last) == ("shifted", offset, end - 1)
         assert "stand 1 message behind their places; too many before that: 1 message" in found.text
 
+    def test_what_the_journal_decides_at_the_end_is_shifted_too_and_not_undecided(self, path):
+        end = store_of(path, "a", 0).flushed_offset
+        forged = frame.encode(b"forged", 1_700_000_000_000_000)
+        offset = _insert(path, "a", 0, forged, b"plain 12")
+        [found] = violations(path, 1 << 26)
+        assert (found.kind, found.first, found.last) == ("shifted", offset, end - 1)
+
     def test_of_two_losses_each_is_told_of(self, path):
         first = _without(path, "orders", 0, b"two phases 04")
         second = _without(path, "orders", 0, b"two phases 09") + 1
