@@ -15,6 +15,9 @@ from journal.errors import WrongType, WrongValue
 LEAST_TIME: Final = 10**14
 """µs since 1970 UTC, in March 1973. A lesser number is no time in µs, but one in seconds or milliseconds."""
 
+MOST_TIME: Final = 253_402_300_799_999_999
+"""The last µs of the year 9999, where calendars and ``datetime`` end. A greater number is probably nanoseconds."""
+
 MOST: Final = (1 << 63) - 1
 """The greatest whole number that frames and records have room for."""
 
@@ -182,11 +185,11 @@ def index_of(partition: Any, state: str = NOTHING_SENT) -> int:
     return whole("partition", partition, state, wanted="an int, 0 for the first one")
 
 
-def micros(parameter: str, value: Any, state: str = NOTHING_SENT) -> int:
+def micros(parameter: str, value: Any, state: str = NOTHING_SENT, most: int = MOST_TIME) -> int:
     """A time in µs since 1970 UTC, of itself or a ``datetime``; raises :class:`WrongType`, :class:`WrongValue`.
 
     A ``datetime`` must have a time zone: without one it would mean another time on each machine. A number below
-    :data:`LEAST_TIME` is refused with what was probably meant.
+    :data:`LEAST_TIME`, or above ``most``, is refused with what was probably meant.
     """
     if isinstance(value, datetime):
         if value.utcoffset() is None:
@@ -196,13 +199,15 @@ def micros(parameter: str, value: Any, state: str = NOTHING_SENT) -> int:
             )
         return (value - _EPOCH) // _MICROSECOND
     number = whole(parameter, value, state, wanted=_TIME)
-    if number < LEAST_TIME:
+    if not LEAST_TIME <= number <= most:
         raise WrongValue(f"{parameter} is {number}{_guess(number)}; it must be {_TIME}; {state}")
     return number
 
 
 def _guess(number: int) -> str:
     """What a number that is no time in µs may have been meant as."""
+    if number > MOST_TIME:
+        return ": these seem to be nanoseconds, so divide by 1,000 (calendars end with the year 9999)"
     for unit, factor in (("milliseconds", 1_000), ("seconds", 1_000_000)):
         if LEAST_TIME // factor <= number:
             return f": these seem to be {unit}, so multiply by {factor:,}"

@@ -26,7 +26,9 @@ from journal.constants import INDEX_INTERVAL_BYTES
 from journal.frame import walk
 from journal.segment_header import SEGMENT_HEADER_BYTES
 
-OFFSET_ENTRY = Struct(">QIII")
+OFFSET_FIELDS = {"offset": "Q", "position": "I", "running": "I", "crc": "I"}
+"""The fields of an entry of the index of offsets, big-endian, by the letters of :mod:`struct`."""
+OFFSET_ENTRY = Struct(">" + "".join(OFFSET_FIELDS.values()))
 TIME_ENTRY = Struct(">qQI")
 LONG_APPEND = 2 * INDEX_INTERVAL_BYTES
 """A longer append gets entries for frames inside it too."""

@@ -13,15 +13,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from journal.spark_decision import FORMAT_ID, named_by, xid_of
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.operations import Operations
 from txbroker.client.promise import start
 from txbroker.commands import TransactionInfo
-
-FORMAT_ID: Final = 0x7473
-"""Marks an xid of a write of Spark."""
 
 MAX_NAME: Final = 43
 """So that name, slash and a version of 20 digits fit into the 64 bytes of a global id."""
@@ -32,8 +30,6 @@ AT_ONCE: Final = 500
 _DIGITS: Final = 6
 _TO_TOPIC = re.compile(rf"(.+)\.[A-Za-z0-9_-]{{{_DIGITS}}}")
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
-_GLOBAL = re.compile(rb"([A-Za-z0-9_.:-]+)/(\d+)")
-_BRANCH = re.compile(rb"(\d+)\.(\d+)\.(\d+)\.([0-9a-f]{8})")
 _UNDECIDED = (State.ACTIVE, State.ROLLBACK_ONLY, State.PREPARED)
 
 
@@ -105,23 +101,18 @@ class Branch(NamedTuple):
     @property
     def xid(self) -> Xid:
         """Its name at the broker."""
-        return Xid(FORMAT_ID, str(self.write).encode(), self.key.encode())
+        return xid_of(*self.write, self.key)
 
     @classmethod
     def of(cls, xid: Xid | None) -> Branch | None:
         """The branch with this xid, None if it is of somebody else."""
-        if xid is None or xid.format_id != FORMAT_ID:
-            return None
-        whole, part = _GLOBAL.fullmatch(xid.global_id), _BRANCH.fullmatch(xid.branch)
-        if whole is None or part is None:
-            return None
-        write = Write(whole[1].decode(), int(whole[2]))
-        return cls(write, int(part[1]), int(part[2]), int(part[3]), part[4].decode())
+        found = named_by(xid)
+        return None if found is None else cls(Write(found.name, found.version), *found[2:])
 
 
 def branch_of(write: Write, key: str) -> Branch:
     """The branch of a write with this key, as a decision lists it; raises RegisterDamaged."""
-    found = Branch.of(Xid(FORMAT_ID, str(write).encode(), key.encode()))
+    found = Branch.of(xid_of(*write, key))
     if found is None:
         raise RegisterDamaged(f"a decision about {write} lists {key!r}, which names no branch")
     return found

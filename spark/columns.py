@@ -28,7 +28,8 @@ from pyspark.sql.types import (
 
 from journal.errors import InvalidSetting
 from journal.frame import HEADER_BYTES, decode_attribute
-from spark.heads import Heads, Mask, Numbers
+from spark.frame_columns import Numbers
+from spark.heads import Heads, Mask
 from spark.options import NOTHING_READ, ReadOptions, refused
 
 HEADERS = ArrayType(

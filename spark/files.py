@@ -15,7 +15,7 @@ from journal.archived_outcome import ArchivedOutcome, unpack
 from journal.catalog import HeadRow
 from journal.checkpoint import Checkpoint
 from journal.frame import HEADER_BYTES
-from journal.indexes import OFFSET_ENTRY, DamagedIndex, around_time
+from journal.indexes import OFFSET_FIELDS, DamagedIndex, around_time
 from journal.inspect.outcome_walk import archive_from
 from journal.outcome_archive import head_of
 from journal.segment import Segment
@@ -25,8 +25,7 @@ from spark.checkpoints import log_of, newest_checkpoint
 from spark.logs import Log, Points, Slice, Start
 from spark.segment_cursor import DirectoryFiles, SegmentCursor, segments_of
 
-_ENTRY = np.dtype([("offset", ">u8"), ("position", ">u4"), ("running", ">u4"), ("crc", ">u4")])
-assert _ENTRY.itemsize == OFFSET_ENTRY.size
+_ENTRY = np.dtype([(name, f">{code}") for name, code in OFFSET_FIELDS.items()])
 
 
 class Directory:

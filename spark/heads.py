@@ -29,22 +29,9 @@ from journal.frame import (
     VERSION,
     WRAPPER,
 )
+from spark.frame_columns import Numbers, headers_at
 
-Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-HEADER = np.dtype(
-    [
-        ("length", ">u4"),
-        ("crc", ">u4"),
-        ("id", ">u8"),
-        ("timestamp", ">i8"),
-        ("count", ">u4"),
-        ("flag", ">u4"),
-        ("attribute", ">u4"),
-    ]
-)
-assert HEADER.itemsize == HEADER_BYTES
 
 _LENGTH = Struct(">I").unpack_from
 _LENGTH_AND_FLAG = Struct(">I24xI").unpack_from
@@ -110,7 +97,7 @@ def read_heads(data: bytes, offset: int) -> tuple[Heads, int, int]:
     start, stop = _find(data)
     if not len(start):
         return _NOTHING._replace(data=data), 0, offset
-    head = _gather(data, start)
+    head = headers_at(data, start)
     length, flag = head["length"].astype(np.int64), head["flag"]
     is_wrapper, is_lost = (flag & WRAPPER) != 0, (flag & LOST) != 0
     messages = np.where(is_wrapper, 0, np.where(is_lost, head["count"], 1)).astype(np.int64)
@@ -205,14 +192,6 @@ def _follow(data: bytes, position: int, most: int) -> Numbers:
 def _numbers(data: bytes, shift: int) -> npt.NDArray[np.uint32]:
     """The 32-bit number ``shift`` bytes behind each position of the block where a header fits."""
     return np.ndarray((len(data) - HEADER_BYTES + 1,), ">u4", data, shift, (1,))
-
-
-def _gather(data: bytes, position: Numbers) -> npt.NDArray[np.void]:
-    """The headers at these positions, as records."""
-    octets = np.frombuffer(data, np.uint8)
-    rows = max(0, len(data) - HEADER_BYTES + 1)
-    every = np.lib.stride_tricks.as_strided(octets, (rows, HEADER_BYTES), (1, 1), writeable=False)
-    return every[position].view(HEADER)[:, 0] if len(position) else np.empty(0, HEADER)
 
 
 def _check_outer(

@@ -13,13 +13,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from journal import spark_decision
 from journal.record import PartitionOffset
+from journal.spark_decision import Decided
 from spark.branches import Branch, RegisterDamaged, Write, branch_of
 from txbroker import commands, errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core import Core
 
-TOPIC: Final = "spark.decisions"
+TOPIC: Final = spark_decision.TOPIC
 GROUPS: Final = "spark."
 """How the groups begin that are registers; the write's name follows."""
 
@@ -49,15 +51,8 @@ class Standing(NamedTuple):
         return f"{self.decided} {self.epoch}"
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """Which branches of a write are committed, all others being rolled back: a message in the topic of decisions."""
-
-    name: str
-    version: int
-    epoch: int
-    branches: list[str]
-    rows: int
-    bytes: int
+class Decision(Decided, frozen=True, kw_only=True):
+    """A decision, for who carries it out."""
 
     @property
     def write(self) -> Write:

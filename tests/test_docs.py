@@ -19,6 +19,7 @@ from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from tests import wire_tables
+from tests.spark import forgeries, test_damages_forged, test_damages_outcomes
 from txbroker import codec, commands, config
 from txbroker.broker import Broker, folds
 from txbroker.cli import command_line
@@ -177,6 +178,16 @@ def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     exec(embedded, {})
     assert capsys.readouterr().out == "[b'one', b'two', b'three']\n"
+
+
+def test_the_table_of_forgeries_has_each_that_is_tried_and_each_that_nothing_finds() -> None:
+    """Of what is found, the test of each damage compares the kind."""
+    names = [*test_damages_forged.damage.done, *test_damages_outcomes.damage.done]
+    assert list(forgeries.documented()) == names + [what for what, _ in forgeries.NOT_FOUND.values()]
+    for what, (kind, why) in forgeries.documented().items():
+        assert why == (forgeries.BY[kind] if kind else dict(forgeries.NOT_FOUND.values())[what])
+    shown = vars(test_damages_forged.TestWhatTheBytesAloneCannotShow)
+    assert {name for name in shown if name.startswith("test_")} == forgeries.NOT_FOUND.keys()
 
 
 def test_every_command_that_the_documents_name_is_one() -> None:

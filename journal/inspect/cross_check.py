@@ -21,6 +21,7 @@ from journal.inspect.fold_check import FoldCheck
 from journal.inspect.followed import Add, Followed
 from journal.inspect.journal_walk import JournalEntry, read_some
 from journal.inspect.log_reader import LogReader, OpenLogs, difference
+from journal.inspect.outcome_check import OutcomeCheck
 from journal.inspect.run_check import messages_of
 from journal.inspect.tally import Tally
 from journal.interfaces import IFilesystem
@@ -77,11 +78,14 @@ class CrossCheck:
         self.live: dict[TransactionNumber, Followed] = {}
         self.archive = ArchiveCheck(oldest)
         self._folds = FoldCheck(oldest, newest)
+        self._outcomes = OutcomeCheck(filesystem, newest) if newest is not None else None
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
         yield from self.archive.follow(entry, lambda: self._ending(entry))
         yield from self._folds.follow(entry)
+        if self._outcomes is not None:
+            yield from self._outcomes.follow(entry)
         yield from self._timed(entry)
         match entry.record:
             case Messages() as sent:
@@ -151,6 +155,8 @@ class CrossCheck:
                 )
         self._files.close()
         yield from self._folds.ended()
+        if self._outcomes is not None:
+            yield from self._outcomes.ended()
         self._tally.archived = self.archive.compared
         undecided = {number for number, each in self.live.items() if each.prepared}
         self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))

@@ -71,6 +71,7 @@ class Finding:
     ``unreadable`` says that the system did not give them, so that nothing is known of them.
     ``unproven`` says that the bytes are sound messages of a log that the journal does not have.
     ``of_no_crash`` says of what is harmless that no crash leaves it so.
+    ``of_decision`` says that the bytes are sound, and that a branch of a write of Spark ended otherwise than decided.
     """
 
     path: str
@@ -82,6 +83,7 @@ class Finding:
     unreadable: bool = False
     unproven: bool = False
     of_no_crash: bool = False
+    of_decision: bool = False
 
 
 def unreadable(path: str, error: OSError, affects: Affected = NOBODY) -> Finding:

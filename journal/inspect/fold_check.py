@@ -19,6 +19,7 @@ from journal.inspect.checkpoint_check import live_rows
 from journal.inspect.client_check import ClientCheck
 from journal.inspect.findings import Affected, Finding
 from journal.inspect.journal_walk import JournalEntry
+from journal.inspect.outcome_check import remembered
 from journal.outcomes import Outcome
 from journal.record import (
     LogStartMoved,
@@ -196,9 +197,7 @@ class FoldCheck:
                 continue
             xid = row.xid if row is not None else known[1] if known is not None else None
             yield what, Affected(transaction=number, xid=xid)
-        table = newest.folds.get("transactions", [0])
-        remembered = table[2 + table[0] :]  # behind the undecided ones and the marks
-        for outcome in (msgspec.convert(each, Outcome) for each in remembered):
+        for outcome in remembered(newest):
             placed = _tuples(outcome.placements)
             said = Ending(
                 outcome.state, outcome.cause, outcome.at, outcome.by, outcome.why, outcome.xid, placed

@@ -17,6 +17,7 @@ from journal.inspect.checkpoint_check import (
     reason_of,
 )
 from journal.inspect.cross_check import CrossCheck
+from journal.inspect.decision_check import check_decisions
 from journal.inspect.findings import Affected, Finding, told_if_unreadable, unreadable
 from journal.inspect.journal_walk import (
     NOT_NEEDED,
@@ -129,6 +130,8 @@ class _Verification:
                 yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
         self._proof = ProofCheck(newest)
         yield from self._journal(sound, witness or NOTHING)
+        if newest is not None and (self._records or self._level is Level.DEEP):
+            yield from check_decisions(self._filesystem, newest)
         if newest is not None:
             yield from check_catalog(self._filesystem, newest)
             yield from self._staged(newest)

@@ -96,7 +96,10 @@ class _Diagnosing:
         self._result = Diagnosis()
         findings = list(verify(filesystem, Level.DEEP, progress=progress))
         _refuse_to_go_without([f for f in findings if f.unreadable])
-        ours = [f for f in findings if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN)]
+        ours = [
+            f for f in findings
+            if f.path not in (filenames.REPAIRS, filenames.REPAIR_PLAN) and not f.of_decision
+        ]  # fmt: skip
         self._damaged = {f.path for f in ours if not f.harmless and not f.unproven}
         self._unproven = [f for f in ours if f.unproven]
         self._bad_indexes = {f.path for f in ours if f.path.endswith((".index", ".time"))}

@@ -120,7 +120,8 @@ def told(summary: dict[str, Any], out: str) -> list[str]:
     logs, count = summary["logs"], {"violation": summary["violations"], "notice": summary["notices"]}
     lines = [
         f"{counted(logs['messages'], 'message')} in {counted(logs['partitions'], 'partition')}, "
-        f"{summary['seconds']:.1f} s"
+        f"{summary['seconds']:.1f} s",
+        f"proven by {', '.join(f'{name} {count:,}' for name, count in summary['proven_by'].items())}",
     ]
     for severity, kind, found in by_kind(summary["findings"]):
         lines.append(f"{severity}: {kind} ({count[severity][kind]:,}): {kind_of(found[0]).means}")

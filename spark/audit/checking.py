@@ -10,26 +10,31 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from journal.filenames import REPAIRS
 from journal.filesystem import OSFilesystem
 from journal.inspect import Finding
+from spark.audit import shifts
 from spark.audit.checksums import join, second_crc32c
 from spark.audit.directory import is_taken, of_finding
-from spark.audit.entries import COMMIT, RETAINED
-from spark.audit.facts import Fact, What
+from spark.audit.entries import COMMIT, REMEMBERED, RETAINED, SEND
+from spark.audit.facts import By, Fact, What
 from spark.audit.frames import Damage, Frames, walk
-from spark.audit.hunting import Shapes, hunt
+from spark.audit.shifts import Failed, Shifted
 from spark.audit.slices import Slice
+from spark.audit.uncommitted import Shapes, search
 
 EARLIEST: Final = 365 * 86_400_000_000
 """Times of 1970 are those of clocks that were never set, and of seconds or milliseconds given for microseconds."""
+LOWEST: Final = -(1 << 62)
+"""Windows of earlier times, which no calendar has, are one."""
 MOST_WINDOWS: Final = 20_000
 """Of one slice; times that are spread wider are told of, and counted together."""
 
 
 class Limits:
-    """What an audit takes for sane: times up to ``latest``, µs since 1970; and the length of a window."""
+    """What an audit takes for usual: times up to ``latest``, µs since 1970; and the length of a window."""
 
     def __init__(self, latest: int, window: int) -> None:
         self.latest = latest
@@ -62,8 +67,9 @@ def check_slice(
         else:
             yield from check.sound(each)
     yield from check.finish()
+    yield from shifts.told(root, part, check.failed, check.trailing, check.failed_last)
     if wanted is not None and check.gaps:
-        yield from hunt(root, part, check.gaps, wanted)
+        yield from search(root, part, check.gaps, wanted)
 
 
 def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
@@ -79,7 +85,7 @@ def _taken(claims: Iterable[Fact], part: Slice) -> Iterator[Fact]:
 class _Claim:
     """A claim while its messages go by."""
 
-    __slots__ = ("bytes", "checksum", "damaged", "end", "fact", "first", "messages")
+    __slots__ = ("across", "bytes", "checksum", "damaged", "end", "fact", "first", "messages")
 
     def __init__(self, fact: Fact, part: Slice) -> None:
         self.fact = fact
@@ -87,6 +93,7 @@ class _Claim:
         self.end = min(fact.last + 1, part.end)
         self.messages = self.bytes = self.checksum = 0
         self.damaged = ""
+        self.across = ""
 
 
 class _Check:
@@ -102,9 +109,15 @@ class _Check:
         self._by: Fact | None = None
         self._windows: dict[int, list[int]] = {}
         self._messages = self._bytes = 0
-        self._insane: list[int] = []
-        self._insane_count = 0
+        self._proven: dict[str, int] = {}
+        self._odd: list[int] = []
+        self._odd_count = 0
         self._pending: list[Fact] = []
+        self.failed: list[Failed] = []
+        self.failed_last = False
+        """Whether the last of all claims has failed."""
+        self.trailing: Fact | None = None
+        """What is undecided behind all claims."""
         self.gaps: list[tuple[int, int]] = []
         """Offsets, from, to below, that nobody claims."""
         self._next()
@@ -124,17 +137,19 @@ class _Check:
 
     def sound(self, frames: Frames) -> Iterator[Fact]:
         """A run of sound frames."""
-        self._count(frames)
         first, end = int(frames.offset[0]), int(frames.offset[-1] + frames.held[-1])
         bare: bytearray | None = None
+        unclaimed = np.ones(end - first, np.bool_)
         while self._claim is not None and self._claim.first < end:
             claim = self._claim
+            unclaimed[max(claim.first - first, 0) : claim.end - first] = False
             if bare is None:
                 bare = frames.unstamped()
             yield from self._take(claim, frames, bare, first, end)
             if claim.end > end:
                 break
             yield from self._end_claim(self._position(frames, claim.first))
+        self._count(frames, unclaimed)
         yield from self._flush()
 
     def _take(self, claim: _Claim, frames: Frames, bare: bytearray, first: int, end: int) -> Iterator[Fact]:
@@ -143,8 +158,8 @@ class _Check:
         high = int(np.searchsorted(offsets, min(claim.end, end)))
         edge = int(offsets[low]) if low < len(offsets) else end
         if edge != max(claim.first, first):
-            claim.damaged = (
-                claim.damaged or f"a frame goes across offset {max(claim.first, first)}, where it begins"
+            claim.across = (
+                claim.across or f"a frame goes across offset {max(claim.first, first)}, where it begins"
             )
         stop = int(frames.start[high - 1] + frames.length[high - 1]) if high else 0
         if high <= low:
@@ -160,23 +175,19 @@ class _Check:
         part = self._part
         while self._claim is not None:
             yield from self._end_claim(part.end_position)
-        yield from self._unclaimed(part.end)
         yield from self._flush()
-        if self._insane_count:
-            first, last = self._insane[0], self._insane[-1]
-            what = f"{self._insane_count} messages have times before 1971 or after the audited checkpoint and a day"
-            yield self._violation("time", first, last, part.position, what)
-        for window, (messages, size) in sorted(self._windows.items()):
-            yield Fact(
-                What.WINDOW,
-                "log",
-                part.topic,
-                part.partition,
-                part.number,
-                window,
-                messages=messages,
-                bytes=size,
+        self.trailing = next(self._unclaimed(part.end), None)
+        if self._odd_count:
+            first, last = self._odd[0], self._odd[-1]
+            what = (
+                f"{self._odd_count} messages have times before 1971 or after the audited checkpoint and a day"
             )
+            yield self._violation("time", first, last, part.position, what)._replace(what=What.NOTICE)
+        place = Fact(What.WINDOW, "log", part.topic, part.partition, part.number)
+        for window, (messages, size, unclaimed) in sorted(self._windows.items()):
+            yield place._replace(first=window, messages=messages, bytes=size, checksum=unclaimed)
+        for by, messages in self._proven.items():
+            yield place._replace(what=What.PROOF, kind=by, messages=messages)
         yield Fact(
             What.LOG, "", part.topic, part.partition, part.number, part.first, part.end - 1, part.path, part.position,
             messages=self._messages, bytes=self._bytes, slice=part.id,
@@ -190,8 +201,9 @@ class _Check:
         for fact in self._claims:
             claim = _Claim(fact, self._part)
             if claim.first < self._claimed_to and self._by is not None:
-                if fact.kind == COMMIT and (fact.session, fact.serial) == (self._by.session, self._by.serial):
-                    continue  # its record says once more what its entry says
+                same = (fact.session, fact.serial) == (self._by.session, self._by.serial)
+                if same and fact.kind in (COMMIT, REMEMBERED):
+                    continue  # it says once more what the transaction's entry or record says
                 what = f"{_who(fact)} and {_who(self._by)} both have these messages"
                 self._pending.append(
                     self._violation(
@@ -216,22 +228,26 @@ class _Check:
         assert claim is not None
         fact = claim.fact
         whole = (claim.first, claim.end) == (fact.first, fact.last + 1)
-        if claim.damaged and not whole:
+        problem = claim.damaged or claim.across
+        if problem and not whole:
             yield fact._replace(what=What.PIECE, checksum=-1, lsn=claim.first, slice=self._part.id)
-        if claim.damaged:
+        wrong: Fact | None = None
+        if problem:
             kind = "transaction" if fact.session >= 0 else "send"
-            yield self._violation(
-                kind,
-                claim.first,
-                claim.end - 1,
-                position,
-                f"{_who(fact)} is not whole: {claim.damaged}",
-                fact,
-            )
+            what = f"{_who(fact)} is not whole: {problem}"
+            wrong = self._violation(kind, claim.first, claim.end - 1, position, what, fact)
         elif whole:
-            found = (claim.messages, claim.bytes, claim.checksum)
-            yield from judge(fact, found, self._part.path, position)
-        else:
+            wrong = judge(fact, (claim.messages, claim.bytes, claim.checksum), self._part.path, position)
+        if wrong is not None and (claim.damaged or fact.text == RETAINED or not whole):
+            yield wrong
+        elif wrong is not None:
+            self.failed.append(Failed(fact, wrong))
+        elif whole:
+            by = _proven_by(fact)
+            self._proven[by] = self._proven.get(by, 0) + claim.messages
+        if fact.text != RETAINED:
+            self.failed_last = wrong is not None
+        if not (problem or whole):
             yield fact._replace(
                 what=What.PIECE, path=self._part.path, position=position, messages=claim.messages, bytes=claim.bytes,
                 checksum=claim.checksum, lsn=claim.first, slice=self._part.id,
@@ -245,25 +261,27 @@ class _Check:
 
     # -- counting --------------------------------------------------------------------------------------
 
-    def _count(self, frames: Frames) -> None:
+    def _count(self, frames: Frames, unclaimed: npt.NDArray[np.bool_]) -> None:
         times, sizes = frames.times()
         self._messages += len(times)
         self._bytes += int(frames.length.sum())
-        insane = (times < EARLIEST) | (times > self._limits.latest)
-        if insane.any():
-            at = np.flatnonzero(insane)
-            self._insane_count += len(at)
-            self._insane += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
-            times, sizes = times[~insane], sizes[~insane]
+        odd = (times < EARLIEST) | (times > self._limits.latest)
+        if odd.any():
+            at = np.flatnonzero(odd)
+            self._odd_count += len(at)
+            self._odd += [int(frames.offset[0] + at[0]), int(frames.offset[0] + at[-1])]
+            times = np.maximum(times, LOWEST)
         begins, place = np.unique(times - times % self._limits.window, return_inverse=True)
         messages = np.bincount(place, minlength=len(begins))
         summed = np.bincount(place, weights=sizes, minlength=len(begins))
-        for begin, count, size in zip(begins.tolist(), messages.tolist(), summed.tolist(), strict=True):
+        nobodys = np.bincount(place, weights=unclaimed, minlength=len(begins))
+        columns = (begins.tolist(), messages.tolist(), summed.tolist(), nobodys.tolist())
+        for begin, *counts in zip(*columns, strict=True):
             row = self._windows.get(begin)
             if row is None:
-                row = self._windows.setdefault(begin if len(self._windows) < MOST_WINDOWS else -1, [0, 0])
-            row[0] += count
-            row[1] += int(size)
+                row = self._windows.setdefault(begin if len(self._windows) < MOST_WINDOWS else -1, [0, 0, 0])
+            for n, count in enumerate(counts):
+                row[n] += int(count)
 
     def _violation(
         self, kind: str, first: int, last: int, position: int, text: str, fact: Fact | None = None
@@ -290,33 +308,34 @@ class _Check:
         yield from pending
 
 
-def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Iterator[Fact]:
-    """Whether what was found is what is claimed: messages, bytes, checksum."""
+def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> Fact | None:
+    """What is wrong with a claim if this was found: messages, bytes, checksum."""
     said = (fact.messages, fact.bytes, fact.checksum)
     if fact.text == RETAINED:
         said = (fact.last - fact.first + 1, found[1], found[2])
-    if said != found:
-        kind = "transaction" if fact.session >= 0 else "send"
-        what = (
-            f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
-            f"{found[0]} of {found[1]} with {found[2]:08x}"
-        )
-        yield fact._replace(
-            what=What.VIOLATION,
-            kind=kind,
-            path=path,
-            position=position,
-            text=what,
-            messages=0,
-            bytes=0,
-            checksum=0,
-        )
+    if said == found:
+        return None
+    kind = "transaction" if fact.session >= 0 else "send"
+    what = (
+        f"{_who(fact)} has {said[0]} messages of {said[1]} bytes with checksum {said[2]:08x} there, the log "
+        f"{found[0]} of {found[1]} with {found[2]:08x}"
+    )
+    return fact._replace(
+        what=What.VIOLATION, kind=kind, path=path, position=position, text=what, messages=0, bytes=0, checksum=0
+    )  # fmt: skip
 
 
-def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
-    """Claims that went across slices, put together; there are a few of them for each slice at most."""
+def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
+    """Claims that went across slices, put together; there are a few of them for each slice at most.
+
+    What a log lacks at its end is told of here, too, unless it ends earlier for what is missing before.
+    """
     by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
     for row in rows:
+        if row.what in (What.SHORT, What.EDGE):
+            if not (shifted.shortens(row) if row.what == What.SHORT else shifted.covers(row)):
+                yield row._replace(what=What.VIOLATION, messages=0, bytes=0, checksum=0)
+            continue
         by_claim.setdefault((row.number, row.first, row.last, row.session, row.serial), []).append(row)
     for mine in by_claim.values():
         mine.sort(key=lambda each: each.slice)
@@ -331,7 +350,19 @@ def joined(rows: Iterable[Fact]) -> Iterator[Fact]:
             what=What.CLAIM, messages=int(said[0]), bytes=int(said[1]), checksum=int(said[2]), lsn=int(said[3]),
             text=said[4],
         )  # fmt: skip
-        yield from judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+        wrong = judge(whole, (messages, size, checksum), mine[0].path, mine[0].position)
+        if wrong is None:
+            place = Fact(What.PROOF, _proven_by(whole), whole.topic, whole.partition, whole.number)
+            yield place._replace(messages=messages)
+        elif not shifted.covers(whole):
+            yield wrong
+    yield from shifted.violations()
+
+
+def _proven_by(claim: Fact) -> By:
+    if claim.kind == REMEMBERED:
+        return By.CHECKPOINT
+    return By.JOURNAL if claim.kind in (COMMIT, SEND) else By.ARCHIVE
 
 
 def _who(fact: Fact) -> str:

@@ -14,16 +14,18 @@ from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.outcomes import wall_text
+from journal.spark_decision import TOPIC
 from spark import TxBrokerDataSource
 from spark.audit import summary, windows
+from spark.audit.checking import Limits
 from spark.audit.directory import Directory, held, look
 from spark.audit.expecting import Comparison, Expectation, comparing
 from spark.audit.facts import SCHEMA, Fact
-from spark.audit.failures import check_master
-from spark.audit.hunting import NOT_LOOKED_FOR
+from spark.audit.failures import check_master, check_not_connect
 from spark.audit.page import page
 from spark.audit.report import Report
-from spark.audit.run import Audit
+from spark.audit.run import DAY, Audit
+from spark.audit.uncommitted import NOT_LOOKED_FOR
 
 LOCAL: Final = "local[*]"
 GENERATED: Final = "spark.sql.codegen.wholeStage"
@@ -45,6 +47,7 @@ class Plan(NamedTuple):
 
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
+    check_not_connect(plan.master)
     with held(plan.data) as in_use:
         directory = look(plan.data, in_use=in_use)
         report = Report(plan.out, plan.data)
@@ -82,8 +85,8 @@ def _conduct(
             more.append(windows.findings(of_logs_all, _retained(directory), opened))
             more.append(_rows(spark, reports.missing()))
             of_logs = of_logs.join(
-                of_logs_all.drop("messages", "bytes"), ["topic", "window"], "full_outer"
-            ).fillna(0, ["messages", "bytes"])
+                of_logs_all.drop("messages", "bytes", "unclaimed"), ["topic", "window"], "full_outer"
+            ).fillna(0, ["messages", "bytes", "unclaimed"])
         more += [each.findings() for each in comparisons]
         for each in more:
             found = found.unionByName(each, allowMissingColumns=True)
@@ -134,7 +137,7 @@ def _written(
     wrong = report.table("findings", summary.findings(found))
     ended = report.table("transactions", summary.transactions(found))
     by_time = report.table("windows", of_logs.where(F.col("topic") != OUTCOMES_TOPIC))
-    made = summary.summed(wrong, ended, by_time, found, window)
+    made = summary.summed(wrong, ended, by_time, found, Limits(directory.wall + DAY, window))
     lines = proven(plan, directory)
     if made["notices"].get(NOT_LOOKED_FOR):
         lines.append(f"Not all transactions that were not committed were looked for: see {NOT_LOOKED_FOR!r}.")
@@ -175,6 +178,11 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
         )
         lines.append(
             "Every send that the journal holds: in its log, once, with the bytes that were acknowledged."
+        )
+    if any(store.topic == TOPIC for store in directory.checkpoint.stores):
+        lines.append(
+            f"The decisions about Spark's writes that {TOPIC} still holds: every branch that they list is committed, "
+            "with as many rows as were decided, and no other one; as far as checkpoint and archive know how they ended."
         )
     lines.append(
         f"Windows against the reports in {', '.join(plan.reports)}." if plan.reports

@@ -26,9 +26,9 @@ from journal.outcome_archive import head_of
 from journal.store_state import StoreState
 from journal.transaction import State
 from journal.witness import NOTHING, read_witness
-from spark.audit.beyond import Tail, left_over, tails
 from spark.audit.entries import SHAPE, Ground, entry_facts
 from spark.audit.facts import Fact, What
+from spark.audit.log_tails import Tail, left_over, tails
 from spark.audit.slices import SLICE_BYTES, Slice, cut
 from spark.audit.stable import stable
 from spark.audit.uncheckpointed import of_journal
@@ -184,6 +184,8 @@ def _verified(root: str, deep: bool) -> list[Fact]:
 
 def _is_of_slices(found: Finding) -> bool:
     """Whether who checks the slices tells it: damaged messages, and entries of an index that are not of their log."""
+    if found.of_decision:
+        return False
     if found.path.endswith(".index"):
         return found.foreign
     return found.path.endswith(".log") and not found.foreign and found.affects.first_offset is not None
@@ -219,7 +221,7 @@ def of_finding(found: Finding, repaired: bool = False) -> Fact:
     number, xid = affects.transaction, affects.xid
     head = found.path.split("/")[0]
     kind = head if head == filenames.WITNESS else head.removesuffix("s")
-    kind = "archive" if affects.topic == OUTCOMES_TOPIC else kind
+    kind = "archive" if affects.topic == OUTCOMES_TOPIC else "decision" if found.of_decision else kind
     return Fact(
         What.NOTICE if harmless else What.VIOLATION,
         kind,

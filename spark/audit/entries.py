@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from journal import archived_outcome
+from journal import archived_outcome, filenames
 from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome, Part
 from journal.errors import InvalidFrame
 from journal.filesystem import OSFilesystem
 from journal.frame import HEADER, HEADER_BYTES
 from journal.frame import walk as walk_run
 from journal.inspect.journal_walk import JournalEntry, surveyed, walk_file
+from journal.inspect.outcome_check import remembered
 from journal.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
 from spark.audit.checksums import second_crc32c
@@ -20,6 +21,7 @@ from spark.audit.facts import Fact, What
 from spark.audit.frames import Frames, walk
 from spark.audit.slices import Slice, SliceMap
 from spark.audit.stable import stable
+from spark.checkpoints import newest_checkpoint
 
 SHAPE = "shape"
 """What a transaction that was not committed had for a log: nothing of it may be there."""
@@ -27,6 +29,10 @@ RETAINED = "retained"
 """Marks a claim of which retention has taken a part: only that the rest is there can be proven."""
 COMMIT = "commit"
 """A claim by a commit's record: it says what an entry of the archive says, too, and less."""
+SEND = "send"
+"""A claim by the records of sends that follow each other."""
+REMEMBERED = "checkpoint"
+"""A claim by an outcome in the newest checkpoint: it says no more than a commit's record."""
 NEVER = 1 << 62
 """An LSN above all others."""
 MERGED_BYTES = 256 * 1024
@@ -78,14 +84,20 @@ class Ground:
             return  # of a topic that was deleted
         topic, index = self.names[claim.number]
         claim = claim._replace(topic=topic, partition=index)
-        # Of a commit that the archive has, its entry tells it.
-        told = claim.kind == COMMIT and bool(self.archive)
+        # Of a commit that the archive has, its entry tells it; of an outcome in the checkpoint, the verification does.
+        told = claim.kind == REMEMBERED or (claim.kind == COMMIT and bool(self.archive))
         if claim.last >= end and claim.lsn <= self.lsn and not told:
             what = (
                 f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
             )
             kind = "transaction" if claim.session >= 0 else "send"
-            yield claim._replace(what=What.VIOLATION, kind=kind, text=what, first=max(claim.first, end))
+            yield claim._replace(
+                what=What.SHORT,
+                kind=kind,
+                text=what,
+                first=max(claim.first, end),
+                messages=claim.last + 1 - end,
+            )
         if claim.first < start or claim.last >= end:
             claim = claim._replace(
                 first=max(claim.first, start), last=min(claim.last, end - 1), text=RETAINED
@@ -251,6 +263,22 @@ def _committed(entry: JournalEntry, committed: TransactionCommitted, ground: Gro
         )  # fmt: skip
 
 
+def remembered_facts(root: str, ground: Ground) -> Iterator[Fact]:
+    """What the newest checkpoint remembers of committed transactions; the archive and the journal may say more."""
+    checkpoint = newest_checkpoint(root)
+    path = filenames.checkpoint_file(checkpoint.header.lsn)
+    for outcome in remembered(checkpoint):
+        for placed in outcome.placements:
+            yield from ground.lay(
+                Fact(
+                    What.CLAIM, REMEMBERED, number=placed.partition, first=placed.base_offset,
+                    last=placed.base_offset + placed.count - 1, path=path, session=outcome.number.session,
+                    serial=outcome.number.serial, xid=str(outcome.xid) if outcome.xid is not None else "",
+                    messages=placed.count, text=RETAINED,
+                )
+            )  # fmt: skip
+
+
 class _Sends:
     """Sends by log, put together while they follow each other."""
 
@@ -272,7 +300,7 @@ class _Sends:
             known = None
         if known is None:
             known = Fact(
-                What.CLAIM, "send", number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
+                What.CLAIM, SEND, number=sent.partition, first=sent.base_offset, last=sent.base_offset - 1,
                 path=entry.path, position=entry.position, lsn=entry.lsn,
             )  # fmt: skip
         self._open[sent.partition] = known._replace(

@@ -23,8 +23,19 @@ class What(StrEnum):
     """Who says that messages ``first`` to ``last`` of a log are his, with count, bytes and checksum."""
     PIECE = "piece"
     """What was found of a claim that goes on in another slice."""
+    SHIFT = "shift"
+    """Claims of a slice that are fulfilled at other offsets, all moved alike: see :mod:`spark.audit.shifts`."""
+    EDGE = "edge"
+    """What is wrong with a claim that would lie in another slice if it were moved as its neighbours are."""
+    SHORT = "short"
+    """A log ends before messages that were decided, by so many as ``messages``."""
+    PROOF = "proof"
+    """So many messages of a log are proven, by what ``kind`` says: see :class:`By`."""
     WINDOW = "window"
-    """Messages and bytes of a log whose times are in the window that begins at ``first``."""
+    """Messages and bytes of a log whose times are in the window that begins at ``first``.
+
+    Its checksum says how many of them nobody claims.
+    """
     LOG = "log"
     """What a slice of a log held."""
     ENTRY = "entry"
@@ -35,6 +46,21 @@ class What(StrEnum):
     """Records below ``lsn`` are missing in the journal, or cannot be read: what they decided nobody says."""
     END = "end"
     """By a file of the journal a log goes on to offset ``last``."""
+
+
+class By(StrEnum):
+    """What proves that a message is the one that was sent; the first of these that does counts."""
+
+    ARCHIVE = "archive"
+    """Its transaction's entry in the outcome archive: place, count, bytes, checksum."""
+    JOURNAL = "journal"
+    """The record of its send, byte for byte, or of its transaction's commit: place and count."""
+    CHECKPOINT = "checkpoint"
+    """An outcome in the newest checkpoint: that its transaction was placed there, with so many messages."""
+    REPORTS = "reports"
+    """A producer's count: its window of time has just as many messages and bytes as were reported."""
+    NOTHING = "nothing"
+    """It is sound and in its place; that it was ever sent, nobody says."""
 
 
 class Fact(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql.utils import is_remote
 
 from journal.errors import InvalidSetting, StorageUnavailable
 
@@ -39,6 +41,21 @@ def reason(error: Exception) -> str:
     ]
     said = lines[0].rstrip(".") if lines else type(error).__name__
     return f"Spark says: {said}. Nothing is proven; what Spark has written above says more"
+
+
+def check_not_connect(master: str | None) -> None:
+    """Raise :class:`InvalidSetting` if Spark is to be reached through Spark Connect, in whatever way that was said."""
+    asked = {
+        f"--master {master}": (master or "").startswith("sc://"),
+        "the variable SPARK_REMOTE": "SPARK_REMOTE" in os.environ,
+        "the active session": is_remote(),
+    }
+    if found := next((how for how, is_so in asked.items() if is_so), None):
+        raise InvalidSetting(
+            f"{found} is of Spark Connect, and an audit cannot be made through it: it needs what a Connect server does "
+            "not take over (RDDs, broadcast variables). Nothing was audited, no report was touched. Give --master "
+            "local[*], spark://HOST:PORT, yarn or k8s://…, with SPARK_REMOTE unset"
+        )
 
 
 def check_master(master: str) -> None:

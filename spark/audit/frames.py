@@ -32,18 +32,11 @@ from journal.inspect.index_check import misled
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from spark.audit.checksums import second_crc32c
 from spark.audit.slices import Slice
+from spark.frame_columns import Numbers, headers_at
 
 BLOCK_BYTES: Final = 4 * MIB
 MAX_FRAME: Final = 32 * MIB
-Numbers = npt.NDArray[np.int64]
 
-_HEADER = np.dtype(
-    [
-        ("length", ">u4"), ("crc", ">u4"), ("id", ">u8"), ("timestamp", ">i8"), ("count", ">u4"), ("flag", ">u4"),
-        ("attribute", ">u4"),
-    ]
-)  # fmt: skip
-assert _HEADER.itemsize == HEADER_BYTES
 _LENGTH = Struct(">I").unpack_from
 _ID = np.arange(8, 16)
 
@@ -228,7 +221,7 @@ def _block(file: OSFile, position: int, offset: int, end: int, proven: bool) -> 
             break
         starts.append(at)
         at += length
-    head = _gather(data, starts)
+    head = headers_at(data, starts)
     start, length_of = np.array(starts, np.int64), head["length"].astype(np.int64)
     count, flag = head["count"].astype(np.int64), head["flag"].astype(np.int64)
     offsets = offset + np.cumsum(count) - count
@@ -246,17 +239,6 @@ def _block(file: OSFile, position: int, offset: int, end: int, proven: bool) -> 
         head["timestamp"].astype(np.int64)[:sound], flag[:sound],
     )  # fmt: skip
     return frames, bool(stuck)
-
-
-def _gather(data: bytes, starts: list[int]) -> npt.NDArray[np.void]:
-    if not starts:
-        return np.empty(0, _HEADER)
-    octets = np.frombuffer(data, np.uint8)
-    every = np.lib.stride_tricks.as_strided(
-        octets, (len(data) - HEADER_BYTES + 1, HEADER_BYTES), (1, 1), writeable=False
-    )
-    found: npt.NDArray[np.void] = every[starts].view(_HEADER)[:, 0]
-    return found
 
 
 def _odd(data: bytes, head: npt.NDArray[np.void], start: Numbers, length: Numbers) -> npt.NDArray[np.bool_]:

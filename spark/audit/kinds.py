@@ -25,8 +25,9 @@ KINDS: Final = {
         f"{_COPY}; the disk may be failing. {_REPAIR}.",
     ),
     "time": Kind(
-        "Messages have times before 1971, or more than a day after the checkpoint.",
-        "Look at the clock and the units of who has sent them: times are microseconds since 1970 UTC.",
+        "Messages have times before 1971, or more than a day after the checkpoint. The broker takes them as they are.",
+        "Nothing if they are meant so. Else look at the clock and the units of who has sent them: times are µs since "
+        "1970 UTC.",
     ),
     "twice": Kind(
         "Two transactions or sends both claim the same messages.",
@@ -38,7 +39,18 @@ KINDS: Final = {
     ),
     "transaction": Kind(
         "A committed transaction is not in the logs as it was prepared: messages are missing, or others stand there.",
-        "What it was can be sent again by its owner (table 'transactions', by number or xid), or taken from a copy.",
+        f"{_COPY}. Its owner (table 'transactions', by number or xid) knows what it was; it is to be sent again only "
+        "if it is nowhere in the log, under no other offset either.",
+    ),
+    "shifted": Kind(
+        "Messages stand at other offsets than they were given, for some before them are missing or too many.",
+        f"Do not send them again: they are there, byte for byte. {_COPY}. Positions of consumers in that log are off "
+        "by as many, and what is missing before is told of by itself if it is known.",
+    ),
+    "decision": Kind(
+        "A write of Spark was decided, and not all of its branches ended so; or one is committed that nobody decided.",
+        "Compare the rows of that write with their source: those of a branch that was rolled back are missing, those "
+        "of one that no decision lists may be there twice. 'txbroker transactions show' says who ended it.",
     ),
     "send": Kind(
         "A send that was acknowledged is not in its log as the journal has it.",

@@ -32,6 +32,11 @@ figure { margin: 0; background: var(--card); border: 1px solid var(--line); bord
 figure > svg { width: calc(100% - 56px); margin-left: 46px; overflow: visible; display: block; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .grid { stroke: var(--line); }
 svg .bar { fill: var(--bar); } .outcome { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 12px; }
+.proofs { display: flex; height: 22px; border-radius: 3px; overflow: hidden; gap: 1px; }
+.legend { list-style: none; margin: 10px 0 0; padding: 0; } .legend li { padding: 1px 0; }
+.legend i { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 8px; }
+.by_archive { background: var(--good); } .by_journal { background: var(--bar); } .by_checkpoint { background: #6aa9d8; }
+.by_reports { background: #7b5ea7; } .by_nothing { background: #b9bfc7; }
 .share { height: 14px; margin: 2px 0 10px; border-radius: 2px; } .committed { background: var(--good); }
 .rolled_back { background: var(--bad); } .prepared, .active { background: var(--wait); }
 .mark { display: inline-block; padding: 0 8px; border-radius: 4px; color: #fff; background: var(--wait);
@@ -58,7 +63,9 @@ def page(summary: dict[str, Any]) -> str:
             f"<h1>Audit of <code>{escape(summary['directory'])}</code></h1>",
             f'<p class="soft">as of the checkpoint of {escape(summary["as_of"])}, LSN {summary["lsn"]}; '
             f"every byte by the second implementation of the checksum, in {summary['seconds']:.0f} s</p>",
-            *_verdict(summary), *_cards(summary), *_findings(summary),
+            *_verdict(summary), *_cards(summary),
+            "<h2>What the messages are proven by</h2>", _figure(plots.proofs(summary["proven_by"])),
+            *_findings(summary),
             "<h2>Messages by time</h2>", _figure(plots.windows(summary["windows"])),
             "<h2>Transactions by outcome</h2>", _figure(plots.outcomes(summary["transactions"])),
             "<h2>From prepare to commit</h2>",

@@ -14,6 +14,16 @@ LABELS: Final = 7
 """Below a histogram; every other one is *spare*: the page leaves it out where it is narrow."""
 
 
+PROOFS: Final = {
+    "archive": "by the outcome archive, byte for byte",
+    "journal": "by a record of the journal",
+    "checkpoint": "by place and number alone, in the checkpoint",
+    "reports": "by producers’ counts of their window",
+    "nothing": "by nothing: sound and in their place, but nobody says that they were sent",
+}
+"""What the figure calls each proof."""
+
+
 class Label(NamedTuple):
     """A text below the bar at ``place``, which it begins with, stands in the middle of, or ends with."""
 
@@ -52,6 +62,29 @@ def histogram(rows: Sequence[Sequence[int]], title: str) -> str:
         for number, place in enumerate(places)
     ]
     return _bars(values, room, labels, title)
+
+
+def proofs(counts: dict[str, int]) -> str:
+    """What proves how many messages: one bar of all, and what its parts are."""
+    total = sum(counts.values())
+    if not total:
+        return _empty("no messages")
+    parts = [f'<div class="proofs" role="img" aria-label="{escape(_shares(counts))}">']
+    for name, count in counts.items():
+        if count:
+            width = 100 * count / total
+            parts.append(
+                f'<div class="by_{name}" style="width: {width:.2f}%" title="{name}: {count:,}"></div>'
+            )
+    parts.append('</div><ul class="legend">')
+    for name, count in counts.items():
+        share = f'<span class="soft">{100 * count / total:.1f} %</span>'
+        parts.append(f'<li><i class="by_{name}"></i>{escape(PROOFS[name])} <b>{count:,}</b> {share}</li>')
+    return "\n".join([*parts, "</ul>"])
+
+
+def _shares(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def outcomes(rows: Sequence[dict[str, Any]]) -> str:

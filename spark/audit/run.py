@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -11,17 +12,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from journal.archived_outcome import OUTCOMES_TOPIC
-from spark.audit import checking, hunting
-from spark.audit.beyond import check_tail
+from spark.audit import checking, uncommitted
 from spark.audit.checking import Limits
 from spark.audit.directory import Directory, check_seen, undecided, verified, waiting
-from spark.audit.entries import COMMIT, NEVER, SHAPE, archive_facts, journal_facts
+from spark.audit.entries import (
+    COMMIT,
+    NEVER,
+    REMEMBERED,
+    SHAPE,
+    archive_facts,
+    journal_facts,
+    remembered_facts,
+)
 from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
 from spark.audit.known import Known
+from spark.audit.log_tails import check_tail
+from spark.audit.shifts import Shifted
+from spark.audit.stable import stable
 
 DAY: Final = 86_400_000_000
-INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, SHAPE]
+INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, What.SHORT.value, SHAPE]
 """Facts that only the audit itself needs."""
+PARTS: Final = [What.PIECE.value, What.EDGE.value, What.SHIFT.value]
+"""What slices tell that is put together first."""
 Work = Callable[[Iterator[Fact]], Iterator[Fact]]
 
 
@@ -42,15 +55,21 @@ class Audit:
         known = self._known(said)
         found = self._keep(
             self._verified(deep=not self._directory.archives or known.turned)
-            .unionByName(self._beyond(reached if known.whole else None))
+            .unionByName(self._tails(reached if known.whole else None))
             .unionByName(self._checked(said, known))
         )
-        kept = said.where(~F.col("what").isin(INNER)).unionByName(
-            found.where(F.col("what") != What.PIECE.value)
+        kept = said.where(~F.col("what").isin(INNER)).unionByName(found.where(~F.col("what").isin(PARTS)))
+        shifted = Shifted(self._local(found, What.SHIFT))
+        parts = chain(
+            *(self._local(found, each) for each in (What.PIECE, What.EDGE)), self._local(said, What.SHORT)
         )
-        pieces = found.where(F.col("what") == What.PIECE.value).toLocalIterator()
-        joined = self._of(checking.joined(map(Fact._make, pieces)))
+        joined = self._of(checking.joined(parts, shifted))
         return self._keep(kept.unionByName(joined).unionByName(self._twice(said)))
+
+    @staticmethod
+    def _local(facts_of: DataFrame, what: What) -> Iterator[Fact]:
+        rows = facts_of.where(F.col("what") == what.value).select(*Fact._fields)
+        return map(Fact._make, rows.toLocalIterator())
 
     def close(self) -> None:
         """Let the disks have their space back."""
@@ -73,11 +92,14 @@ class Audit:
             for task in tasks:
                 if task.kind == "archive":
                     yield from archive_facts(root, slices[task.slice], ground)
+                elif task.kind == REMEMBERED:
+                    yield from stable(root, lambda: list(remembered_facts(root, ground)))
                 else:
                     yield from journal_facts(root, task.path, ground)
 
         tasks = [Fact("task", "archive", slice=part.id) for part in archive]
         tasks += [Fact("task", "journal", path=path) for path in directory.journal]
+        tasks += [Fact("task", REMEMBERED)] if directory.checkpoint.header.lsn else []
         found = self._tasks(tasks, entries)
         return found.unionByName(self._of(undecided(directory)))
 
@@ -90,7 +112,7 @@ class Audit:
 
         return self._tasks([Fact("task")], work)
 
-    def _beyond(self, reached: dict[int, int] | None) -> DataFrame:
+    def _tails(self, reached: dict[int, int] | None) -> DataFrame:
         """What lies behind the ends of the logs, if it is known how far the journal goes."""
         if reached is None:
             return self._of([])
@@ -134,8 +156,8 @@ class Audit:
         count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
         brought = claims.unionByName(marks).repartition(count, "slice")
         root, limits, decided = directory.root, self._limits, self._decided(claims, known)
-        hunted = hunting.shapes(said.where(F.col("what") == SHAPE), claims, directory)
-        shapes = self._spark.sparkContext.broadcast(hunted)
+        looked_for = uncommitted.shapes(said.where(F.col("what") == SHAPE), claims, directory)
+        shapes = self._spark.sparkContext.broadcast(looked_for)
 
         def work(incoming: Iterator[Fact]) -> Iterator[Fact]:
             for number, mine in _by_slice(incoming):
@@ -145,7 +167,7 @@ class Audit:
                 yield from checking.check_slice(root, part, mine, since, limits, wanted)
 
         ordered = brought.sortWithinPartitions("slice", "first", "what", F.desc("kind"))
-        return self._mapped(ordered, work).unionByName(self._of(hunting.left_out(hunted)))
+        return self._mapped(ordered, work).unionByName(self._of(uncommitted.left_out(looked_for)))
 
     def _known(self, said: DataFrame) -> Known:
         highest = {

@@ -7,7 +7,9 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark.audit.facts import PLACE, What
+from journal.archived_outcome import OUTCOMES_TOPIC
+from spark.audit.checking import EARLIEST, Limits
+from spark.audit.facts import PLACE, By, What
 
 LISTED: Final = 1_000
 """Findings in the JSON; the Parquet table has all."""
@@ -36,9 +38,9 @@ def findings(found: DataFrame) -> DataFrame:
 
 
 def summed(
-    wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, window: int
+    wrong: DataFrame, ended: DataFrame, windows: DataFrame, found: DataFrame, limits: Limits
 ) -> dict[str, Any]:
-    """The whole of it; ``window`` in µs."""
+    """The whole of it."""
     kinds = wrong.groupBy("severity", "kind").count().collect()
     counts = {
         severity: {row["kind"]: row["count"] for row in kinds if row["severity"] == severity}
@@ -55,15 +57,38 @@ def summed(
         "violations": counts[What.VIOLATION.value],
         "notices": counts[What.NOTICE.value],
         "logs": logs.asDict(),
+        "proven_by": _proofs(found, windows),
         "transactions": _outcomes(ended),
         "topics": [row.asDict() for row in _topics(windows)],
-        "windows": _bars(windows, window),
+        "windows": _bars(windows, limits),
         "prepare_to_commit": _histogram(
             ended.where("state = 'committed' and prepared > 0"), F.expr("wall - prepared")
         ),
         "in_doubt": _histogram(ended.where("state = 'prepared'"), F.col("in_doubt")),
         "findings": _listed(wrong),
     }
+
+
+def _proofs(found: DataFrame, windows: DataFrame) -> dict[str, int]:
+    """How many messages each proof is the first of, and how many there are without one; without the archive's own."""
+    own = found.where(F.col("topic") != OUTCOMES_TOPIC)
+    counts = {
+        row["kind"]: row["messages"]
+        for row in _messages(own.where(F.col("what") == What.PROOF.value), "kind")
+    }
+    total = sum(row["messages"] for row in _messages(own.where(F.col("what") == What.LOG.value), "topic"))
+    proofs = {each.value: counts.get(each.value, 0) for each in By}
+    if "verdict" in windows.columns:
+        told = windows.where("verdict = '' AND unknown_messages = 0").agg(
+            F.sum("unclaimed").alias("messages")
+        )
+        proofs[By.REPORTS] = told.collect()[0]["messages"] or 0
+    proofs[By.NOTHING] = total - sum(proofs.values())
+    return proofs
+
+
+def _messages(rows: DataFrame, by: str) -> list[Any]:
+    return rows.groupBy(by).agg(F.sum("messages").alias("messages")).collect()
 
 
 def _listed(wrong: DataFrame) -> list[dict[str, Any]]:
@@ -87,9 +112,10 @@ def _topics(windows: DataFrame) -> list[Any]:
     return rows.orderBy("topic").limit(LISTED).collect()
 
 
-def _bars(windows: DataFrame, window: int) -> dict[str, Any]:
-    """Messages by time, in at most so many bars of equal length, each of whole windows."""
-    inside = windows.where("window >= 0")
+def _bars(windows: DataFrame, limits: Limits) -> dict[str, Any]:
+    """Messages by time, in at most so many bars of equal length, each of whole windows; without unusual times."""
+    window = limits.window
+    inside = windows.where(F.col("window").between(EARLIEST, limits.latest))
     span = inside.agg(F.min("window").alias("low"), F.max("window").alias("high")).collect()[0]
     if span["low"] is None:
         return {"from": 0, "length": window, "bars": []}

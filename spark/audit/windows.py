@@ -90,10 +90,12 @@ class Reports:
 
 
 def of_logs(found: DataFrame) -> DataFrame:
-    """Messages and bytes by topic and window, as the logs have them."""
+    """Messages and bytes by topic and window, as the logs have them; and of the messages those that nobody claims."""
     windows = found.where(F.col("what") == What.WINDOW.value)
     return windows.groupBy("topic", F.col("first").alias("window")).agg(
-        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.sum("checksum").alias("unclaimed"),
     )
 
 
@@ -113,7 +115,18 @@ def compared(logs: DataFrame, reports: Reports, opened: list[str]) -> DataFrame:
     both = (
         logs.join(topics, "topic")
         .join(said, ["topic", "window"], "full_outer")
-        .fillna(0, ["messages", "bytes", "sent_messages", "sent_bytes", "unknown_messages", "unknown_bytes"])
+        .fillna(
+            0,
+            [
+                "messages",
+                "bytes",
+                "unclaimed",
+                "sent_messages",
+                "sent_bytes",
+                "unknown_messages",
+                "unknown_bytes",
+            ],
+        )
     )
     sent, unknown = F.col("sent_messages"), F.col("unknown_messages")
     bytes_wrong = (F.col("messages") == sent) & (F.col("bytes") != F.col("sent_bytes")) & (unknown == 0)

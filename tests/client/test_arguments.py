@@ -242,6 +242,18 @@ class TestMoments:
         with pytest.raises(errors.WrongValue, match=rf"^time is {number}.*{meant}"):
             connection.offsets_for_time("t", number)
 
+    @pytest.mark.parametrize("number", [253_402_300_800_000_000, 1_767_268_800_000_000_000])
+    def test_a_number_behind_the_last_year_is_refused_as_nanoseconds(self, rig, connection, number):
+        nanoseconds = f"^timestamp is {number}: these seem to be nanoseconds, so divide by 1,000"
+        with pytest.raises(errors.WrongValue, match=nanoseconds):
+            connection.send("t", b"x", timestamp=number)
+        with pytest.raises(errors.WrongValue, match=nanoseconds):
+            rig.run(bulk.send_many(rig.transaction(), "t", [b"x"], timestamps=[number]))
+
+    def test_the_last_microsecond_of_the_last_year_is_a_time(self, connection, broker):
+        connection.send("t", b"a", timestamp=253_402_300_799_999_999)
+        assert [message.timestamp for message in messages(broker)] == [253_402_300_799_999_999]
+
     def test_a_datetime_without_a_zone_is_refused_with_two_ways_to_say_which(self, connection):
         with pytest.raises(errors.WrongValue, match=r"without a time zone.*datetime\.now\(UTC\).*astimezone"):
             connection.send("t", b"x", timestamp=datetime(2026, 1, 1))  # noqa: DTZ001

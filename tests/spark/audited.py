@@ -13,14 +13,15 @@ from journal.filesystem import OSFilesystem
 from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.journal_settings import JournalSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
-from spark.audit.beyond import check_tail
 from spark.audit.checking import Limits, check_slice, joined
 from spark.audit.directory import look, undecided, verified, waiting
-from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts
+from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts, remembered_facts
 from spark.audit.facts import What
-from spark.audit.hunting import arranged
 from spark.audit.known import Known, highest
-from spark.audit.run import DAY, INNER
+from spark.audit.log_tails import check_tail
+from spark.audit.run import DAY, INNER, PARTS
+from spark.audit.shifts import Shifted
+from spark.audit.uncommitted import arranged
 from tests.spark.directories import wrapper_of
 
 SETTINGS = JournalSettings(outcome_archive=True, file_bytes=1 << 20, low_water_bytes=0)
@@ -134,6 +135,8 @@ def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
             said += archive_facts(root, part, ground)
     for file in directory.journal:
         said += journal_facts(root, file, ground)
+    if directory.checkpoint.header.lsn:
+        said += remembered_facts(root, ground)
     reached: dict[int, int] = {}
     for fact in said:
         if fact.what == What.END:
@@ -155,8 +158,9 @@ def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
         mine = sorted((claim for claim in claims if claim.slice == part.id), key=lambda claim: claim.first)
         since = decided.get(part.number, NEVER)
         found += check_slice(root, part, mine, since, limits, shapes.get(part.number))
-    found += joined(fact for fact in found if fact.what == What.PIECE)
-    return [fact for fact in (*said, *found) if fact.what not in (*INNER, What.PIECE)]
+    parts = [fact for fact in (*found, *said) if fact.what in (What.PIECE, What.EDGE, What.SHORT)]
+    found += joined(parts, Shifted(fact for fact in found if fact.what == What.SHIFT))
+    return [fact for fact in (*said, *found) if fact.what not in (*INNER, *PARTS)]
 
 
 def violations(path: Path, slice_bytes: int = 20_000):

@@ -10,6 +10,7 @@ from journal.archived_outcome import OUTCOMES_TOPIC, ArchivedOutcome, unpack
 from journal.frame import HEADER_BYTES
 from spark.audit.facts import Fact, What
 from tests.spark.audited import audited
+from tests.spark.forgeries import documented
 from tests.spark.forging import held
 
 Named = dict[str, object]
@@ -36,11 +37,20 @@ class Damages:
         return take
 
     def check(self, name: str, path: Path) -> None:
-        """Do it, and see it found and named."""
+        """Do it, and see it found and named; by what docs/spark.md says, if that has it."""
+        kind = self.kind(name, path)
+        assert kind == documented().get(name, (kind, ""))[0], (
+            "python -m tests.spark.forgeries writes the table"
+        )
+
+    def kind(self, name: str, path: Path) -> str:
+        """Do it, see it found and named, and return the kind of what has found it."""
         wanted = self.done[name](path)
         found = [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)]
         assert (What.VIOLATION in {fact.what for fact in found}) == (name not in self._harmless), found[:10]
-        assert any(_fits(fact, wanted) for fact in found), (wanted, found[:10])
+        fitting = [fact for fact in found if _fits(fact, wanted)]
+        assert fitting, (wanted, found[:10])
+        return fitting[0].kind
 
 
 def _fits(fact: Fact, wanted: Named) -> bool:

@@ -172,6 +172,28 @@ class TestWrongUsage:
         assert not (sound / "report").exists()
 
 
+class TestSparkConnect:
+    """An audit cannot be made through it; it says so at once, and an earlier report stays."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "environment", "says"),
+        [
+            (["--master", "sc://127.0.0.1:15002"], {}, "--master sc://127.0.0.1:15002 is of Spark Connect"),
+            ([], {"SPARK_REMOTE": "sc://127.0.0.1:15002"}, "the variable SPARK_REMOTE is of Spark Connect"),
+            (["--master", LOCAL], {"SPARK_REMOTE": "local"}, "the variable SPARK_REMOTE is of Spark Connect"),
+            ([], {"SPARK_CONNECT_MODE_ENABLED": "1"}, "the active session is of Spark Connect"),
+        ],
+        ids=["master", "remote", "both", "session"],
+    )
+    def test_it_ends_with_2_before_anything_is_done(self, sound, tmp_path, arguments, environment, says):
+        report = tmp_path / "report"
+        report.mkdir()
+        (report / "summary.json").write_text('{"sound": true}')
+        ended = run(tmp_path, "--data", sound, "--out", report, *arguments, **environment)
+        assert (ended.code, says in ended.err) == (2, True), ended.err
+        assert (report / "summary.json").read_text() == '{"sound": true}'
+
+
 class TestWhatCannotBeFoundOut:
     @pytest.mark.parametrize(
         ("arguments", "says"),

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from journal.checkpoint import Checkpoint, write_checkpoint
 from journal.filesystem import OSFilesystem
 from journal.inspect import Level, checkpoints, verify
-from spark.audit.beyond import left_over
 from spark.audit.directory import of_finding
 from spark.audit.facts import What
+from spark.audit.log_tails import left_over
 from tests.simulation import history, world
 from tests.spark.audited import audited
 from tests.spark.forging import newest

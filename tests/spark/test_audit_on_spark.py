@@ -22,6 +22,7 @@ from tests.spark.audited import (
     some_of_everything,
 )
 from tests.spark.forging import write as rewrite
+from tests.spark.world import World
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,14 @@ def test_a_sound_directory_passes_with_a_report_of_all_that_was_looked_at(spark,
     plain = audited(sound)
     messages = sum(fact.messages for fact in plain if fact.what == What.LOG)
     assert made["logs"]["messages"] == messages
+    proofs = made["proven_by"]
+    assert list(proofs) == ["archive", "journal", "checkpoint", "reports", "nothing"]
+    own = {fact.kind: 0 for fact in plain if fact.what == What.PROOF}
+    for fact in plain:
+        if fact.what == What.PROOF and fact.topic == "a":
+            own[fact.kind] += fact.messages
+    assert {name: proofs[name] for name in own} == own
+    assert sum(proofs.values()) == sum(f.messages for f in plain if f.what == What.LOG and f.topic == "a")
     report = tmp_path / "report"
     assert spark.read.parquet(str(report / "transactions")).count() == 37
     kept = (
@@ -53,6 +62,7 @@ def test_a_sound_directory_passes_with_a_report_of_all_that_was_looked_at(spark,
     assert kept[0][0] == sum(f.messages for f in plain if f.what == What.WINDOW and f.topic == "a")
     page = (report / "index.html").read_text()
     assert page.count("<svg") == 3
+    assert page.index("What the messages are proven by") < page.index("Messages by time")
     assert not re.search(r"<script|<link|src=|https?://", page)
     assert json.loads((report / "summary.json").read_text())["sound"] is True
 
@@ -139,6 +149,23 @@ def test_windows_are_compared_with_what_producers_say(spark, tmp_path, what):
     for each in kinds.values():
         assert "producer 'p'" in each["text"] if what == "a report is missing" else "p " in each["text"]
         assert what == "a report is missing" or each["first"] == begin
+
+
+def test_a_window_that_is_as_reported_proves_what_no_journal_holds_any_more(spark, tmp_path):
+    made = World(tmp_path / "data")
+    made.log.create_topic("reports")
+    for number in range(150):
+        made.put("a", number % 2, b"value %d" % number)
+    made.turn_over()
+    counts = sent_rows(made.path)
+    wrong = sorted(counts)[1]
+    rows = [["a", at, *count] for at, count in sorted(counts.items())]
+    reported(made, "r", 0, [row for row in rows if row[1] != wrong], closed=False)
+    made.turn_over()
+    found = conduct(plan(made.close(), tmp_path / "report", reports=["reports"]))
+    assert found["proven_by"]["reports"] == 150 - counts[wrong][0]
+    assert found["proven_by"]["nothing"] >= counts[wrong][0]
+    assert "producers’ counts of their window <b>" in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_reports_of_nothing_are_nothing(spark, tmp_path):

@@ -70,8 +70,14 @@ def _(path):
 
 @damage("an old send is taken out, all others are numbered again")
 def _(path):
-    _without(path, "a", 0, b"plain 00")
-    return {"kind": "transaction", "topic": "a", "partition": 0}
+    offset = _without(path, "a", 0, b"plain 00")
+    return {
+        "kind": "shifted",
+        "topic": "a",
+        "partition": 0,
+        "says": "missing before that: 1 message",
+        "first": offset + 2,
+    }
 
 
 @damage("the last send of all is taken out")
@@ -98,7 +104,13 @@ def _insert(path: Path, topic: str, index: int, data: bytes, before: bytes) -> i
 @damage("a message that nobody sent is put between others")
 def _(path):
     offset = _insert(path, "orders", 0, frame.encode(b"forged", 1_700_000_000_000_000), b"two phases 04")
-    return {"topic": "orders", "partition": 0, "kind": "transaction", "first": offset}
+    return {
+        "topic": "orders",
+        "partition": 0,
+        "kind": "shifted",
+        "first": offset,
+        "says": "too many before that",
+    }
 
 
 @damage("a message that nobody sent is put at the end, and the checkpoints know it")
@@ -229,7 +241,7 @@ def _(path):
 
 
 def _time(time: int, name: str) -> None:
-    @damage(f"a message of the time {name}")
+    @damage(f"a message of the time {name}", harmless=True)
     def _(path):
         found = holding(path, "quiet", 0, b"quiet 05")
         write(path, found.segment, found.entry.position, at_time(bytes(found.entry.frame), time))
@@ -248,6 +260,77 @@ _time((1 << 63) - 1, "that is the last there is")
 @pytest.mark.parametrize("name", damage.done)
 def test_a_damage_is_found_and_named(sound, tmp_path, name):
     damage.check(name, copied(sound, tmp_path / "data"))
+
+
+class TestShiftedLogs:
+    """What stands behind a message that is missing, or too many, is there: it is told of once, and not as lost."""
+
+    @pytest.fixture
+    def path(self, sound, tmp_path):
+        return copied(sound, tmp_path / "data")
+
+    @pytest.mark.parametrize("slice_bytes", [500, 20_000, 1 << 26])
+    def test_of_a_message_that_is_missing_the_transaction_is_named_and_the_rest_once(self, path, slice_bytes):
+        end = store_of(path, "orders", 0).flushed_offset
+        offset = _without(path, "orders", 0, b"two phases 04")
+        lost, shifted = sorted(violations(path, slice_bytes), key=lambda fact: fact.kind, reverse=True)
+        assert (lost.kind, lost.first, lost.last) == ("transaction", offset, offset)
+        # What the last offset was given to has lost it, and is not compared: the log ends there.
+        assert (shifted.kind, shifted.first, shifted.last) == ("shifted", offset + 1, end - 2)
+        assert "stand 1 message before their places; missing before that: 1 message" in shifted.text
+
+    @pytest.mark.parametrize("slice_bytes", [500, 20_000, 1 << 26])
+    def test_of_a_message_that_is_too_many_there_is_one_violation(self, path, slice_bytes):
+        end = store_of(path, "orders", 0).flushed_offset
+        forged = frame.encode(b"forged", 1_700_000_000_000_000)
+        offset = _insert(path, "orders", 0, forged, b"two phases 04")
+        [found] = violations(path, slice_bytes)
+        assert (found.kind, found.first, found.last) == ("shifted", offset, end - 1)
+        assert "stand 1 message behind their places; too many before that: 1 message" in found.text
+
+    def test_what_the_journal_decides_at_the_end_is_shifted_too_and_not_undecided(self, path):
+        end = store_of(path, "a", 0).flushed_offset
+        forged = frame.encode(b"forged", 1_700_000_000_000_000)
+        offset = _insert(path, "a", 0, forged, b"plain 12")
+        [found] = violations(path, 1 << 26)
+        assert (found.kind, found.first, found.last) == ("shifted", offset, end - 1)
+
+    def test_of_two_losses_each_is_told_of(self, path):
+        first = _without(path, "orders", 0, b"two phases 04")
+        second = _without(path, "orders", 0, b"two phases 09") + 1
+        found = violations(path, 1 << 26)
+        assert sorted((fact.kind, fact.first) for fact in found) == [
+            ("shifted", first + 1), ("shifted", second + 1), ("transaction", first), ("transaction", second)
+        ]  # fmt: skip
+        [last] = [fact for fact in found if (fact.kind, fact.first) == ("shifted", second + 1)]
+        assert "stand 2 messages before their places; missing before that: 1 message more" in last.text
+
+    def test_between_a_loss_and_an_insertion_there_is_one_shift(self, path):
+        forged = frame.encode(b"forged", 1_700_000_000_000_000)
+        second = _insert(path, "orders", 0, forged, b"two phases 09")
+        first = _without(path, "orders", 0, b"two phases 04")
+        lost, shifted = sorted(violations(path, 1 << 26), key=lambda fact: fact.kind, reverse=True)
+        assert (lost.kind, lost.first) == ("transaction", first)
+        assert (shifted.kind, shifted.first, shifted.last) == ("shifted", first + 1, second - 1)
+
+    def test_two_that_have_changed_places_are_no_shift(self, path):
+        one, two = holding(path, "orders", 0, b"two phases 04"), holding(path, "orders", 0, b"two phases 09")
+
+        def edit(content):
+            frames = [each for segment in content for each in segment]
+            places = [
+                n for n, each in enumerate(frames) if each in (bytes(one.entry.frame), bytes(two.entry.frame))
+            ]
+            assert len(places) == 2
+            frames[places[0]], frames[places[1]] = frames[places[1]], frames[places[0]]
+            content[:] = [frames]
+
+        forge(path, "orders", 0, edit)
+        found = violations(path, 1 << 26)
+        assert {(fact.kind, fact.first) for fact in found} == {
+            ("transaction", one.entry.offset), ("transaction", two.entry.offset)
+        }  # fmt: skip
+        assert f"its messages stand at offset {two.entry.offset}" in found[0].text
 
 
 class TestWhatTheBytesAloneCannotShow:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from journal.filenames import SegmentKind
 from journal.frame import HEADER_BYTES
-from spark.audit import hunting
+from spark.audit import uncommitted
 from spark.audit.__main__ import main
 from tests.spark.audited import copied
 from tests.spark.forging import altered, flip, holding, log_file, store_of, write
@@ -42,11 +42,11 @@ def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_c
     flip(path, turned.segment, turned.entry.position + HEADER_BYTES + 3)
     index = log_file(store := store_of(path, "quiet"), store.segments[0], SegmentKind.INDEX)
     flip(path, index, 3)
-    beyond = log_file(store := store_of(path, "a"), store.segments[-1])
-    end = (path / beyond).stat().st_size
+    behind = log_file(store := store_of(path, "a"), store.segments[-1])
+    end = (path / behind).stat().st_size
     data = bytearray(forged.entry.frame)
     data[8:16] = store.flushed_offset.to_bytes(8, "big")
-    write(path, beyond, end, bytes(data))
+    write(path, behind, end, bytes(data))
     older = min(each.name for each in (path / "checkpoints").iterdir())
     flip(path, f"checkpoints/{older}", 100)
     staged = next(iter((path / "staged").iterdir())).name
@@ -55,7 +55,7 @@ def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_c
     assert code == 1
     assert found["violation", "transaction", "orders", forged.segment]["position"] == forged.entry.position
     assert found["violation", "damaged frame", "quiet", turned.segment]["first"] == turned.entry.offset
-    assert found["violation", "undecided", "a", beyond]["position"] == end
+    assert found["violation", "undecided", "a", behind]["position"] == end
     assert found["violation", "staged", "", f"staged/{staged}"]["xid"] == "1:doubt:b"
     assert ("violation", "checkpoint", "", f"checkpoints/{older}") in found
     assert found["violation", "partition", "quiet", index]["partition"] == 0
@@ -66,7 +66,7 @@ def test_what_was_not_looked_for_is_said_in_the_summary_and_on_the_page(spark, t
     for number in range(3):
         made.among(("a", 0, b"never %d" % number), end="rollback")
     made.checkpoint()
-    monkeypatch.setattr(hunting, "MOST", 1)
+    monkeypatch.setattr(uncommitted, "MOST", 1)
     code, found, summary = audit(made.kill(), tmp_path / "report")
     told = found["notice", "not looked for", "a", ""]
     assert (code, told["text"].startswith("2 transactions that were not committed")) == (0, True)

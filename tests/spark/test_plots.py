@@ -23,6 +23,18 @@ def test_windows_of_minutes_need_no_seconds():
     assert "18:21:41" not in shown
 
 
+def test_the_figure_of_proofs_has_each_share_and_names_what_is_proven_by_nothing():
+    shown = plots.proofs({"archive": 600, "journal": 300, "checkpoint": 0, "reports": 0, "nothing": 100})
+    widths = dict(re.findall(r'class="by_(\w+)" style="width: ([\d.]+)%"', shown))
+    assert widths == {"archive": "60.00", "journal": "30.00", "nothing": "10.00"}
+    assert re.search(r"by nothing: sound and in their place[^<]*<b>100</b> <span[^>]*>10.0 %", shown)
+    assert "in the checkpoint <b>0</b>" in shown, "what proves nothing here is said, too"
+
+
+def test_without_messages_nothing_is_to_be_proven():
+    assert "no messages" in plots.proofs(dict.fromkeys(plots.PROOFS, 0))
+
+
 NARROW, WIDE = 260, 540
 """Pixels across a plot on a telephone, and on the narrowest page (600 px) that shows all labels."""
 LETTER = 6.7

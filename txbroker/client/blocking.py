@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from journal.arguments import LEAST_TIME, micros, seconds
+from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client import url as urls
@@ -210,7 +210,7 @@ class Connection(Exceptions, OperationCalls):
         driver, producer = self._driver, self._producer
         if timestamp is None:
             timestamp = time.time_ns() // 1000
-        elif type(timestamp) is not int or timestamp < LEAST_TIME:
+        elif type(timestamp) is not int or not LEAST_TIME <= timestamp <= MOST_TIME:
             timestamp = micros("timestamp", timestamp)
         while True:
             if driver.is_forked or self.core.asking:

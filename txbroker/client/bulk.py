@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
-from journal.arguments import LEAST_TIME, micros, wrong_type
+from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
 from txbroker import errors
 from txbroker.client.transactions import Transaction
 
@@ -60,7 +60,7 @@ async def send_many(
     for value, key, header, partition, timestamp in rows:
         if timestamp is None:
             moment = now
-        elif type(timestamp) is int and timestamp >= LEAST_TIME:
+        elif type(timestamp) is int and LEAST_TIME <= timestamp <= MOST_TIME:
             moment = timestamp
         else:
             moment = micros("timestamp", timestamp, _HALF_ADDED)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import cast
 
 from journal.arguments import (
+    MOST,
     NOTHING_CHANGED,
     NOTHING_READ,
     micros,
@@ -142,7 +143,7 @@ class Operations:
 
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
         """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
-        wall = micros("time", time, NOTHING_READ)
+        wall = micros("time", time, NOTHING_READ, MOST)  # any end of time is behind the last message
         parts = {part.number: part.index for part in (await self.topic(topic)).partitions}
         core = self._core
         found: dict[int, int] = {}

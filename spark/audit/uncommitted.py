@@ -97,9 +97,9 @@ def arranged(
     return made
 
 
-def left_out(hunted: Mapping[int, Shapes]) -> Iterator[Fact]:
+def left_out(wanted: Mapping[int, Shapes]) -> Iterator[Fact]:
     """What an audit has not looked for."""
-    for number, each in hunted.items():
+    for number, each in wanted.items():
         if each.left_out:
             what = (
                 f"{each.left_out} transactions that were not committed had messages for this log and were not looked "
@@ -108,7 +108,7 @@ def left_out(hunted: Mapping[int, Shapes]) -> Iterator[Fact]:
             yield Fact(What.NOTICE, NOT_LOOKED_FOR, each.topic, each.partition, number, text=what)
 
 
-def hunt(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shapes) -> Iterator[Fact]:
+def search(root: str, part: Slice, gaps: Sequence[tuple[int, int]], wanted: Shapes) -> Iterator[Fact]:
     """What of the transactions that are looked for lies in the gaps: offsets from, to below, that nobody claims."""
     if not wanted.by_size:
         return
