@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import txbroker
+from journal.transaction import State
 from tests.broker_process import BrokerProcess
 from txbroker import errors
 from txbroker.client.decision import Stage
@@ -264,6 +265,25 @@ def test_an_interrupted_commit_tells_how_it_ended_when_it_is_asked_again(broker,
 
     at_every_line(case)
     assert [message.value for message in other.read(topic, 0, 0, 16 << 20)] == committed
+
+
+def test_leaving_its_block_rolls_back_a_transaction_whose_prepare_was_interrupted(broker, other, topic):
+    """One that the program was told to be prepared stays so, whatever its block raises."""
+
+    def case(at):
+        xid = broker.xid(1, uuid.uuid4().hex, "b")
+        with pytest.raises(Interrupt), broker.transaction(xid) as tx:  # noqa: PT012 - the block is what raises
+            tx.send(topic, b"")
+            with at:
+                tx.prepare()
+            raise Interrupt
+        broker.ping()  # behind the roll-back
+        prepared = [each.xid for each in other.transactions([State.PREPARED])]
+        assert prepared == ([] if at.raised else [xid]), at.raised
+        if prepared:
+            other.tpc_rollback(xid)
+
+    at_every_line(case)
 
 
 def test_an_interrupt_ends_no_other_threads_transaction(broker, other, topic):

@@ -329,6 +329,37 @@ class TestTwoPhases:
         rig.run(transaction.rollback())
         assert broker.outcomes[number] is State.ROLLED_BACK
 
+    @pytest.mark.parametrize("goes_on", [False, True], ids=["given up", "given up and asked again"])
+    def test_leaving_a_block_rolls_back_an_unknown_prepare_that_nobody_waits_for(self, rig, broker, goes_on):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(prepare.error, errors.OutcomeUnknown)
+        transaction.prepare_cut_short()
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        if goes_on:
+            rig.run(transaction.prepare())
+        transaction.abandon()
+        rig.pump()
+        assert broker.outcomes[number] is (State.PREPARED if goes_on else State.ROLLED_BACK)
+
+    def test_no_roll_back_follows_the_commit_of_one_whose_prepare_was_given_up(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        transaction.prepare_cut_short()
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.wait(31)
+        assert isinstance(commit.error, errors.OutcomeUnknown)
+        broker.before = lambda request, data: None
+        transaction.abandon()
+        rig.pump()
+        assert seen(broker, Rollback) == []
+
     @pytest.mark.parametrize("call", ["prepare", "commit"])
     def test_a_roll_back_is_not_believed_while_the_decision_may_still_arrive(self, rig, broker, call):
         transaction = begun(rig, b"a", xid=XID)

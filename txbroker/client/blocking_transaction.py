@@ -104,13 +104,13 @@ class Transaction(TransactionFacts):
 
     def prepare(self) -> None:
         """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
-        is_told = False
         try:
             self._run(self._core.prepare())
-            is_told = True
-        finally:
-            if not is_told:
-                self._core.prepare_cut_short()
+        except errors.TxBrokerError:
+            raise
+        except BaseException:
+            self._core.prepare_cut_short()
+            raise
 
     def commit(self) -> None:
         """Commit in one phase (or the second, after :meth:`prepare`); returns once forced and visible.

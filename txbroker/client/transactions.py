@@ -186,10 +186,11 @@ class Transaction:
             raise errors.Misuse(
                 "this transaction was begun without an xid: it cannot be prepared; nothing was sent"
             )
+        self._is_unsure = False
         await self._decision.made(Stage.PREPARED, self._prepare)
 
     def prepare_cut_short(self) -> None:
-        """A caller has given up while it prepared: for the program the transaction is not prepared."""
+        """A caller has given up while it prepared: for the program it is not prepared, unless it asks again."""
         self._is_unsure = True
 
     async def _prepare(self) -> None:
@@ -217,6 +218,7 @@ class Transaction:
 
         Given up, it goes on by itself; asked again it tells what came of it. No roll-back follows it.
         """
+        self._is_unsure = False
         await self._decision.made(Stage.COMMITTED, self._commit)
 
     async def _commit(self) -> None:
@@ -245,10 +247,10 @@ class Transaction:
         """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
 
         A commit that is on its way, or whose end is not known, is left to itself, and so is a prepared transaction,
-        unless nobody has been told that it is.
+        unless its program has given up while it prepared: then nobody knows that it is, or may be.
         """
         is_committing = self._decision.under_way is Stage.COMMITTED
-        is_known = self.stage is not Stage.OPEN and not (self.stage is Stage.PREPARED and self._is_unsure)
+        is_known = self.stage is not Stage.OPEN and not self._is_unsure
         if self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK):
             self._end(self.stage)  # again: that may have been interrupted
             return
