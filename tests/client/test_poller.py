@@ -92,6 +92,13 @@ def test_closing_gives_the_descriptors_back(monkeypatch):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_one_that_nobody_closed_gives_its_descriptors_back_with_itself():
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.warns(ResourceWarning):
+        Poller()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_socket_that_another_thread_closes_as_the_wait_begins_does_not_fail_it(monkeypatch, pair):
     monkeypatch.setattr(poller, "INTERRUPTIBLE", False)
     waiting, real, (near, _) = Poller(), select.select, pair

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from txbroker.client.promise import Cancelled, Promise, settled, start
+from txbroker.client.promise import Cancelled, Promise, Task, settled, start
 from txbroker.client.waiting import MOST_AT_ONCE, Alarms, Line
 
 
@@ -208,3 +208,21 @@ def test_a_task_that_another_waits_for_goes_on_when_that_one_gives_up():
     waiting.cancel()
     promise.resolve(7)
     assert working.result() == 7
+
+
+def test_a_task_whose_end_was_interrupted_before_it_was_noted_is_cancelled_when_it_is_woken():
+    class Interrupted(Task):
+        def resolve(self, value):
+            raise KeyboardInterrupt
+
+    wanted = Promise()
+
+    async def waits():
+        await wanted
+
+    task = Interrupted(waits())
+    with pytest.raises(KeyboardInterrupt):
+        wanted.resolve(None)
+    assert not task.done
+    task.wake()
+    assert isinstance(task.error, Cancelled)

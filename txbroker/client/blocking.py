@@ -74,10 +74,10 @@ def connect(
     connection = Connection(urls.parse(url), options)
     try:
         connection._begin(timeout)
+        return connection
     except BaseException:
-        connection.close()
+        connection._cut()
         raise
-    return connection
 
 
 class Connection(Exceptions, OperationCalls):
@@ -106,6 +106,7 @@ class Connection(Exceptions, OperationCalls):
         self.run(self._producer.begin(time.monotonic() + timeout))
         if self._producer.reports is not None:
             self._reporter = Reporter(self, self._producer.reports)
+            self._reporter.start()
 
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
         """Run one operation of the core and wait for its end. Interrupted meanwhile, it is given up."""
@@ -292,22 +293,6 @@ class Connection(Exceptions, OperationCalls):
         self._two_phase.begin(xid)
         self._two_phase_thread = threading.get_ident()
 
-    def tpc_prepare(self) -> None:
-        """PEP 249: the first phase; after it the transaction survives client, broker and power."""
-        self.run(self._two_phase.prepare())
-
-    def tpc_commit(self, xid: Xid | None = None) -> None:
-        """PEP 249: the second phase, or, without ``tpc_prepare``, a commit in one; ``xid``: a recovered one."""
-        self.run(self._two_phase.commit(xid))
-
-    def tpc_rollback(self, xid: Xid | None = None) -> None:
-        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
-        self.run(self._two_phase.rollback(xid))
-
-    def tpc_recover(self) -> list[Xid]:
-        """PEP 249: the prepared transactions, of any session."""
-        return self.run(self._two_phase.recover())
-
     def commit(self) -> None:
         """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to commit."""
         raise errors.Misuse("commit() has no transaction to commit: use tpc_commit() or transaction()")
@@ -356,15 +341,24 @@ class Connection(Exceptions, OperationCalls):
         What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
         send that nobody has been told of. Closing twice does nothing.
         """
+        try:
+            self._close(timeout)
+        except errors.Misuse:
+            raise
+        except BaseException:
+            self._cut()  # interrupted in there, it may be: what was to be done last is done
+            raise
+
+    def _close(self, timeout: float | None) -> None:
         check_asking(self.core.asking, self.core.thread())
         default = self.core.options.timeout
         limit = default if timeout is None else seconds("timeout", timeout, "nothing was closed")
         if self._driver.is_forked:  # the threads are the parent's
             self._driver.close(self._closed())
             return
-        resolver, self.resolver = self.resolver, None
-        if resolver is not None:
-            resolver.stop(limit)
+        if self.resolver is not None:
+            self.resolver.stop(limit)
+            self.resolver = None
         if self.core.fatal is not None:
             self._driver.close(self._closed())
             return
@@ -380,6 +374,14 @@ class Connection(Exceptions, OperationCalls):
             with self._driver.lock:
                 self._receivers.close()
             self._driver.close(self._closed())
+
+    def _cut(self) -> None:
+        """Leave nothing behind, and wait for nothing."""
+        if self.resolver is not None and not self._driver.is_forked:
+            self.resolver.stop(0.0)
+        if self._reporter is not None:
+            self._reporter.end()
+        self._driver.close(self._closed(), patience=0.0)
 
     def _closed(self) -> errors.ConnectionClosed:
         return errors.ConnectionClosed("this connection has been closed; nothing was sent")

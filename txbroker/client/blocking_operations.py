@@ -1,4 +1,4 @@
-"""The blocking client's calls that are one operation of the core each: topics, groups, operators' questions."""
+"""The blocking client's calls that are one operation of the core each: topics, groups, phases, operators' questions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from txbroker.client.naming import Which
 from txbroker.client.operations import Operations
 from txbroker.client.promise import Promise
 from txbroker.client.results import Frames, GroupPosition, Message, TransactionDetails
+from txbroker.client.twophase import TwoPhase
 from txbroker.commands import GroupInfo, Outcome, TopicInfo, TransactionInfo
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ class OperationCalls(ABC):
     resolver: Companion | None = None
     """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
     _operations: Operations
+    _two_phase: TwoPhase
 
     @property
     def identity(self) -> str:
@@ -94,6 +96,24 @@ class OperationCalls(ABC):
     def delete_group(self, group: str, group_id: bytes | None = None) -> None:
         """Forget a group and its positions; raises UnknownGroup. ``group_id`` says which one (None: today's)."""
         self.run(self._operations.delete_group(group, group_id))
+
+    # -- two phases ---------------------------------------------------------------------------------
+
+    def tpc_prepare(self) -> None:
+        """PEP 249: the first phase; after it the transaction survives client, broker and power."""
+        self.run(self._two_phase.prepare())
+
+    def tpc_commit(self, xid: Xid | None = None) -> None:
+        """PEP 249: the second phase, or, without ``tpc_prepare``, a commit in one; ``xid``: a recovered one."""
+        self.run(self._two_phase.commit(xid))
+
+    def tpc_rollback(self, xid: Xid | None = None) -> None:
+        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
+        self.run(self._two_phase.rollback(xid))
+
+    def tpc_recover(self) -> list[Xid]:
+        """PEP 249: the prepared transactions, of any session."""
+        return self.run(self._two_phase.recover())
 
     # -- for operators -----------------------------------------------------------------------------
 

@@ -27,6 +27,9 @@ class Reporter:
         self._reports = reports
         self._stopped = BinarySemaphore()
         self._thread = threading.Thread(target=self._go_on, name="txbroker-reports", daemon=True)
+
+    def start(self) -> None:
+        """Begin; whoever calls this must have it at hand already, to end it."""
         self._thread.start()
 
     def _go_on(self) -> None:
@@ -38,9 +41,13 @@ class Reporter:
                     return
                 log.warning("a report could not be sent and is tried again: %s", error)
 
+    def end(self) -> None:
+        """Have the thread end, without a last report."""
+        self._stopped.release()
+
     def stop(self, timeout: float) -> None:
         """Send the last report, for so many seconds at most."""
-        self._stopped.release()
+        self.end()
         try:
             self._connection.run(self._reports.report(closing=True), timeout)
         except (errors.TxBrokerError, TimeoutError) as error:

@@ -16,4 +16,4 @@ class Companion(Protocol):
         """How its last round went."""
 
     def stop(self, timeout: float) -> None:
-        """End it, leaving as little undone as ``timeout`` seconds allow; never raises. Called once."""
+        """End it, leaving as little undone as ``timeout`` seconds allow; never raises. Again, it does no more harm."""

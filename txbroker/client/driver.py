@@ -210,7 +210,7 @@ class Driver:
 
     def wake(self) -> None:
         """Have the driver, if it sleeps, look again."""
-        if self._asleep and not self._poller.is_closed:
+        if self._asleep:
             self._asleep = False
             self._poller.wake()
 
@@ -368,29 +368,29 @@ class Driver:
 
     def _has_work(self) -> bool:
         """Whether the background thread has to drive."""
-        waiting = bool(self._followers) and not any(map(self._may_drive, self._followers))
-        return waiting or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
+        waits = bool(self._followers) and not any(map(self._may_drive, self._followers))
+        return waits or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def close(self, error: errors.TxBrokerError) -> None:
-        """Close the socket; everything unanswered fails."""
-        with self.lock:
-            if self._closed:
-                return
-            self._closed = True
-            self.link.close()
-            self.core.stop(error)
-            self._work.release()
-            for follower in self._followers.values():
-                follower.release()
-            self.wake()
+    def close(self, error: errors.TxBrokerError, patience: float = 5.0) -> None:
+        """Close the socket; everything unanswered fails. Waits ``patience`` seconds for the thread; may be repeated."""
+        self._whole(partial(self._stop, error))
         self.call_back()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(5.0)
+        if patience and self._thread not in (None, threading.current_thread()):
+            self._thread.join(patience)
         with self.lock:
             if not self._driving:
                 self._poller.close()
+
+    def _stop(self, error: errors.TxBrokerError) -> None:
+        self._closed = True
+        self.link.close()
+        self.core.stop(error)
+        self._work.release()
+        for follower in self._followers.values():
+            follower.release()
+        self._poller.wake()
 
     def forked(self) -> None:
         """In a child: let go of the parent's socket without a word to the broker."""

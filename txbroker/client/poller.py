@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+from io import FileIO
 from typing import Final, Protocol
 
 from txbroker.client.url import Address, no_unix
@@ -33,8 +34,13 @@ class _Wake(Protocol):
 
 
 class _EventWake:
+    """The descriptor has an owner from the call on that makes it, which is all in C: no interrupt comes between."""
+
     def __init__(self) -> None:
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._file: list[FileIO] = []
+        made = map(os.eventfd, (0,), (os.EFD_NONBLOCK | os.EFD_CLOEXEC,))
+        self._file.extend(map(FileIO, made))
+        self._descriptor = self._file[0].fileno()
 
     def fileno(self) -> int:
         return self._descriptor
@@ -46,7 +52,7 @@ class _EventWake:
         os.eventfd_read(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._file[0].close()
 
 
 class _PairWake:
@@ -128,14 +134,14 @@ class Poller:
                 self._wake.clear()
 
     def wake(self) -> None:
-        """End the wait that another thread is in, or else the next."""
-        self._wake.set()
+        """End the wait that another thread is in, or else the next. Does nothing once it is closed."""
+        if not self.is_closed:
+            self._wake.set()
 
     def close(self) -> None:
-        """Give the descriptors back; nobody may wait any more. A second time does nothing."""
-        if not self.is_closed:
-            self.is_closed = True
-            self._wake.close()
+        """Give the descriptors back; nobody may wait any more. A second time does what is left of it."""
+        self.is_closed = True
+        self._wake.close()
 
 
 def check_system(address: Address) -> None:

@@ -120,6 +120,9 @@ class Task(Promise[T]):
     def _advance(self) -> None:
         if self.done or self._coroutine.cr_running:
             return
+        if self._coroutine.cr_frame is None:  # it has ended, and an interrupt came before that was noted
+            self.fail(Cancelled())
+            return
         try:
             awaited = self._coroutine.send(None)
         except StopIteration as stop:
