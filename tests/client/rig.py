@@ -31,6 +31,8 @@ class Rig:
 
     def connect(self) -> None:
         if self.core.phase is Phase.DOWN:
+            if self.core.wakeup() <= self.now:
+                self.core.tick()
             self.now = max(self.now, min(self.core.wakeup(), self.now + 5))
             assert self.core.connection_due()
         self.core.connecting()

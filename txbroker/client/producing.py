@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 from journal.arguments import octets, text, wrong_type
@@ -18,6 +19,7 @@ from txbroker.client.phase import Phase
 from txbroker.client.promise import Errand, settled
 from txbroker.client.reporting import Reports
 from txbroker.client.retry import Backoff
+from txbroker.client.routes import Question
 from txbroker.client.waiting import Turn
 from txbroker.commands import DescribeTopics, OpenProducer, ProducerOpened, TopicInfo, Topics
 
@@ -78,6 +80,7 @@ class Producer:
         self.failed: list[Batch] = []
         self._lanes: dict[int, Lane] = {}
         self._routes: dict[str, Route] = {}
+        self._questions: dict[str, Question[Route]] = {}
         self._opening: Errand | None = None
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(self) if core.options.reports else None
@@ -97,19 +100,34 @@ class Producer:
     def forget_route(self, topic: str) -> None:
         """The topic is gone, or there is a new one of that name: the next send looks."""
         self._routes.pop(topic, None)
+        self._questions.pop(topic, None)
 
     async def route(self, topic: str) -> Route:
         """Find a topic's partitions; raises UnknownTopic, WrongType, WrongValue."""
         topic = text("topic", topic)
         if found := self.known_route(topic):
             return found
+        question = self._questions.get(topic)
+        if question is None:
+            question = Question(self.core.waits, partial(self._find, topic), partial(self._found, topic))
+            self._questions[topic] = question
+        return await question.answered()
+
+    async def _find(self, topic: str) -> Route:
         core = self.core
         answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
         if not answer.topics:
             raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent. Create it first")
-        return self.known_route(topic) or self._learn(answer.topics[0])
+        return self._route(answer.topics[0])
 
-    def _learn(self, info: TopicInfo) -> Route:
+    def _found(self, topic: str, question: Question[Route]) -> None:
+        """All who have waited for the way to a topic are on it: it is known from now on."""
+        if self._questions.get(topic) is question:
+            if question.answer is not None:
+                self._routes[topic] = question.answer
+            del self._questions[topic]
+
+    def _route(self, info: TopicInfo) -> Route:
         largest = info.settings.max_message_bytes or self.core.max_frame
         allowed = min(largest, self.core.max_frame, self.core.max_request)
         most = allowed - HEADER_BYTES  # the wrapper has a header of its own
@@ -119,8 +137,7 @@ class Producer:
         ]
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask
-        route = self._routes[info.name] = Route(info.name, lanes, partitioner)
-        return route
+        return Route(info.name, lanes, partitioner)
 
     def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
         """Ask the caller's partitioner."""
@@ -214,6 +231,8 @@ class Producer:
         Whoever sent them may not have come to wait for them: a flush tells of all.
         """
         self.core.mend()
+        for question in list(self._questions.values()):
+            question.mend()
         for lane in list(self._lanes.values()):
             lane.mend()
         unanswered = [batch for lane in self._lanes.values() for batch in lane.batches()]

@@ -199,7 +199,11 @@ class Line:
                 return
             left -= 1
             self._on = next(iter(self._waiting))
-            self._grant(self._on)
+            try:
+                self._grant(self._on)
+            except BaseException:
+                self.move_soon()  # raised by who has gone on: the others are not to wait for ever
+                raise
 
     def _grant(self, turn: Turn) -> None:
         self._granting = turn
