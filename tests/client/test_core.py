@@ -172,3 +172,15 @@ def test_an_idle_core_has_nothing_to_wake_up_for(rig):
     rig.run(rig.core.ping())
     rig.wait(31)
     assert rig.core.wakeup() == math.inf
+
+
+@pytest.mark.parametrize(("timeout", "longest"), [(30.0, 2.0), (1.5, 0.375)])
+def test_it_tries_to_connect_several_times_within_the_time_that_a_call_has(timeout, longest):
+    now = 0.0
+    core = Core(Options(timeout=timeout), lambda: now, lambda: 1.0, lambda: 0)
+    for _ in range(20):
+        now = core.wakeup()
+        core.connecting()
+        core.lost("refused")
+        assert core.wakeup() - now <= longest + 1e-9
+    assert core.wakeup() - now == pytest.approx(longest)

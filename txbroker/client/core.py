@@ -72,7 +72,7 @@ class Core:
         self._pending: dict[int, Call[Answer]] = {}
         self._waiting: dict[int, Call[Answer]] = {}
         self._correlation = 0
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(random, most=options.longest_pause)
         self._connect_at = 0.0
         self._next_expiry = math.inf
         self.waits = Waits(clock)

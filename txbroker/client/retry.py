@@ -123,6 +123,11 @@ class Options(NamedTuple):
     compression_level: int | None = None
     partitioner: Partitioner | None = None
 
+    @property
+    def longest_pause(self) -> float:
+        """Seconds at most between two tries to connect: several are to fit into ``timeout``."""
+        return min(2.0, self.timeout / 4)
+
     def check(self) -> Options:
         """Return itself; raises WrongType and WrongValue for what makes no sense, before anything is opened with it."""
         for name in ("client", "producer", "reports"):
