@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+try:
+    import twisted.internet as _twisted  # noqa: F401 - what follows needs it
+except ImportError as error:
+    raise ImportError(
+        f"txbroker.client.twisted needs Twisted, which is not installed ({error}): pip install 'txbroker[twisted]'"
+    ) from error
+
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
