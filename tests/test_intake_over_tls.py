@@ -74,7 +74,7 @@ def options(tmp_path_factory):
 @pytest.fixture
 def rig():
     rig = Rig()
-    rig.factory.intake = rig.intake = Intake(rig.engine, rig.broker.settings.pending_bytes, BUDGET)
+    rig.factory.intake = rig.intake = Intake(rig.accounts, rig.broker.settings.pending_bytes, BUDGET)
     return rig
 
 

@@ -11,7 +11,7 @@ from journal.transaction import State, Totals, Xid
 from tests.broker_room import Room, frames, refused
 from txbroker import commands
 from txbroker.errors import MemoryExhausted
-from txbroker.parking import TRIES
+from txbroker.parking import PASSING, SMALL, TRIES
 from txbroker.scheduler import STINT
 
 BIG = frames(*[b"x" * MIB] * 9)
@@ -56,23 +56,23 @@ def test_what_decides_waits_until_the_commit_is_applied_and_is_then_carried_out_
     ]
     created = second.tell(commands.CreateTopic, "new", 1, commands.TopicSettings())
     assert "new" not in room.engine.catalog.topics
-    assert room.broker.pending_bytes > room.engine.pending_bytes
+    assert room.broker.accounts.held == room.broker.parking.bytes == first.session.held + second.session.held
     room.engine.sync()
     assert [first.answer(asked[0]).base_offset, second.answer(asked[1]).base_offset] == [18, 19]
     assert values(room, busy.partition) == [b"x"] * 18 + [b"1", b"2", b"3"]
     assert isinstance(second.answer(created), commands.Topics)
     assert isinstance(busy.peer.answer(busy.committed), commands.Committed)
-    assert (room.broker.parking.bytes, len(room.broker.parking.line)) == (0, 0)
+    assert (room.broker.parking.bytes, len(room.broker.parking.line), room.broker.accounts.held) == (0, 0, 0)
     assert first.session.parked == second.session.parked == 0
 
 
 def test_heads_that_wait_count_as_what_they_take_when_decoded(busy):
     offsets = [PartitionOffset(busy.partition, 0, metadata="m" * 4000)] * 100
-    asked = busy.room.peer().tell(commands.CommitOffsets, "g", offsets)
-    assert asked
-    assert busy.room.broker.pending_bytes - busy.room.engine.pending_bytes > 400_000
+    peer = busy.room.peer()
+    peer.tell(commands.CommitOffsets, "g", offsets)
+    assert peer.session.held == busy.room.broker.accounts.held > 400_000
     busy.room.engine.sync()
-    assert busy.room.broker.pending_bytes == busy.room.engine.pending_bytes
+    assert peer.session.held == busy.room.broker.accounts.held == 0
 
 
 def test_reading_goes_on_meanwhile_but_not_past_a_request_that_waits(busy):
@@ -303,24 +303,51 @@ class TestMemory:
             room.engine.sync()
             assert peer.answer(asked).base_offset == offset
 
-    def test_others_that_need_memory_wait_behind_it_and_those_that_do_not_go_on(self, room):
+    def test_others_that_need_as_much_wait_behind_it_and_those_that_need_none_go_on(self, room):
         [partition] = room.topic()
         self.fill(room, partition)
         other, third = room.peer(), room.peer()
-        sent = other.tell(commands.Send, partition, data=frames(b"y"))
+        sent = other.tell(commands.Send, partition, data=frames(bytes(SMALL)))
         assert isinstance(third.ask(commands.ClaimPartitions, "g", "m", [partition]), commands.Claimed)
         assert other.answer(sent) is None
         room.flush()
         room.engine.sync()
         assert isinstance(other.answer(sent), commands.Sent)
 
-    def test_nobody_overtakes_who_waits_for_memory(self, room, monkeypatch):
+    def test_small_requests_of_others_find_memory_where_there_is_none_for_much(self, room):
+        partition, another = room.topic(partitions=2)
+        peer = room.peer()
+        asked = peer.tell(commands.Send, partition, data=frames(bytes(2 * MIB - 30_000)))
+        behind = peer.tell(commands.Send, another, data=frames(b"mine"))
+        sent = room.peer().ask(commands.Send, another, data=frames(b"y"))
+        assert sent.base_offset == 0
+        assert (peer.answer(asked), peer.answer(behind)) == (None, None), (
+            "what a session sends keeps its order"
+        )
+        for _ in range(TRIES):
+            room.engine.on_idle()
+        room.engine.sync()
+        refused(peer.answer(asked), "MemoryExhausted")
+        assert peer.answer(behind).base_offset == 1
+
+    def test_no_more_than_a_little_passes_what_waits_from_one_move_to_the_next(self, room, monkeypatch):
+        [partition] = room.topic()
+        peer, other = room.peer(), room.peer()
+        with monkeypatch.context() as starving:
+            self.starve(room, starving)
+            peer.tell(commands.Send, partition, data=frames(bytes(300_000)))
+        small = frames(bytes(60_000))
+        asked = [other.tell(commands.Send, partition, data=small) for _ in range(PASSING // len(small) + 1)]
+        room.engine.sync()
+        assert [bool(other.answer(one)) for one in asked] == [True] * (len(asked) - 1) + [False]
+
+    def test_nobody_overtakes_who_waits_for_memory_with_much(self, room, monkeypatch):
         [partition] = room.topic()
         peer, other = room.peer(), room.peer()
         with monkeypatch.context() as starving:
             self.starve(room, starving)
             first = peer.tell(commands.Send, partition, data=frames(b"1"))
-        second = other.tell(commands.Send, partition, data=frames(b"2"))
+        second = other.tell(commands.Send, partition, data=frames(bytes(SMALL)))
         room.engine.sync()
         assert other.answer(second) is None
         room.engine.on_idle()
@@ -352,7 +379,7 @@ class TestMemory:
         self.starve(room, monkeypatch)
         sent = peer.tell(commands.Send, partition, data=frames(b"x"))
         pinged = peer.tell(commands.Ping)
-        other.tell(commands.Send, partition, data=frames(b"y"))
+        other.tell(commands.Send, partition, data=frames(bytes(SMALL)))
         for _ in range(TRIES - 1):
             assert peer.answers == []
             room.engine.on_idle()

@@ -14,13 +14,31 @@ from txbroker.codec import answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, CommitOffsets, Done, Hello, Ping, Refused, Send
 from txbroker.config import ServiceSettings
 from txbroker.connections import BrokerFactory
-from txbroker.intake import Intake
+from txbroker.intake import PACE, Intake
 from txbroker.outbox import CONGESTED, Outboxes
 from txbroker.refusing import LINGER, MAX_REFUSED
 from txbroker.settings import SECOND, BrokerSettings
 
 HELLO = encode(Hello(1, MAGIC, list(VERSIONS)))
 PEER = IPv4Address("TCP", "192.0.2.7", 4321)
+
+
+class FakeAccounts:
+    """Counts what comes until it is told that all is forced; ``held`` is what others have, too."""
+
+    def __init__(self):
+        self.held = 0
+        self.owing = []
+
+    def charge(self, session, size):
+        session.held += size
+        self.held += size
+        self.owing.append(session)
+
+    def forced(self):
+        self.held = 0
+        for session in self.owing:
+            session.held = 0
 
 
 class FakeBroker:
@@ -32,7 +50,7 @@ class FakeBroker:
         self.gone = []
         self.action = None
         self.fetching = SimpleNamespace(bytes=0)
-        self.answers = SimpleNamespace(bytes=0)
+        self.accounts = FakeAccounts()
         self.stepwise = SimpleNamespace()
 
     def opened(self, peer, deliver, close):
@@ -42,6 +60,8 @@ class FakeBroker:
             close=close,
             congested=False,
             parked=0,
+            held=0,
+            uncounted=0,
             due={},
             work=0,
             wake=None,
@@ -79,9 +99,9 @@ class Rig:
     def __init__(self, service=None, **settings):
         self.clock = Clock()
         self.broker = FakeBroker(**settings)
-        self.engine = SimpleNamespace(pending_bytes=0)
+        self.accounts = self.broker.accounts
         self.outboxes = Outboxes(self.clock)
-        self.intake = Intake(self.engine, self.broker.settings.pending_bytes)
+        self.intake = Intake(self.accounts, self.broker.settings.pending_bytes)
         limits = ServiceSettings(data="d", **(service or {}))
         self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, limits, self.clock)
 
@@ -364,36 +384,36 @@ class TestWhatHostilePeersMayNotDo:
 
 
 class TestBackPressure:
-    def test_a_slow_disk_stops_producers_but_not_consumers(self, rig):
-        producer, consumer = rig.connect(), rig.connect()
-        rig.engine.pending_bytes = rig.broker.settings.pending_bytes + 1
-        producer.dataReceived(HELLO + encode(Send(1, 1), b"x"))
-        consumer.dataReceived(HELLO + encode(Ping(1)))
-        assert not producer.transport.reading
-        assert consumer.transport.reading
-        rig.engine.pending_bytes = 0
+    def test_a_slow_disk_stops_those_who_send_much_but_not_those_who_send_little(self, rig):
+        greedy, other = rig.connect(), rig.connect()
+        rig.accounts.held = rig.broker.settings.pending_bytes + 1
+        greedy.dataReceived(HELLO + encode(Send(1, 1), bytes(100_000)))
+        other.dataReceived(HELLO + encode(Send(1, 1), b"x") + encode(Ping(1)))
+        assert not greedy.transport.reading
+        assert other.transport.reading
+        rig.accounts.forced()
         rig.intake.published()
-        assert producer.transport.reading
+        assert greedy.transport.reading
 
-    def test_it_stops_those_too_who_send_heads_alone_and_those_whose_requests_wait(self, rig):
-        committer, waiting = rig.connect(), rig.connect()
-        rig.engine.pending_bytes = rig.broker.settings.pending_bytes + 1
+    def test_it_stops_those_too_who_send_many_small_heads_alone(self, rig):
+        committer = rig.connect()
+        rig.accounts.held = rig.broker.settings.pending_bytes + 1
         committer.dataReceived(HELLO)
+        some = encode(CommitOffsets(1, "g", [PartitionOffset(1, 1)])) * 200
+        committer.dataReceived(some)
         assert committer.transport.reading
-        waiting.session.parked = 1
-        committer.dataReceived(encode(CommitOffsets(1, "g", [PartitionOffset(1, 1)])) + encode(Ping(1)))
-        waiting.dataReceived(encode(Ping(1)))
+        committer.dataReceived(some)
         assert not committer.transport.reading
-        assert not waiting.transport.reading
 
     def test_time_that_the_broker_did_not_read_is_not_held_against_the_peer(self, rig):
         one = rig.connect()
-        rig.engine.pending_bytes = rig.broker.settings.pending_bytes + 1
-        message = encode(Send(1, 1), bytes(100))
-        one.dataReceived(HELLO + message + message[:50])
+        rig.accounts.held = rig.broker.settings.pending_bytes + 1
+        message = encode(Send(1, 1), bytes(100_000))
+        one.dataReceived(HELLO)
+        one.dataReceived(message + message[:50])
         rig.wait(100)
         assert not one.transport.lost
-        rig.engine.pending_bytes = 0
+        rig.accounts.forced()
         rig.intake.published()
         rig.wait(59)
         assert not one.transport.lost
@@ -458,26 +478,31 @@ class TestBackPressure:
 
     def test_unfinished_messages_of_all_peers_together_are_bounded(self):
         rig = Rig()
-        rig.intake = rig.factory.intake = Intake(rig.engine, MIB, MIB)
+        rig.intake = rig.factory.intake = Intake(rig.accounts, 32 * MIB, MIB)
         many = [rig.connect() for _ in range(4)]
         message = encode(Send(1, 1), bytes(MIB))
         for one in many:
             one.dataReceived(HELLO)
             one.dataReceived(message[: 600 * KIB])
-        assert [one.transport.reading for one in many] == [False, False, False, True]
-        many[3].dataReceived(message[600 * KIB :])
-        assert [one.transport.reading for one in many].count(True) == 2
-        next(one for one in many[:3] if one.transport.reading).transport.loseConnection()
-        assert [one.transport.reading for one in many].count(True) == 3
+        assert [one.transport.reading for one in many] == [True, False, False, False], "one goes on"
+        many[0].dataReceived(message[600 * KIB :])
+        assert [one.transport.reading for one in many] == [True, True, False, False]
+        many[1].transport.loseConnection()
+        assert [one.transport.reading for one in many[2:]] == [True, False]
+        many[2].dataReceived(message[600 * KIB :])
+        assert many[3].transport.reading
 
     def test_a_peer_that_does_not_go_on_with_its_message_is_dropped_while_memory_is_short(self):
         rig = Rig(service={"message_timeout": 60 * SECOND})
-        rig.intake = rig.factory.intake = Intake(rig.engine, MIB, MIB)
-        waiting, stuck = rig.connect(), rig.connect()
-        for one in (waiting, stuck):
+        rig.intake = rig.factory.intake = Intake(rig.accounts, 32 * MIB, MIB)
+        stuck, waiting = rig.connect(), rig.connect()
+        for one in (stuck, waiting):
             one.dataReceived(HELLO)
-            one.dataReceived(encode(Send(1, 1), bytes(MIB))[: 600 * KIB])
-        rig.wait(20)
+            one.dataReceived(encode(Send(1, 1), bytes(MIB))[: (600 if one is waiting else 700) * KIB])
+        for _ in range(8):
+            rig.wait(1)
+            if waiting.transport.reading:
+                waiting.dataReceived(bytes(PACE))
         assert stuck.transport.lost
         assert waiting.transport.reading, "the other has room again"
         [*_, refused] = answers(stuck)

@@ -22,7 +22,7 @@ class Made:
         self.session.wake = self.wake
         self.lane = ManualLane()
         self.faults = []
-        self.stepwise = Stepwise(self.lane.submit, self.room.broker.answers, self.broke)
+        self.stepwise = Stepwise(self.lane.submit, self.room.broker.accounts, self.broke)
         self.left = self.lasts = 0
         self.stepwise.goes_on = self.goes_on
         self.seen = []

@@ -26,6 +26,7 @@ from txbroker.commands import (
     Refused,
     Send,
 )
+from txbroker.parking import SMALL
 from txbroker.scheduler import STINT
 
 
@@ -224,7 +225,7 @@ def test_while_requests_wait_it_gets_in_line():
     door = Door()
     waiting = door.room.peer()
     door.room.broker.parking.park(waiting.session, commands.Ping(9), memoryview(b""))
-    door.read(whole(1, door.partitions[0], b"a"))
+    door.read(whole(1, door.partitions[0], bytes(SMALL)))
     assert (door.records, len(door.room.broker.parking.line)) == ([], 3)
     door.room.broker.parking.move()
     assert [type(record).__name__ for _, record, _ in door.records] == [

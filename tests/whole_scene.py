@@ -44,7 +44,7 @@ class Door:
         if long_way:
             broker.wholes.take = lambda *_: 0
         factory = BrokerFactory(
-            broker, Intake(broker, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
+            broker, Intake(broker.accounts, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
         )
         self.protocol = factory.buildProtocol(None)
         self.transport = StringTransport()

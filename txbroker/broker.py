@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from journal.interfaces import IFold
+from txbroker.accounts import SMALL, Accounts
 from txbroker.codec import encode
 from txbroker.commands import (
     MAX_ANSWER_HEAD,
@@ -62,7 +63,7 @@ from txbroker.greeting import Greeting
 from txbroker.groups import GroupsFold
 from txbroker.identity import IdentityFold
 from txbroker.orphans import Orphans
-from txbroker.parking import Disconnected, Parking
+from txbroker.parking import LARGE, Disconnected, Parking
 from txbroker.pinning import Pinning
 from txbroker.producers import ProducersFold
 from txbroker.proving import Proving
@@ -84,7 +85,6 @@ from txbroker.steps import Stepwise
 from txbroker.time_offsets import TimeOffsets
 from txbroker.timing import Timing
 from txbroker.transacting import Transacting
-from txbroker.waiting_answers import LARGE, WaitingAnswers
 from txbroker.wholes import Wholes
 
 if TYPE_CHECKING:
@@ -126,19 +126,19 @@ class Broker:
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
-        self.parking = Parking(engine, self._carry_out, self._give_up, call_later)
+        self.accounts = Accounts(engine)
+        self.parking = Parking(engine, self.accounts, self._carry_out, self._give_up, call_later)
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
-        self.answers = WaitingAnswers(engine)
-        self.stepwise = Stepwise(run_blocking, self.answers, self._broke)
-        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.answers)
+        self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
+        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
         self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
         self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
-        self._proving = Proving(self.transacting, run_blocking, self.answers, self.received)
+        self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
         self.orphans = Orphans(engine, settings)
         self.pinning = Pinning(engine)
         self.describing = Describing(
-            engine, settings, self.transacting.number_of, self.orphans.policy, self.answers, self.stepwise
+            engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
         )
         self.describing.on_deleted = self.fetching.partitions_gone
         self.describing.status = self._status
@@ -271,8 +271,11 @@ class Broker:
         if kind is Commit and self._proving.takes(session, command, data):
             return
         waits = self._line or self._applies.current is not None
-        if waits and self.parking.must_wait(session, command):
+        if waits and self.parking.must_wait(session, command, len(data)):
             self.parking.park(session, command, data)
+            return
+        if len(data) >= LARGE and self.parking.is_scarce(len(data)):
+            self.parking.short_of_memory(session, command, data)
             return
         try:
             if waits:
@@ -317,10 +320,10 @@ class Broker:
         except Exception as error:  # noqa: BLE001  (see the module's docstring)
             self._broke(session, command, error)
             return
-        if len(encoded) < LARGE:
+        if len(encoded) <= SMALL:
             self._when_forced(session.deliver, encoded)
         else:
-            self.answers.put(session.deliver, encoded)
+            self.accounts.put(session, encoded)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
         """There is no memory even after flushing: refuse, and as with any refused add, doom the transaction."""
@@ -366,11 +369,6 @@ class Broker:
         self.fetching.answer_all(self.sessions.values())
 
     # -- state ------------------------------------------------------------------------------------
-
-    @property
-    def pending_bytes(self) -> int:
-        """What waits for the disk or to be judged, and large answers: bounded by not reading connections."""
-        return self.engine.pending_bytes + self.parking.bytes + self.answers.bytes
 
     def _status(self) -> dict[str, int | float | str]:
         sending, fetching = self.sending, self.fetching

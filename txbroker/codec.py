@@ -114,6 +114,11 @@ class Decoder(Generic[MessageType]):
         self._needed = _LENGTH.size
         self._failed = ""
 
+    @property
+    def missing(self) -> int:
+        """How many bytes are to come of the message that has begun, or of its length, if that is not known."""
+        return self._needed - len(self.begun)
+
     def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
         """Take bytes, return the messages that they complete, each with its data (valid for good).
 

@@ -63,6 +63,7 @@ class BrokerFactory(ServerFactory):
         broker.fetching.goes_on = broker.stepwise.goes_on = self.scheduler.goes_on
         self.max_connections = broker.settings.max_sessions
         self.connections: set[BrokerProtocol] = set()
+        intake.connections = self.connections
         self.refusing: set[RefusingProtocol] = set()
         self._unix_peers = 0
         self._refused = 0

@@ -17,6 +17,7 @@ from journal.record import TopicDeleted
 from journal.transaction import State, TransactionNumber
 from journal.transaction_listing import Wanted
 from journal.transaction_state import Transaction
+from txbroker.accounts import Accounts
 from txbroker.codec import ArrayPieces, encode
 from txbroker.commands import (
     MAX_HEAD,
@@ -51,7 +52,6 @@ from txbroker.session import Session, owner_parts
 from txbroker.settings import BrokerSettings
 from txbroker.slow_forces import SlowForces
 from txbroker.steps import Steps, Stepwise
-from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -75,7 +75,7 @@ class Describing:
         settings: BrokerSettings,
         number_of: NumberOf,
         policy: PolicyOf,
-        answers: WaitingAnswers,
+        answers: Accounts,
         stepwise: Stepwise,
     ) -> None:
         self._engine = engine
@@ -192,7 +192,7 @@ class Describing:
                 )
             placements = ended.placements[:MAX_LISTED]
             answer = TransactionShown(command.correlation, self._info(ended), [], placements=placements)
-            self._answers.put(session.deliver, encode(answer))
+            self._answers.put(session, encode(answer))
             return
         parts, obstacle = self._preview(number, command.max_bytes)
         shown = TransactionShown(
@@ -203,7 +203,7 @@ class Describing:
             [(number, *amounts) for number, amounts in islice(known.staged.parts.items(), MAX_LISTED)],
             obstacle=obstacle,
         )
-        self._answers.put(session.deliver, encode(shown, b"".join(frames for _, frames in parts)))
+        self._answers.put(session, encode(shown, b"".join(frames for _, frames in parts)))
 
     def _preview(self, number: TransactionNumber, max_bytes: int) -> tuple[list[tuple[int, bytes]], str]:
         """The first frames, or why there are none to be had: damage must not keep people from seeing the rest."""

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 
 from journal.constants import KIB
 from journal.read_plan import always
+from txbroker.accounts import Accounts
 from txbroker.codec import encode_parts
 from txbroker.commands import Cancel, Fetch, Fetched
 from txbroker.errors import CorruptData, LimitExceeded, StorageUnavailable, TxBrokerError
@@ -26,7 +27,6 @@ from txbroker.refusals import refusal
 from txbroker.sending import unknown_partition
 from txbroker.session import Session
 from txbroker.settings import BrokerSettings
-from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
     from journal.engine import Engine
@@ -68,7 +68,7 @@ class Fetching:
         settings: BrokerSettings,
         run_blocking: RunBlocking,
         call_later: CallLater | None,
-        answers: WaitingAnswers,
+        answers: Accounts,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -288,17 +288,18 @@ class Fetching:
         self._stop(fetch)
         answer = Fetched(fetch.command.correlation, [part.told() for part in reading.parts])
         parts = encode_parts(answer, [part.data for part in reading.parts if part.data])
-        deliver = fetch.session.deliver
+        session = fetch.session
+        deliver = session.deliver
         self.fetches += 1
         self.bytes += reading.found
-        fetch.session.work += reading.found
+        session.work += reading.found
         if reading.failed or self._engine.catalog.start_moved_lsn > self._engine.forced_lsn:
             for each in reading.parts:
                 if isinstance(each.error, CorruptData | StorageUnavailable):
                     self._tell(str(each.error))
             # An error may tell of a decision that is not on disk yet, such as a topic's deletion, and where a log
             # starts of one of retention's.
-            self._answers.put(deliver, b"".join(parts))
+            self._answers.put(session, b"".join(parts))
             return
         for part in parts:
             deliver(part)

@@ -1,22 +1,37 @@
 """Whose bytes are read: the memory that peers can make the broker hold is bounded here.
 
-Two things are counted: what has been accepted and is not forced yet (a slow disk), and what has arrived of
-messages that are not whole yet (many peers, or hostile ones).
+Two kinds are counted, for each session and for all: what waits for a force (:mod:`txbroker.accounts`), and what has
+come of messages that are not whole, or wait for their turn. For both one rule holds: who holds more than is free is not
+read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM Transactions on Networking 6(2), 1998). So a few cannot take
+all, whoever holds little finds room, and nobody has to know how many they are.
+
+What waits for a force goes by itself. Parts of messages do not, so while some are kept waiting for these: the one that
+lacks least of its message goes on beyond; and whoever is read has to bring :data:`PACE` a second, or is ended. Those
+that wait are read a little, too, as many at a time as there is room for, so that it is seen who does not go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from enum import IntFlag
-from typing import Protocol
+from typing import Final, Protocol
 
-from journal.constants import MIB
+from journal.constants import KIB, MIB
 
 ASSEMBLY_BUDGET = 64 * MIB
 """Default bound of what all connections have sent of messages that are not whole, or wait for their turn."""
 
-STALLED = 3
-"""Looks, a second apart, after which a message that does not grow is given up while memory is short."""
+PACE: Final = 32 * KIB
+"""What a message has to grow by from one look to the next, a second later, while memory is short."""
+
+STALLED: Final = 3
+"""Looks in succession at which a message has not, after which it is given up."""
+
+SPARE: Final = 4
+"""A fraction of either budget may be taken beyond it, by those that wait and are tried, and those that hold little."""
+
+LEAST_PEERS: Final = 128
+"""Among fewer peers than this each may have as much accepted as among so many, however little is free."""
 
 
 class Pause(IntFlag):
@@ -30,8 +45,20 @@ class Pause(IntFlag):
     HELD = 32
 
 
+class Holds(Protocol):
+    """What counts what waits for a force: a session, or the accounts of all."""
+
+    @property
+    def held(self) -> int:
+        """How much there is now."""
+
+
 class Readable(Protocol):
     """A connection that can be read or not."""
+
+    @property
+    def session(self) -> Holds:
+        """What it has waiting for a force."""
 
     def pause(self, reason: Pause) -> None:
         """Do not read for this reason."""
@@ -39,110 +66,159 @@ class Readable(Protocol):
     def resume(self, reason: Pause) -> None:
         """This reason is gone."""
 
-    def give_up(self, held: int) -> None:
-        """It holds so many bytes of a message that does not go on, and others need the memory: end it."""
+    def give_up(self, held: int) -> bool:
+        """It holds so many bytes of a message that does not go on, and others need the memory: end it.
+
+        False if it cannot be blamed, because it is not read for another reason.
+        """
 
 
-class HasPending(Protocol):
-    """What counts bytes that are accepted and not forced yet, or wait to be judged: the broker."""
+class _Part:
+    """What a connection has sent of a message: ``bytes``, of which ``left`` are to come, 0 if it waits for its turn.
 
-    @property
-    def pending_bytes(self) -> int:
-        """How many there are now."""
+    ``seen`` is what there was at the look numbered ``look``, ``slow`` at how many it had not gone on. It may have
+    ``allowed`` bytes whatever is free.
+    """
+
+    __slots__ = ("allowed", "bytes", "left", "look", "seen", "slow")
+
+    def __init__(self) -> None:
+        self.bytes = self.left = self.allowed = self.seen = self.slow = 0
+        self.look = -1
 
 
 class Intake:
     """Pauses connections while there is too much of anything, and resumes them."""
 
-    def __init__(self, broker: HasPending, pending: int, assembly: int = ASSEMBLY_BUDGET) -> None:
-        self._broker = broker
-        self._pending = pending
-        self._producers: set[Readable] = set()
+    def __init__(self, accounts: Holds, pending: int, assembly: int = ASSEMBLY_BUDGET) -> None:
+        self._accounts = accounts
+        self.pending = pending
         self._assembly = assembly
-        self._parts: dict[Readable, int] = {}
-        self._waiting: set[Readable] = set()
-        self._seen: dict[Readable, tuple[int, int]] = {}
+        self.connections: Sized = ()
+        """All there are."""
+        self._producers: dict[Readable, None] = {}
+        self._parts: dict[Readable, _Part] = {}
+        self._waiting: dict[Readable, None] = {}
+        self._first: Readable | None = None
+        """Who goes on though there is no room, because it lacks least. If anybody waits, there is one."""
+        self._look = 0
         self.assembled = 0
         self.on_short: Callable[[bool], None] = _nothing
         """Called with True when half of the budget is used, with False when most of that is free again."""
         self.short = False
 
+    # -- what waits for a force ------------------------------------------------------------------------
+
     def produced(self, connection: Readable) -> None:
-        """The connection has sent messages to keep: stop reading it if the disk does not keep up."""
-        if self._broker.pending_bytes > self._pending and connection not in self._producers:
-            self._producers.add(connection)
+        """The connection has more waiting for a force than was free when it was asked: read it if it is but little."""
+        if connection.session.held > self._share() and connection not in self._producers:
+            self._producers[connection] = None
             connection.pause(Pause.PENDING)
 
     def published(self) -> None:
-        """Something was forced: read the producers again if only half of the budget is taken."""
-        if self._producers and self._broker.pending_bytes <= self._pending // 2:
-            producers, self._producers = self._producers, set()
-            for connection in producers:
+        """Something was forced: read those again that hold no more than half of what is free."""
+        if self._producers:
+            share = self._share(2)
+            for connection in [one for one in self._producers if one.session.held <= share]:
+                del self._producers[connection]
                 connection.resume(Pause.PENDING)
 
-    def holds(self, connection: Readable, part: int) -> None:
-        """So many bytes of messages have arrived on the connection that are not whole, or wait (0: none).
+    def _share(self, part: int = 1) -> int:
+        little = self.pending // (SPARE * max(len(self.connections), LEAST_PEERS))
+        return max((self.pending - self._accounts.held) // part, little)
 
-        Over the budget those that hold most wait until others have finished or are gone; one of them is always read, so
-        there is progress, and whoever sends little is not kept waiting by those who hold much.
-        """
-        before = self._parts.get(connection, 0)
-        if part == before:
-            return
-        self.assembled += part - before
-        if part:
-            self._parts[connection] = part
-            if self.assembled > self._assembly and connection not in self._waiting:
-                self._hold_back()
+    # -- parts of messages -------------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """What is free for parts of messages. What is accepted beyond its own budget is taken from it."""
+        return self._assembly - self.assembled - max(self._accounts.held - self.pending, 0)
+
+    def holds(self, connection: Readable, part: int, left: int = 0) -> None:
+        """So many bytes have come of a message that lacks ``left``, or wait for their turn (0: none do)."""
+        known = self._parts.get(connection)
+        if known is None:
+            if not part:
+                return
+            known = self._parts[connection] = _Part()
+        grown = part - known.bytes
+        self.assembled += grown
+        known.bytes, known.left = part, left
+        if part and left and grown >= 0:
+            if part > known.allowed and part > self.room and connection is not self._first:
+                self._hold_back(connection)
         else:
-            del self._parts[connection]
-            self._waiting.discard(connection)
-            self._admit()
+            self._ends(connection, known)
         self._tell()
 
     def gone(self, connection: Readable) -> None:
         """The connection is closed."""
-        self._producers.discard(connection)
+        self._producers.pop(connection, None)
         self.holds(connection, 0)
 
     def look(self) -> None:
-        """To be called every second: while memory is short, end who is read and does not go on with its message.
-
-        If nobody goes on, one of those that wait is read: so each of them finishes its message, or is ended, in time.
-        """
-        parts, before = self._parts, self._seen
-        self._seen = {}
-        if self.assembled <= self._assembly:
+        """To be called every second: while some wait for memory, end those who are read and do not go on."""
+        self._look += 1
+        if not self._waiting:
+            self._look += 1  # what was seen so far is not judged
             return
-        goes_on = False
-        for connection in [connection for connection in parts if connection not in self._waiting]:
-            part, looks = before.get(connection, (0, 0))
-            looks = looks + 1 if part == parts[connection] else 0
-            goes_on = goes_on or not looks
-            self._seen[connection] = (parts[connection], looks)
-        for connection in [one for one, (_, looks) in self._seen.items() if looks >= STALLED]:
-            connection.give_up(parts[connection])
-        if self._waiting and not goes_on:
-            self._let_on()
+        given_up: list[tuple[Readable, _Part]] = []
+        for connection, part in self._parts.items():
+            was_read = connection not in self._waiting or part.bytes >= part.allowed > 0
+            if part.left and was_read and part.look == self._look - 1:
+                part.slow = part.slow + 1 if part.bytes - part.seen < PACE else 0
+                if part.slow >= STALLED:
+                    given_up.append((connection, part))
+            part.allowed, part.seen, part.look = 0, part.bytes, self._look
+        for connection, part in given_up:
+            if not connection.give_up(part.bytes):
+                part.slow = 0
+        self._try_some()
 
-    def _hold_back(self) -> None:
-        reading = [connection for connection in self._parts if connection not in self._waiting]
-        if len(reading) > 1:
-            largest = max(reading, key=self._parts.__getitem__)
-            self._waiting.add(largest)
-            largest.pause(Pause.ASSEMBLY)
-
-    def _admit(self) -> None:
-        """Let on those that hold least, while there is room, or nobody else."""
-        while self._waiting and (self.assembled <= self._assembly or len(self._parts) == len(self._waiting)):
-            self._let_on()
-            if self.assembled > self._assembly:
+    def _hold_back(self, connection: Readable) -> None:
+        """It is not read, or the first one is not if that lacks more."""
+        first = self._first
+        if first is None or self._parts[connection].left < self._parts[first].left:
+            self._waiting.pop(connection, None)
+            self._first = connection
+            connection.resume(Pause.ASSEMBLY)
+            if first is None:
                 return
+            connection = first
+        self._waiting[connection] = None
+        connection.pause(Pause.ASSEMBLY)
 
-    def _let_on(self) -> None:
-        least = min(self._waiting, key=self._parts.__getitem__)
-        self._waiting.discard(least)
-        least.resume(Pause.ASSEMBLY)
+    def _ends(self, connection: Readable, part: _Part) -> None:
+        """A message is whole or gone: let on those that there is room for, or the one that lacks least."""
+        part.allowed, part.look, part.slow = 0, -1, 0
+        if not part.bytes:
+            del self._parts[connection]
+        if self._first is connection:
+            self._first = None
+        if connection in self._waiting:
+            self._let_on(connection)
+        if not self._waiting:
+            return
+        room = self.room
+        for one in [one for one in self._waiting if self._parts[one].bytes <= room]:
+            self._let_on(one)
+        if self._waiting and self._first is None:
+            self._first = min(self._waiting, key=self._lacks)
+            self._let_on(self._first)
+
+    def _try_some(self) -> None:
+        spare = self._assembly // SPARE + min(self.room, 0)
+        for connection in list(self._waiting)[: max(spare, 0) // PACE]:
+            part = self._parts[connection]
+            part.allowed = part.bytes + PACE
+            self._let_on(connection)
+
+    def _let_on(self, connection: Readable) -> None:
+        del self._waiting[connection]
+        connection.resume(Pause.ASSEMBLY)
+
+    def _lacks(self, connection: Readable) -> int:
+        return self._parts[connection].left
 
     def _tell(self) -> None:
         """Say that memory gets short, or is not any more."""

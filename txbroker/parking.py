@@ -1,7 +1,8 @@
 """Requests that must wait: while a large commit is applied in slices, and while memory is short.
 
 They wait in the order in which they came, over all sessions; what a session sends after a request that waits,
-waits too, so that no session's requests overtake each other.
+waits too, so that no session's requests overtake each other. Requests with few bytes do not wait for memory behind
+others': where there is none for many there mostly is for these.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.applying import is_small
+from journal.constants import MIB
 from journal.transaction import TransactionNumber
+from txbroker.accounts import Accounts
 from txbroker.codec import encode
 from txbroker.commands import (
     Add,
@@ -32,7 +35,7 @@ from txbroker.commands import (
 )
 from txbroker.errors import MemoryExhausted
 from txbroker.fetch_try import CallLater
-from txbroker.scheduler import STINT
+from txbroker.scheduler import QUANTUM, STINT
 from txbroker.session import Session
 
 if TYPE_CHECKING:
@@ -47,6 +50,18 @@ NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})
 
 TRIES: Final = 3
 """A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
+
+SMALL: Final = QUANTUM
+"""Bytes of messages of a request that need not wait behind those of other sessions which find no memory."""
+
+LARGE: Final = MIB
+"""Bytes of messages of a request from which on it has to leave some memory free, for small ones."""
+
+KEPT: Final = 64
+"""This fraction of all memory for messages it leaves."""
+
+PASSING: Final = MIB
+"""Most bytes of such requests from one move of the line to the next, so that what is in line has its turn."""
 
 SLICE: Final = 1000
 """Requests carried out in one turn when the line moves, in no more than a stint, so that the reactor is not held up."""
@@ -82,14 +97,20 @@ class _Waiting:
 class Parking:
     """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for want of memory.
 
-    ``bytes`` is what the waiting requests hold: the service counts it with what is accepted and not yet
+    ``bytes`` is what the waiting requests hold: it is on their sessions' accounts, on which they stay until they are
     forced.
     """
 
     def __init__(
-        self, engine: Engine, carry_out: CarryOut, give_up: GiveUp, call_later: CallLater | None
+        self,
+        engine: Engine,
+        accounts: Accounts,
+        carry_out: CarryOut,
+        give_up: GiveUp,
+        call_later: CallLater | None,
     ) -> None:
         self._engine = engine
+        self._accounts = accounts
         self._transactions = engine.transactions
         self._carry_out = carry_out
         self._give_up = give_up
@@ -97,17 +118,24 @@ class Parking:
         self._moving = self._woken = False
         self.line: deque[_Waiting] = deque()
         self.bytes = 0
+        self._passed = 0
 
-    def must_wait(self, session: Session, command: Any) -> bool:
-        """Whether a request has to get in line now."""
+    def must_wait(self, session: Session, command: Any, size: int) -> bool:
+        """Whether a request with so many bytes of messages has to get in line now."""
         if session.parked:
             return True
         applying, kind = self._transactions.applies.current, type(command)
         if applying is None:
-            return bool(self.line) and kind in NEEDS_MEMORY
+            return bool(self.line) and kind in NEEDS_MEMORY and not self._is_small(size)
         if kind in READING:
             return False
         return (applying.short_of_memory and kind in NEEDS_MEMORY) or not self._passes(session, command)
+
+    def _is_small(self, size: int) -> bool:
+        if size > SMALL or self._passed + size > PASSING:
+            return False
+        self._passed += size
+        return True
 
     def _passes(self, session: Session, command: Any) -> bool:
         """Whether neither it nor its answer has to do with the logs that a large commit is being put into."""
@@ -127,6 +155,7 @@ class Parking:
         self.line.append(waiting)
         session.parked += 1
         self.bytes += waiting.weight
+        self._accounts.add(session, waiting.weight)
 
     def drop(self, session: Session) -> None:
         """Let go of a session's requests, unanswered, as if they had been lost on their way."""
@@ -134,6 +163,12 @@ class Parking:
             self.line.remove(waiting)
             session.parked -= 1
             self.bytes -= waiting.weight
+            self._accounts.add(session, -waiting.weight)
+
+    def is_scarce(self, size: int) -> bool:
+        """Whether a request with so many bytes of messages, :data:`LARGE` or more, has to wait for memory."""
+        allocator = self._engine.allocator
+        return allocator.available() - size < allocator.budget // KEPT
 
     def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
         """Put a request in line that found no memory, and ask for a flush."""
@@ -157,6 +192,7 @@ class Parking:
             self._moving = False
 
     def _move(self) -> None:
+        self._passed = 0
         line, left, clock = self.line, SLICE, self._engine.clock
         end = clock.seconds() + STINT
         while line and not self._engine.busy and not self._engine.failed:
@@ -166,6 +202,14 @@ class Parking:
             left -= 1
             waiting = line[0]
             try:
+                if (
+                    len(waiting.data) >= LARGE
+                    and waiting.tries + 1 < TRIES
+                    and self.is_scarce(len(waiting.data))
+                ):
+                    raise MemoryExhausted(
+                        f"{len(waiting.data)} bytes would take what is kept for small requests"
+                    )
                 self._carry_out(waiting.session, waiting.command, waiting.data)
             except MemoryExhausted as error:
                 waiting.tries += 1
@@ -176,3 +220,5 @@ class Parking:
             line.popleft()
             waiting.session.parked -= 1
             self.bytes -= waiting.weight
+            self._accounts.add(waiting.session, -waiting.weight)
+            self._accounts.charge(waiting.session, waiting.weight)

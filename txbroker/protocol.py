@@ -16,12 +16,12 @@ from twisted.protocols.policies import ProtocolWrapper
 from twisted.python.failure import Failure
 
 from journal.constants import KIB
+from txbroker.accounts import UNCOUNTED
 from txbroker.codec import encode, request_decoder
-from txbroker.commands import AnyRequest, Hello, Refused
+from txbroker.commands import AnyRequest, Refused
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.intake import Pause
 from txbroker.outbox import Outbox
-from txbroker.parking import READING
 from txbroker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.wholes import BEGINNINGS
 
@@ -43,9 +43,6 @@ SHORT_READ = 4 * KIB
 
 LEAST_UNSENT = 64 * KIB
 Requests = list[tuple[AnyRequest, memoryview]]
-
-_NOT_KEPT = READING | {Hello}
-"""Requests that make nothing that would wait for the disk."""
 
 
 class BrokerProtocol(Protocol, Flow):
@@ -73,7 +70,7 @@ class BrokerProtocol(Protocol, Flow):
         self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
         self.session.wake = partial(factory.scheduler.add, self)
         self.session.hold = self._hold_requests
-        self._answers = factory.broker.answers
+        self._accounts, self._pending = factory.broker.accounts, factory.intake.pending
         self._scheduler, self._outboxes = factory.scheduler, factory.outboxes
         factory.connections.add(self)
         if factory.intake.short:
@@ -140,7 +137,8 @@ class BrokerProtocol(Protocol, Flow):
         outboxes.hold()
         if outboxes.over:
             outboxes.congest(self.outbox)
-        work = kept = 0
+        session, accounts = self.session, self._accounts
+        work = 0
         try:
             messages = self._left
             if messages:
@@ -149,11 +147,15 @@ class BrokerProtocol(Protocol, Flow):
                 messages = decoder.feed(data, most, REQUEST) if data else decoder.take(most, REQUEST)
                 work = decoder.taken + REQUEST * len(messages)
             if messages:
-                kept = self._judge(messages)
+                self._judge(messages)
+                session.uncounted += work
+                if session.uncounted >= UNCOUNTED:
+                    accounts.charge(session, session.uncounted)
+                    session.uncounted = 0
             if self._ended:
                 return work
             if decoder.begun and not decoder.uncut:
-                self._hold(len(decoder.begun), bool(messages))
+                self._hold(len(decoder.begun), bool(messages), decoder.missing)
             elif messages:
                 self._since = None
                 self._greeted = True
@@ -161,8 +163,7 @@ class BrokerProtocol(Protocol, Flow):
                     self._count(0)
                 if self._bulk:
                     self._read_bulk(False)
-            keeps = kept or self.session.parked or self._answers.bytes
-            if keeps or any(type(command) not in _NOT_KEPT for command, _ in messages):
+            if session.held and session.held + accounts.held > self._pending:
                 self.factory.intake.produced(self)
             if self.outbox.unsent > LEAST_UNSENT:
                 self._bound_unsent()
@@ -188,27 +189,25 @@ class BrokerProtocol(Protocol, Flow):
         self.log.failure("the broker failed on a request of {peer}; its connection is closed", peer=self.peer)
         self.abort()
 
-    def _judge(self, messages: Requests) -> int:
-        """Hand them to the broker, but for those that time is too short for; return what may be kept of them."""
+    def _judge(self, messages: Requests) -> None:
+        """Hand them to the broker, but for those that time is too short for."""
         broker, session, goes_on = self.factory.broker, self.session, self._scheduler.goes_on
         received = broker.received
         count = len(messages)
-        kept = done = 0
+        done = 0
         if count > 2:  # most reads are a request, or a whole transaction: no time is taken of these
             goes_on()
         if type(messages[0][0]) in BEGINNINGS:
-            kept = done = broker.wholes.take(session, messages, goes_on)
+            done = broker.wholes.take(session, messages, goes_on)
         while done < count:
             command, frames = messages[done]
             done += 1
             received(session, command, frames)
-            kept += len(frames)
             if self._ended:
-                return 0
+                return
             if done < count and (((count > 2 or session.work) and not goes_on()) or not self._takes):
                 self._left = messages[done:]
                 break
-        return kept
 
     def _keep(self, data: bytes) -> None:
         """Others wait: keep bytes for the session's turn."""
@@ -225,14 +224,14 @@ class BrokerProtocol(Protocol, Flow):
         self.pause(Pause.TURN)
         self._count(self._decoder.uncut + len(self._decoder.begun))
 
-    def _hold(self, held: int, begun_now: bool) -> None:
+    def _hold(self, held: int, begun_now: bool, missing: int) -> None:
         """Note that a message has begun, and that its bytes take memory."""
         self._greeted = self._greeted or begun_now
         if not self._greeted and held > MAX_STRANGER:
             raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
         if self._greeted and (begun_now or self._since is None):
             self._since = self.factory.clock.seconds()
-        self._count(held)
+        self._count(held, missing)
         if not self._bulk and self._greeted:
             self._read_bulk(True)
 
@@ -251,9 +250,9 @@ class BrokerProtocol(Protocol, Flow):
             usual = BULK_READ if bulk else FileDescriptor.bufferSize
             transport.bufferSize = SHORT_READ if less else usual
 
-    def _count(self, held: int) -> None:
+    def _count(self, held: int, missing: int = 0) -> None:
         self._counted = held > 0
-        self.factory.intake.holds(self, held)
+        self.factory.intake.holds(self, held, missing)
 
     # -- reading or not --------------------------------------------------------------------------------
 
@@ -290,14 +289,17 @@ class BrokerProtocol(Protocol, Flow):
             self.pause(Pause.UNSENT)
             self.factory.outboxes.congest(self.outbox)  # so that it is told when enough has been read
 
-    def give_up(self, held: int) -> None:
+    def give_up(self, held: int) -> bool:
         """See :class:`Readable`."""
+        if self._pauses & ~Pause.ASSEMBLY:
+            return False
         self.drop(
             PeerViolation(
                 f"{held} bytes of a message, which did not go on while the memory for parts of messages was short "
                 "(assembly_bytes)"
             )
         )
+        return True
 
     def _on_congestion(self, congested: bool) -> None:
         self.session.congested = congested

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
+from txbroker.accounts import Accounts
 from txbroker.codec import encode
 from txbroker.commands import Commit
 from txbroker.errors import CorruptData, TxBrokerError
@@ -19,7 +20,6 @@ from txbroker.fetching import RunBlocking
 from txbroker.refusals import refusal
 from txbroker.session import Session
 from txbroker.transacting import Transacting
-from txbroker.waiting_answers import WaitingAnswers
 
 if TYPE_CHECKING:
     from journal.staging import Proof, Staged
@@ -36,7 +36,7 @@ class Proving:
         self,
         transacting: Transacting,
         run_blocking: RunBlocking,
-        answers: WaitingAnswers,
+        answers: Accounts,
         carry_out: CarryOut,
     ) -> None:
         self._transacting = transacting
@@ -79,4 +79,4 @@ class Proving:
         if not isinstance(error, CorruptData):
             log.error("Commit: reading failed: {error}", error=error)
         told = error if isinstance(error, TxBrokerError) else unreadable(error)
-        self._answers.put(session.deliver, encode(refusal(command.correlation, told)))
+        self._answers.put(session, encode(refusal(command.correlation, told)))

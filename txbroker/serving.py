@@ -65,7 +65,7 @@ class Serving:
         )
         self.broker.on_failure = on_failure
         self.outboxes = Outboxes(reactor, config.service.unsent_bytes)
-        self.intake = Intake(self.broker, config.broker.pending_bytes, config.service.assembly_bytes)
+        self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
         self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, config.service, reactor)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,

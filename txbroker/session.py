@@ -78,18 +78,20 @@ class Session:
     ``secret`` is told to its client alone: who shows it with a later hello had this session, and has it again in the
     new one; ``producer_owner`` is its hash, which the client's producers have as theirs. ``deliver`` takes the
     bytes of answers, ``close`` ends the connection for a reason. ``last_serial`` is the highest transaction serial
-    seen. ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the order
-    in which they came; ``reading`` says that one of them is at the disk. ``work`` is what was done in the session's
-    present turn beside its requests' bytes: the messages in them, and what fetches were answered with. ``due`` is what
+    seen. ``held`` is what it has waiting for a force (:mod:`txbroker.accounts`), ``uncounted`` is to be added to
+    that, ``parked`` counts its requests that wait for the engine. ``fetches`` are its unanswered fetches, in the
+    order in which they came; ``reading`` says that one of them is at the disk. ``work`` is what was done in the
+    session's present turn beside its requests' bytes: the messages in them, and what fetches were answered with.
+    ``due`` is what
     goes on in its next turns, and what is called for it: fetches, and answers that take several turns, of which
     ``making`` are under way. For these ``wake`` gets it in line;
     without a line (None) they go on at once. ``hold(True)`` keeps requests from coming until ``hold(False)``.
     """
 
     __slots__ = (
-        "_congested", "client", "close", "deliver", "due", "fetches", "hold", "last_serial", "making",
+        "_congested", "client", "close", "deliver", "due", "fetches", "held", "hold", "last_serial", "making",
         "number", "on_drained", "opened_at", "owner", "parked", "peer", "producer_owner", "reading", "secret", "state",
-        "wake", "work",
+        "uncounted", "wake", "work",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +119,8 @@ class Session:
         self.due: dict[Any, Callable[[Any], None]] = {}
         self.making = 0
         self.work = 0
+        self.held = 0
+        self.uncounted = 0
         self.wake: Callable[[], object] | None = None
         self.hold: Callable[[bool], object] = bool
         self.reading = False

@@ -13,13 +13,13 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from journal.read_plan import GoesOn, always
+from txbroker.accounts import Accounts
 from txbroker.codec import encode
 from txbroker.commands import Request
 from txbroker.errors import LimitExceeded, TxBrokerError
 from txbroker.fetch_try import unreadable
 from txbroker.refusals import refusal
 from txbroker.session import Session, SessionState
-from txbroker.waiting_answers import WaitingAnswers
 
 MOST_AT_ONCE: Final = 16
 """Answers of one session that are being made: each has what was asked, and as much of the answer as there is."""
@@ -50,7 +50,7 @@ class Stepwise:
     def __init__(
         self,
         run_blocking: RunBlocking,
-        answers: WaitingAnswers,
+        answers: Accounts,
         broke: Callable[[Session, str, Exception], None],
     ) -> None:
         self._run_blocking = run_blocking
@@ -84,9 +84,9 @@ class Stepwise:
                     self._later(making)
                     return
         except StopIteration as end:
-            self._answers.put(session.deliver, end.value)
+            self._answers.put(session, end.value)
         except TxBrokerError as error:
-            self._answers.put(session.deliver, encode(refusal(making.correlation, error)))
+            self._answers.put(session, encode(refusal(making.correlation, error)))
         except Exception as error:  # noqa: BLE001  (whatever it is, it costs one connection)
             self._broke(session, making.kind, error)
         session.making -= 1
@@ -109,4 +109,4 @@ class Stepwise:
         making.steps.close()
         self.log.error("{command}: reading failed: {error}", command=making.kind, error=error)
         told = error if isinstance(error, TxBrokerError) else unreadable(error)
-        self._answers.put(making.session.deliver, encode(refusal(making.correlation, told)))
+        self._answers.put(making.session, encode(refusal(making.correlation, told)))
