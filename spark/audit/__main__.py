@@ -68,10 +68,20 @@ def _expectations(
 @click.option(
     "--driver", metavar="JAR", default="", help="PostgreSQL's driver for Java; Debian's is found by itself."
 )
+@click.option(
+    "--broker",
+    metavar="ADDRESS",
+    default="",
+    help="The broker at work in --data: it removes no file meanwhile.",
+)
+@click.option(
+    "--copy-state", is_flag=True, help="Lock --data only to copy its state; a broker may start meanwhile."
+)
 @click.option("--only", is_flag=True, help="The topics may hold nothing else than expected.")
 def main(
     data: str, out: str, master: str | None, reports: tuple[str, ...], window: float, expect: tuple[str, ...],
     topic: tuple[str, ...], key: tuple[str, ...], field: tuple[str, ...], driver: str, only: bool,
+    broker: str, copy_state: bool,
 ) -> None:  # fmt: skip
     """Prove from the bytes alone that a data directory holds what was promised.
 
@@ -80,9 +90,13 @@ def main(
     """
     if round(window * 1e6) < 1:
         raise click.UsageError(f"--window {window:g} is no length of time; give seconds, such as 60")
+    if broker and copy_state:
+        raise click.UsageError(
+            "--broker is for a broker at work, --copy-state for one that is to start: give one"
+        )
     plan = Plan(
         os.path.abspath(data), os.path.abspath(out), master, list(reports), round(window * 1e6),
-        _expectations(expect, topic, key, field, only), driver,
+        _expectations(expect, topic, key, field, only), driver, broker, copy_state,
     )  # fmt: skip
     code, summary = _made(plan)
     if summary is not None:

@@ -48,13 +48,14 @@ def check_slice(
     decided_from: int,
     limits: Limits,
     wanted: Shapes | None = None,
+    live: str = "",
 ) -> Iterator[Fact]:
     """Everything there is to say about a slice. ``claims`` are those that touch it, by their first offsets.
 
     From offset ``decided_from`` on every message must be claimed by somebody (-1: from nowhere on). What is ``wanted``
-    is looked for in all that nobody claims.
+    is looked for in all that nobody claims. ``live``: where the files are removed, if ``root`` is a copy of the state.
     """
-    if is_taken(root, part):
+    if is_taken(live or root, part):
         yield from _taken(claims, part)
         return
     check = _Check(part, iter(claims), decided_from, limits)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +14,9 @@ from pyspark import SparkConf
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+import txbroker
 from journal.archived_outcome import OUTCOMES_TOPIC
+from journal.errors import InvalidSetting
 from journal.outcomes import wall_text
 from journal.spark_decision import TOPIC
 from spark import TxBrokerDataSource
@@ -25,9 +29,12 @@ from spark.audit.failures import check_master, check_not_connect
 from spark.audit.page import page
 from spark.audit.report import Report
 from spark.audit.run import DAY, Audit
+from spark.audit.state_copy import look_at_copy
 from spark.audit.uncommitted import NOT_LOOKED_FOR
 
 LOCAL: Final = "local[*]"
+STATE: Final = ".state"
+"""In the report's directory: the copy of the state, for as long as the audit takes."""
 GENERATED: Final = "spark.sql.codegen.wholeStage"
 """Switched off: the JVM has little to do here, and compiling for it took 80 of the 97 s of a small audit."""
 
@@ -43,35 +50,81 @@ class Plan(NamedTuple):
     expectations: list[Expectation]
     driver: str = ""
     """The jar of PostgreSQL's driver; "" takes Debian's, or what Spark has."""
+    broker: str = ""
+    """The broker that is at work in the directory: it is asked to remove no files meanwhile."""
+    copy_state: bool = False
+    """Let a broker start as soon as the state has been copied."""
 
 
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
     check_not_connect(plan.master)
+    if plan.broker:
+        return _beside_a_broker(plan)
+    if plan.copy_state:
+        return _on_a_copy(plan)
     with held(plan.data) as in_use:
         directory = look(plan.data, in_use=in_use)
         report = Report(plan.out, plan.data)
         return _on_spark(plan, directory, report)
 
 
-def _on_spark(plan: Plan, directory: Directory, report: Report) -> dict[str, Any]:
+def _beside_a_broker(plan: Plan) -> dict[str, Any]:
+    with txbroker.connect(plan.broker, client="spark audit") as broker:
+        broker.pin_files()
+        directory = look(plan.data, in_use=True)
+        if directory.identity not in ("", broker.identity):
+            raise InvalidSetting(
+                f"the broker at {plan.broker} has the data {broker.identity}, and {plan.data} has "
+                f"{directory.identity}: it is not at work there; nothing was audited. Name the broker of "
+                "this directory, or leave out --broker for a copy"
+            )
+        return _on_spark(plan, directory, Report(plan.out, plan.data), broker.unpin_files)
+
+
+def _on_a_copy(plan: Plan) -> dict[str, Any]:
+    state = os.path.join(plan.out, STATE)
+    try:
+        with held(plan.data) as in_use:
+            if in_use:
+                raise InvalidSetting(
+                    f"a broker is at work in {plan.data}, so nothing is to be copied to let one start; nothing was "
+                    "audited. Leave out --copy-state, or give --broker"
+                )
+            look(plan.data)  # raises, before an earlier report is replaced, what keeps it from being audited
+            report = Report(plan.out, plan.data)
+            directory = look_at_copy(plan.data, state)
+        return _on_spark(plan, directory, report)
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def _on_spark(
+    plan: Plan, directory: Directory, report: Report, unpin: Callable[[], bool] | None = None
+) -> dict[str, Any]:
+    """``unpin`` lets the directory's files go, and says whether they have been kept until then."""
     spark = session(plan)
     before = spark.conf.get(GENERATED) or "true"  # as Spark has it where nobody has said
     spark.conf.set(GENERATED, "false")
     try:
         spark.dataSource.register(TxBrokerDataSource)
         with comparing(spark, directory, plan.expectations, plan.driver) as comparisons:
-            return _conduct(plan, directory, report, spark, comparisons)
+            return _conduct(plan, directory, report, spark, comparisons, unpin)
     finally:
         spark.conf.set(GENERATED, before)
 
 
 def _conduct(
-    plan: Plan, directory: Directory, report: Report, spark: SparkSession, comparisons: list[Comparison]
+    plan: Plan,
+    directory: Directory,
+    report: Report,
+    spark: SparkSession,
+    comparisons: list[Comparison],
+    unpin: Callable[[], bool] | None,
 ) -> dict[str, Any]:
     began = time.monotonic()
-    reports = windows.Reports(spark, plan.data, plan.reports) if plan.reports else None
-    if reports is not None and directory.in_use:
+    reports = windows.Reports(spark, directory.root, plan.reports) if plan.reports else None
+    if reports is not None and directory.in_use and not directory.live:
         directory = look(plan.data, in_use=True)  # what they report must be there already
     window = reports.window if reports is not None and reports.window else plan.window
     audit = Audit(spark, directory, window)
@@ -90,7 +143,7 @@ def _conduct(
         more += [each.findings() for each in comparisons]
         for each in more:
             found = found.unionByName(each, allowMissingColumns=True)
-        return _written(plan, directory, report, found, of_logs, began, window)
+        return _written(plan, directory, report, found, of_logs, began, window, unpin)
     finally:
         audit.close()
         if reports is not None:
@@ -133,12 +186,13 @@ def _written(
     of_logs: DataFrame,
     began: float,
     window: int,
+    unpin: Callable[[], bool] | None,
 ) -> dict[str, Any]:
     wrong = report.table("findings", summary.findings(found))
     ended = report.table("transactions", summary.transactions(found))
     by_time = report.table("windows", of_logs.where(F.col("topic") != OUTCOMES_TOPIC))
     made = summary.summed(wrong, ended, by_time, found, Limits(directory.wall + DAY, window))
-    lines = proven(plan, directory)
+    lines = proven(plan, directory, kept=unpin() if unpin is not None else False)
     if made["notices"].get(NOT_LOOKED_FOR):
         lines.append(f"Not all transactions that were not committed were looked for: see {NOT_LOOKED_FOR!r}.")
     made |= {
@@ -153,8 +207,8 @@ def _written(
     return made
 
 
-def proven(plan: Plan, directory: Directory) -> list[str]:
-    """What this audit has looked at, and what it could not, in sentences."""
+def proven(plan: Plan, directory: Directory, kept: bool) -> list[str]:
+    """What this audit has looked at, and what it could not, in sentences. ``kept``: no file was removed meanwhile."""
     lines = [
         "Every frame of every segment that the checkpoint knows: whole, sound, offsets without a gap, known content.",
         "Checkpoints, journal, staged files and indexes: sound, and in agreement with each other.",
@@ -191,9 +245,13 @@ def proven(plan: Plan, directory: Directory) -> list[str]:
     for each in plan.expectations:
         lines.append(f"Topic {each.topic} against {each.shown} by {', '.join(each.key)}.")
     if directory.in_use:
-        lines.append(
-            "A broker was at work in it: all is as of that checkpoint, and what went away meanwhile was not looked at."
+        at_work = (
+            "Its state was copied, and a broker may have started"
+            if directory.live
+            else "A broker was at work"
         )
+        removed = "nothing was removed meanwhile" if kept else "what went away meanwhile was not looked at"
+        lines.append(f"{at_work} in it: all is as of that checkpoint, and {removed}.")
     if retained := _retained(directory):
         lines.append(f"Retention has taken some of {', '.join(retained)}: what it took was not looked at.")
     return lines

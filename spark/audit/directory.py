@@ -55,6 +55,16 @@ class Directory(NamedTuple):
     tails: list[Tail]
     in_use: bool
     """A broker is at work in it: files come and go."""
+    live: str = ""
+    """Where these come and go, if ``root`` is a copy of the state; else ""."""
+    tails_root: str = ""
+    """Where the tails are, if they have been copied; else ""."""
+
+    @property
+    def identity(self) -> str:
+        """The name of the broker's data; "" where no checkpoint has it."""
+        rows = self.checkpoint.folds.get("identity", [])
+        return rows[0] if rows and isinstance(rows[0], str) else ""
 
     @property
     def ground(self) -> Ground:
@@ -155,7 +165,15 @@ def is_taken(root: str, part: Slice) -> bool:
     return store is None or store.start_offset >= part.end
 
 
-def verified(root: str, deep: bool, in_use: bool = False) -> Iterator[Fact]:
+def _is_removed(live: str, path: str) -> bool:
+    """Whether a file of a log is gone since its state was copied: no newer checkpoint there has it."""
+    if not path.startswith(filenames.PARTITION_DIRECTORY) or OSFilesystem(live).exists(path):
+        return False
+    stores = newest_checkpoint(live).stores
+    return not any(path in segment.paths for store in stores for segment in store.whole_segments())
+
+
+def verified(root: str, deep: bool, in_use: bool = False, live: str = "") -> Iterator[Fact]:
     """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too.
 
     Damaged frames are told by who checks their slices; what lies there and belongs elsewhere is told here. Under a
@@ -169,7 +187,7 @@ def verified(root: str, deep: bool, in_use: bool = False) -> Iterator[Fact]:
         second = stable(root, lambda: _verified(root, deep))
         again = {(fact.path, fact.position, fact.text) for fact in second}
         found = [fact for fact in found if (fact.path, fact.position, fact.text) in again]
-    yield from found
+    yield from (fact for fact in found if not live or not _is_removed(live, fact.path))
 
 
 def _verified(root: str, deep: bool) -> list[Fact]:

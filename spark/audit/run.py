@@ -104,11 +104,11 @@ class Audit:
         return found.unionByName(self._of(undecided(directory)))
 
     def _verified(self, deep: bool) -> DataFrame:
-        root, in_use = self._directory.root, self._directory.in_use
+        root, in_use, live = self._directory.root, self._directory.in_use, self._directory.live
 
         def work(tasks: Iterator[Fact]) -> Iterator[Fact]:
             for _ in tasks:
-                yield from verified(root, deep, in_use)
+                yield from verified(root, deep, in_use, live)
 
         return self._tasks([Fact("task")], work)
 
@@ -116,7 +116,8 @@ class Audit:
         """What lies behind the ends of the logs, if it is known how far the journal goes."""
         if reached is None:
             return self._of([])
-        root, tails, in_use = self._directory.root, self._directory.tails, self._directory.in_use
+        directory = self._directory
+        root, tails, in_use = directory.tails_root or directory.root, directory.tails, directory.in_use
 
         def work(tasks: Iterator[Fact]) -> Iterator[Fact]:
             for task in tasks:
@@ -155,7 +156,8 @@ class Audit:
         marks = self._of(Fact("slice", slice=number) for number in slices)
         count = max(1, min(len(slices), 4 * self._spark.sparkContext.defaultParallelism))
         brought = claims.unionByName(marks).repartition(count, "slice")
-        root, limits, decided = directory.root, self._limits, self._decided(claims, known)
+        root, live, limits = directory.root, directory.live, self._limits
+        decided = self._decided(claims, known)
         looked_for = uncommitted.shapes(said.where(F.col("what") == SHAPE), claims, directory)
         shapes = self._spark.sparkContext.broadcast(looked_for)
 
@@ -164,7 +166,7 @@ class Audit:
                 part = slices[number]
                 since = decided.get(part.number, NEVER)
                 wanted = shapes.value.get(part.number)
-                yield from checking.check_slice(root, part, mine, since, limits, wanted)
+                yield from checking.check_slice(root, part, mine, since, limits, wanted, live)
 
         ordered = brought.sortWithinPartitions("slice", "first", "what", F.desc("kind"))
         return self._mapped(ordered, work).unionByName(self._of(uncommitted.left_out(looked_for)))

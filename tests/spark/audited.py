@@ -14,7 +14,7 @@ from journal.inspect.segment_walk import FrameEntry, partitions, segments, walk_
 from journal.journal_settings import JournalSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from spark.audit.checking import Limits, check_slice, joined
-from spark.audit.directory import look, undecided, verified, waiting
+from spark.audit.directory import Directory, look, undecided, verified, waiting
 from spark.audit.entries import NEVER, SHAPE, archive_facts, journal_facts, remembered_facts
 from spark.audit.facts import What
 from spark.audit.known import Known, highest
@@ -126,8 +126,12 @@ def copied(path: Path, to: Path) -> Path:
 
 def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
     """All facts of an audit, without Spark: what Spark brings together is brought together here."""
-    root = str(path)
-    directory = look(root, slice_bytes, in_use)
+    return audited_as_seen(look(str(path), slice_bytes, in_use))
+
+
+def audited_as_seen(directory: Directory):
+    """All facts of an audit of a directory that has been looked at already."""
+    root, in_use, live = directory.root, directory.in_use, directory.live
     ground, limits = directory.ground, Limits(directory.wall + DAY, MINUTE)
     said = list(undecided(directory))
     for part in directory.slices:
@@ -150,14 +154,14 @@ def audited(path: Path, slice_bytes: int = 20_000, in_use: bool = False):
     for claim in claims:
         if claim.lsn >= known.since:
             decided[claim.number] = min(decided.get(claim.number, NEVER), claim.first)
-    found = list(verified(root, not directory.archives or known.turned, in_use))
+    found = list(verified(root, not directory.archives or known.turned, in_use, live))
     for tail in directory.tails if known.whole else ():
-        found += check_tail(root, tail, reached, in_use)
+        found += check_tail(directory.tails_root or root, tail, reached, in_use)
     claims.sort(key=lambda claim: claim.kind, reverse=True)
     for part in directory.slices:
         mine = sorted((claim for claim in claims if claim.slice == part.id), key=lambda claim: claim.first)
         since = decided.get(part.number, NEVER)
-        found += check_slice(root, part, mine, since, limits, shapes.get(part.number))
+        found += check_slice(root, part, mine, since, limits, shapes.get(part.number), live)
     parts = [fact for fact in (*found, *said) if fact.what in (What.PIECE, What.EDGE, What.SHORT)]
     found += joined(parts, Shifted(fact for fact in found if fact.what == What.SHIFT))
     return [fact for fact in (*said, *found) if fact.what not in (*INNER, *PARTS)]
