@@ -13,6 +13,9 @@ from journal.message_store import MessageStore
 _policy = lru_cache(maxsize=1024)(ForcePolicy.of)
 _number = attrgetter("number")
 
+LOOKS_AT_ONCE = 1024
+"""Most stores that a call finds by their age, 3 µs each: the times of ten thousand may come in one moment."""
+
 
 class DueStores:
     """Of the ``dirty`` stores those that are due: by their messages, which are in ``filled``, or by their age.
@@ -34,11 +37,14 @@ class DueStores:
     def due(self, now: int) -> list[MessageStore]:
         """Those to be flushed, by number: a set has no order of its own, and a history that is replayed needs one.
 
-        What is due and cannot be flushed yet, because nothing of it is forced, is due again at the next call.
+        What is due and cannot be flushed yet, because nothing of it is forced, is due again at the next call; so is
+        what is beyond :data:`LOOKS_AT_ONCE` of those whose time has come.
         """
         heap, waiting = self._heap, self._waiting
-        while heap and heap[0][0] <= now:
+        left = LOOKS_AT_ONCE
+        while left and heap and heap[0][0] <= now:
             waiting.discard(heappop(heap)[2])
+            left -= 1
         found = (self._filled & self._dirty) - self._begun
         self._filled.clear()
         for store in self._dirty - waiting - self._begun:

@@ -206,3 +206,24 @@ def test_every_command_that_the_documents_name_is_one() -> None:
                 named.add((page.name, group, command))
     assert len(named) > 20
     assert [each for each in named if each[2] not in groups[each[1]]] == []
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """Each section of docs/guarantees.md but the last, which says what is not promised."""
+    _, *sections = re.split(r"^## ", (ROOT / "docs" / "guarantees.md").read_text(), flags=re.MULTILINE)
+    named = {
+        each.partition("\n")[0]: re.findall(r"`((?:tests|models)/[^`]*)`", each)
+        for each in sections
+        if not each.startswith("What is not promised")
+    }
+    assert len(named) >= 11
+    assert [promise for promise, tests in named.items() if not tests] == []
+    missing = [path for tests in named.values() for path in tests if not (ROOT / path).exists()]
+    assert missing == []
+    empty = [
+        path
+        for tests in named.values()
+        for path in tests
+        if path.endswith(".py") and not re.search(r"def test_|TestCase", (ROOT / path).read_text())
+    ]
+    assert empty == []

@@ -2,7 +2,9 @@
 
 import pytest
 
+from journal import housekeeping
 from journal.jobs import FlushStore, ForceLogs
+from journal.record import TopicDeleted
 from tests.engine_room import Room
 
 
@@ -63,3 +65,71 @@ def test_a_checkpoint_amid_a_round_forces_what_the_round_has_written():
     room.checkpoint()
     assert all(surviving(room))
     assert room.crashed(1, survive=0).values(2) == [b"message"]
+
+
+class TestRoundsOfManyTurns:
+    """No turn begins more flushes than so many, however many are due; one force is for all of them."""
+
+    @pytest.fixture
+    def room(self, monkeypatch):
+        monkeypatch.setattr(housekeeping, "FLUSHES_AT_ONCE", 4)
+        room = Room()
+        room.topic(partitions=10)
+        for number in range(1, 11):
+            room.send(b"message", number=number)
+        room.engine.housekeeping.want_flush()
+        return room
+
+    @staticmethod
+    def turn(room):
+        jobs = [job for job in room.engine.jobs(room.engine.now()) if isinstance(job, FlushStore | ForceLogs)]
+        carry_out(room, jobs)
+        return [getattr(getattr(job, "store", None), "number", type(job).__name__) for job in jobs]
+
+    def test_they_go_on_with_the_next_and_end_with_a_force(self, room):
+        assert self.turn(room) == [1, 2, 3, 4]
+        assert self.turn(room) == [5, 6, 7, 8]
+        assert surviving(room) == [0] * 10
+        assert self.turn(room) == [9, 10, "ForceLogs"]
+        assert all(surviving(room))
+        assert self.turn(room) == []
+
+    def test_also_if_the_last_turn_begins_none(self, room):
+        self.turn(room)
+        self.turn(room)
+        for number in (9, 10):
+            room.store(number).finish_flush(run(room.store(number).begin_flush()))
+            room.engine.dirty.discard(room.store(number))
+        assert self.turn(room) == ["ForceLogs"]
+        assert all(surviving(room))
+
+    def test_what_becomes_due_meanwhile_is_in_the_next_round(self, room):
+        self.turn(room)
+        room.send(b"more", number=1)
+        room.engine.sync()
+        room.engine.housekeeping.want_flush()
+        assert self.turn(room) == [5, 6, 7, 8]
+        assert self.turn(room) == [9, 10, "ForceLogs"]
+        room.engine.housekeeping.want_flush()
+        assert self.turn(room) == [1]
+
+    def test_a_topic_that_is_deleted_meanwhile_costs_no_more_than_its_own_flushes(self, room):
+        self.turn(room)
+        room.engine.accept(TopicDeleted("t", room.engine.now()))
+        room.engine.sync()
+        for _ in range(3):
+            room.checkpoint()
+        assert room.crashed(1, survive=0).engine.catalog.stores == {}
+
+    def test_a_power_cut_in_its_midst_loses_nothing(self, room):
+        self.turn(room)
+        room.checkpoint()
+        self.turn(room)
+        for survive in (0, None):
+            after = room.crashed(3, survive)
+            assert [after.values(number) for number in range(1, 11)] == [[b"message"]] * 10
+
+
+def run(flush):
+    flush.run()
+    return flush

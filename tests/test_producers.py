@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from journal.constants import RUNS_REMEMBERED
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
-from txbroker.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
+from txbroker.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from txbroker.producers import ProducersFold, UnexpectedSequence
 from txbroker.refusals import error_name
 
-MANY = 1000
 OWNER = b"sixteen bytes of"
 
 
@@ -32,7 +31,7 @@ class Journal:
 
     def send(self, sequence, count=1, producer=1, epoch=0, partition=7, owner=OWNER):
         """As the broker does: (repeated, base offset)."""
-        repeated = self.fold.repeated(owner, producer, epoch, partition, sequence, count, MANY)
+        repeated = self.fold.repeated(owner, producer, epoch, partition, sequence, count)
         if repeated is not None:
             return True, repeated
         base = self.ends.get(partition, 0)
@@ -159,32 +158,30 @@ def test_an_unknown_or_expired_producer_is_refused_and_its_id_is_not_given_again
     journal.open(2, 0, "a")
 
 
-def test_idle_ones_are_listed_the_longest_idle_first(journal):
-    journal.at = 10
-    journal.open(2)
-    journal.at = 20
-    journal.open(3)
-    journal.at = 30
-    journal.send(0, producer=1)
-    assert journal.fold.idle(30) == [2, 3]
-    assert journal.fold.idle(20) == [2]
-    assert journal.fold.idle(31, 2) == [2, 3]
-
-
-def test_a_new_partition_beyond_the_limit_is_refused_and_known_ones_go_on(journal):
-    journal.send(0)
-    with pytest.raises(LimitExceeded, match="max_producer_partitions"):
-        journal.fold.repeated(OWNER, 1, 0, 8, 0, 1, 1)
-    assert journal.fold.repeated(OWNER, 1, 0, 7, 1, 1, 1) is None
-
-
 def test_a_deleted_topic_gives_back_what_was_remembered_of_its_partitions(journal):
     journal.accept(TopicCreated("gone", 7, 2, TopicSettings(), 0))
     for partition in (6, 7, 8, 9):
         journal.send(0, partition=partition)
     journal.accept(TopicDeleted("gone", 1))
     assert sorted(journal.fold.producers[1].partitions) == [6, 9]
-    assert journal.fold.pairs == 2
+    assert journal.fold.pairs == journal.fold.pairs_owned[OWNER] == 2
+
+
+def test_pairs_are_counted_for_whom_they_are_whatever_becomes_of_them(journal):
+    other = b"another of these"
+    journal.open(2, 0, "billing")
+    for producer, partitions in ((1, (7, 8)), (2, (7, 8, 9))):
+        for partition in partitions:
+            journal.send(0, producer=producer, partition=partition)
+    assert again(journal).fold.pairs_owned == {OWNER: 5}
+    journal.accept(ProducerOpened(2, 1, "billing", 0, other))
+    assert journal.fold.pairs_owned == {OWNER: 2}
+    journal.send(0, producer=2, epoch=1, owner=other)
+    assert journal.fold.pairs_owned == {OWNER: 2, other: 1}
+    journal.accept(ProducersExpired([1], 5))
+    assert again(journal).fold.pairs_owned == {other: 1}
+    assert journal.fold.owned == {other: 1}
+    assert journal.fold.pairs == 1
 
 
 def test_the_fold_asserts_what_a_record_continues(journal):

@@ -192,18 +192,6 @@ def test_a_producer_name_is_short_and_printable(room, name):
     refused(room.peer().ask(commands.OpenProducer, name), "InvalidName")
 
 
-def test_at_the_limit_idle_producers_go_before_new_ones_are_refused():
-    room = Room(max_producers=2, producer_idle=1_000_000)
-    peer = room.peer()
-    first, second = producer(peer, "a"), producer(peer, "b")
-    refused(peer.ask(commands.OpenProducer, "c"), "LimitExceeded")
-    room.clock.advance(500_000)
-    assert producer(peer, "b")["producer_id"] == second["producer_id"]
-    room.clock.advance(500_001)
-    assert producer(peer, "c")["producer_id"] > second["producer_id"]
-    assert first["producer_id"] not in room.broker.producers.producers
-
-
 class TestAnotherContent:
     """A sequence that is used twice is told, as long as the broker has at hand what it was used for."""
 
@@ -283,108 +271,6 @@ class TestAnotherContent:
         with pytest.raises(CorruptSegment):
             store.read(0, MAX)
         assert peer.send(partition, b"A", **mine).base_offset == 0
-
-
-class TestRoomForProducers:
-    """Who is gone makes room at once, who is there or has a name stays."""
-
-    def known(self, room):
-        return set(room.broker.producers.producers)
-
-    def test_the_nameless_without_a_session_go_the_longest_idle_first(self):
-        room = Room(max_producers=4)
-        [partition] = room.topic()
-        gone, present = room.peer(), room.peer()
-        first, _ = producer(gone), producer(gone)
-        named, mine = producer(gone, "billing"), producer(present)
-        room.clock.advance(1)
-        gone.send(partition, b"a", **first)
-        gone.leave()
-        third = producer(room.peer())
-        ids = [each["producer_id"] for each in (first, named, mine, third)]
-        assert self.known(room) == set(ids)
-        fourth = producer(room.peer())
-        assert self.known(room) == {*ids[1:], fourth["producer_id"]}
-        said = refused(room.peer().ask(commands.OpenProducer), "LimitExceeded")
-        assert "4 producers (max_producers), each with a name or a client that is connected" in said
-        assert isinstance(present.send(partition, b"a", **mine), commands.Sent)
-        refused(gone.again().send(partition, b"b", sequence=1, **first), "UnknownProducer")
-
-    def test_a_client_that_has_come_back_keeps_its_own(self):
-        room = Room(max_producers=2)
-        [partition] = room.topic()
-        peer, other = room.peer(), room.peer()
-        mine, theirs = producer(peer), producer(other)
-        room.restart()
-        peer = peer.again()
-        producer(room.peer())
-        assert isinstance(peer.send(partition, b"a", **mine), commands.Sent)
-        refused(other.again().send(partition, b"a", **theirs), "UnknownProducer")
-
-    @pytest.mark.parametrize("has_checkpoint", [False, True])
-    def test_what_made_room_is_the_same_after_a_restart(self, has_checkpoint):
-        room = Room(max_producers=3)
-        for _ in range(5):
-            peer = room.peer()
-            producer(peer)
-            peer.leave()
-        before = self.known(room)
-        assert len(before) == 3
-        if has_checkpoint:
-            room.engine.housekeeping.request_checkpoint()
-            room.engine.housekeeping.run_inline()
-        room.restart()
-        assert self.known(room) == before
-        assert sum(room.broker.producers.owned.values()) == 3
-
-    def test_many_clients_that_come_and_go_keep_nobody_from_sending(self):
-        room = Room(max_producers=100)
-        [partition] = room.topic()
-        for _ in range(300):
-            peer = room.peer()
-            assert isinstance(peer.send(partition, b"a", **producer(peer)), commands.Sent)
-            peer.leave()
-        assert len(self.known(room)) <= 100
-
-    def test_a_clients_own_are_bounded_over_its_sessions_and_the_idle_make_room(self):
-        room = Room(max_producers_per_session=2, producer_idle=1_000_000)
-        peer, other = room.peer(), room.peer()
-        theirs = producer(other)
-        producer(peer)
-        peer = peer.again()
-        second = producer(peer)
-        room.clock.advance(600_000)
-        said = refused(peer.ask(commands.OpenProducer), "LimitExceeded")
-        assert "2 producers (max_producers_per_session)" in said
-        [partition] = room.topic()
-        peer.send(partition, b"a", **second)
-        room.clock.advance(600_000)
-        third = producer(peer)
-        assert self.known(room) == {each["producer_id"] for each in (theirs, second, third)}
-
-    def test_what_is_expired_or_taken_by_name_counts_no_more(self):
-        room = Room(max_producers_per_session=1, producer_age=1_000_000)
-        peer, other = room.peer(), room.peer()
-        producer(peer, "billing")
-        refused(peer.ask(commands.OpenProducer), "LimitExceeded")
-        producer(other, "billing")
-        producer(peer)
-        refused(other.ask(commands.OpenProducer), "LimitExceeded")
-        room.clock.advance(2_000_000)
-        room.broker.expire_producers(room.engine.now())
-        producer(peer)
-        producer(other)
-        assert len(self.known(room)) == 2
-
-
-def test_pairs_of_producer_and_partition_are_bounded():
-    room = Room(max_producer_partitions=1)
-    one, two = room.topic(partitions=2)
-    peer = room.peer()
-    mine = producer(peer)
-    peer.send(one, b"a", **mine)
-    refused(peer.send(two, b"a", **mine), "LimitExceeded")
-    assert isinstance(peer.send(one, b"b", sequence=1, **mine), commands.Sent)
 
 
 def test_a_full_disk_refuses_new_messages_but_not_repetitions(room, partition):

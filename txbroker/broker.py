@@ -362,7 +362,7 @@ class Broker:
     def expire_producers(self, now: int) -> None:
         """Forget producers that have long been silent."""
         if not self.engine.busy:
-            self.sending.expire(now)
+            self.sending.room.expire(now)
 
     def answer_waiting(self) -> None:
         """Answer the fetches that wait for messages: the broker is stopping."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from zope.interface import implementer
 
 from journal.constants import RUNS_REMEMBERED
-from journal.errors import LimitExceeded, ProducerFenced, SequenceOutOfOrder, UnknownProducer
+from journal.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from journal.interfaces import IRunFold
 from journal.message_run import MessageRun
 from journal.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
@@ -118,6 +118,8 @@ class ProducersFold:
         """How many pairs of a producer and a partition are remembered."""
         self.owned: Counter[bytes] = Counter()
         """How many producers each owner has."""
+        self.pairs_owned: Counter[bytes] = Counter()
+        """How many pairs the producers of each owner have."""
         self._ranges = PartitionRanges()
 
     # -- judging: what may be asked before a record is made ---------------------------------------
@@ -130,12 +132,12 @@ class ProducersFold:
         partition: int,
         sequence: int,
         count: int,
-        max_pairs: int,
     ) -> int | None:
         """None if these messages are new and next; the base offset of the first time if they are stored already.
 
-        On the hot path: once per send. Raises :class:`UnknownProducer`, :class:`ProducerFenced`,
-        :class:`SequenceOutOfOrder`, and :class:`LimitExceeded` for a new partition beyond ``max_pairs``.
+        On the hot path: once per send. Raises :class:`UnknownProducer`, :class:`ProducerFenced` and
+        :class:`SequenceOutOfOrder`. Who accepts new ones at sequence 0 makes a new pair, and sees to it that there
+        is room for that.
         """
         producer = self.producers.get(producer_id)
         if producer is None or producer.epoch != epoch or producer.owner != owner:
@@ -147,11 +149,6 @@ class ProducersFold:
             if sequence < known.next:
                 return known.repeated(sequence, count)
         elif sequence == 0:
-            if self.pairs >= max_pairs:
-                raise LimitExceeded(
-                    f"{self.pairs} pairs of producer and partition are remembered, the limit is {max_pairs} "
-                    "(max_producer_partitions); nothing was stored"
-                )
             return None
         expected = 0 if known is None else known.next
         raise UnexpectedSequence(
@@ -176,21 +173,6 @@ class ProducersFold:
         return UnknownProducer(
             f"producer {producer_id} (epoch {epoch}) {known}, so a repetition could not be told apart; "
             "nothing was stored. Open a producer, after finding out what of the last messages is there"
-        )
-
-    def idle(self, before: int, most: int | None = None, owner: bytes | None = None) -> list[int]:
-        """Ids of producers last used before that journal time, the longest idle first, at most ``most``.
-
-        With ``owner`` of those that are his alone.
-        """
-        return _longest_idle(
-            (p for p in self.producers.values() if p.used < before and owner in (None, p.owner)), most
-        )
-
-    def abandoned(self, present: Container[bytes], most: int) -> list[int]:
-        """Ids of nameless producers of owners who are not ``present``, the longest idle first, at most ``most``."""
-        return _longest_idle(
-            (p for p in self.producers.values() if not p.name and p.owner not in present), most
         )
 
     # -- folding ----------------------------------------------------------------------------------
@@ -233,7 +215,7 @@ class ProducersFold:
         known = producer.partitions.get(record.partition)
         if known is None:
             known = producer.partitions[record.partition] = Sequences()
-            self.pairs += 1
+            self._count_pairs(producer, 1)
         assert producer.epoch == record.epoch, f"epoch {producer.epoch} of {record}"
         assert known.next == record.sequence, f"sequence {known.next} before {record}"
         known.extend(record.base_offset, record.count)
@@ -254,31 +236,31 @@ class ProducersFold:
                 self.names[record.name] = record.producer_id
             return
         assert record.epoch > producer.epoch, f"{record} after epoch {producer.epoch}"
-        self.pairs -= len(producer.partitions)
+        self._count_pairs(producer, -len(producer.partitions))
         producer.partitions = {}
         producer.epoch = record.epoch
-        self._disown(producer)
-        self.owned[record.owner] += 1
+        _add(self.owned, producer.owner, -1)
+        _add(self.owned, record.owner, 1)
         producer.owner = record.owner
         producer.used = record.at
 
     def _forget(self, number: int) -> None:
         producer = self.producers.pop(number)
-        self._disown(producer)
-        self.pairs -= len(producer.partitions)
+        _add(self.owned, producer.owner, -1)
+        self._count_pairs(producer, -len(producer.partitions))
         if producer.name:
             del self.names[producer.name]
 
-    def _disown(self, producer: Producer) -> None:
-        self.owned[producer.owner] -= 1
-        if not self.owned[producer.owner]:
-            del self.owned[producer.owner]
+    def _count_pairs(self, producer: Producer, change: int) -> None:
+        self.pairs += change
+        _add(self.pairs_owned, producer.owner, change)
 
     def _drop_partitions(self, gone: range) -> None:
         for producer in self.producers.values():
-            for partition in [number for number in producer.partitions if number in gone]:
+            dropped = [number for number in producer.partitions if number in gone]
+            for partition in dropped:
                 del producer.partitions[partition]
-                self.pairs -= 1
+            self._count_pairs(producer, -len(dropped))
 
     def snapshot(self) -> Iterator[Any]:
         """First what is counted, then one row per producer; taken at once, so that later records do not show."""
@@ -312,8 +294,11 @@ class ProducersFold:
                 known.next, known.end = following, end
                 known.starts.extend(starts)
                 known.bases.extend(bases)
-            self.pairs += len(producer.partitions)
+            self._count_pairs(producer, len(sequences))
 
 
-def _longest_idle(producers: Iterable[Producer], most: int | None) -> list[int]:
-    return [number for _, number in sorted((each.used, each.id) for each in producers)[:most]]
+def _add(counted: Counter[bytes], owner: bytes, change: int) -> None:
+    """Who has none is not in there, or clients that come and go would fill it."""
+    counted[owner] += change
+    if not counted[owner]:
+        del counted[owner]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.frame import stamp, walk
 from journal.frame_check import check_run
-from journal.record import ProducerOpened, ProducersExpired
+from journal.record import ProducerOpened
 from txbroker import commands
 from txbroker.commands import OpenProducer, Send, Sent
-from txbroker.errors import DiskFull, LimitExceeded, SequenceOutOfOrder, UnknownPartition
+from txbroker.errors import DiskFull, SequenceOutOfOrder, UnknownPartition
+from txbroker.producer_room import ProducerRoom
 from txbroker.producers import ProducersFold
 from txbroker.refusals import check_name
 from txbroker.scheduler import REQUEST
@@ -21,9 +22,6 @@ from txbroker.settings import BrokerSettings
 if TYPE_CHECKING:
     from journal.engine import Engine
     from journal.message_store import MessageStore
-
-EXPIRE_AT_ONCE = 1024
-"""Most producers that one record expires, so that it stays small."""
 
 
 class Sending:
@@ -36,15 +34,13 @@ class Sending:
         producers: ProducersFold,
         sessions: Mapping[int, Session],
     ) -> None:
-        self._sessions = sessions
+        self.room = ProducerRoom(engine, settings, producers, sessions)
         self._engine = engine
-        self._settings = settings
         self._producers = producers
         self._stores = engine.catalog.stores
         self._append = engine.append
         self._repeated = producers.repeated
         self._max_frame = settings.max_frame
-        self._max_pairs = settings.max_producer_partitions
         self.messages = 0
         self.bytes = 0
         self.repeats = 0
@@ -72,8 +68,7 @@ class Sending:
         producer_id = command.producer_id
         if producer_id:
             base = self._repeated(
-                session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count,
-                self._max_pairs,
+                session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count
             )  # fmt: skip
             if base is not None:
                 check_same(store, base, data, command)
@@ -81,6 +76,8 @@ class Sending:
                 return Sent(command.correlation, base)
             if self._engine.full:
                 raise disk_full()
+            if not command.sequence:
+                self.room.for_pair(session, producer_id)
             base = self._append(store, data, count, producer_id, command.epoch, command.sequence)
         else:
             if self._engine.full:
@@ -104,47 +101,13 @@ class Sending:
         if known is None:
             if engine.full:
                 raise disk_full()
-            self._make_room(session.producer_owner)
+            self.room.for_producer(session)
             number, epoch = producers.next_id, 0
         else:
             number, epoch = known, producers.producers[known].epoch + 1
         record = ProducerOpened(number, epoch, command.name, engine.now(), session.producer_owner)
         engine.accept(record)
         return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
-
-    def _make_room(self, owner: bytes) -> None:
-        """Forget producers if there are as many as may be; raises :class:`LimitExceeded` if none may go.
-
-        Which clients have a session is known to this process only; the record says which producers are forgotten.
-        """
-        producers, settings = self._producers, self._settings
-        idle = self._engine.now() - settings.producer_idle
-        most = settings.max_producers_per_session
-        if producers.owned[owner] >= most and not self._forget(producers.idle(idle, EXPIRE_AT_ONCE, owner)):
-            raise LimitExceeded(
-                f"this client has {most} producers (max_producers_per_session) and none has been idle for "
-                f"{settings.producer_idle} µs (producer_idle); none was opened. Go on with those"
-            )
-        limit = settings.max_producers
-        if len(producers.producers) < limit:
-            return
-        many = min(max(1, limit // 16), EXPIRE_AT_ONCE)
-        present = {session.producer_owner for session in self._sessions.values()}
-        if not self._forget(producers.abandoned(present, many) or producers.idle(idle, many)):
-            raise LimitExceeded(
-                f"there are {limit} producers (max_producers), each with a name or a client that is connected, and "
-                f"none has been idle for {settings.producer_idle} µs (producer_idle); none was opened. Try again later"
-            )
-
-    def expire(self, now: int) -> None:
-        """Forget producers that have been silent for ``producer_age``."""
-        while self._forget(self._producers.idle(now - self._settings.producer_age, EXPIRE_AT_ONCE)):
-            pass
-
-    def _forget(self, numbers: list[int]) -> bool:
-        if numbers:
-            self._engine.accept(ProducersExpired(numbers, self._engine.now()))
-        return bool(numbers)
 
 
 def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:

@@ -68,10 +68,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     All partitions are bounded by the journal's settings, those that a topic is made with by ``max_topic_partitions``:
     they are made in one go, 4 µs each, while all others wait. A producer is forgotten ``producer_age`` after its last
-    message. When there are ``max_producers``, those without a name whose client has no session go before a new
-    one is refused, and if there are none of these, those that have been idle for ``producer_idle``. A client has
-    at most ``max_producers_per_session``, over its reconnections. ``max_producer_partitions`` bounds the pairs of
-    a producer and a partition that it sends to, ``max_group_positions`` those of a group and a partition.
+    message. A client has at most ``max_producers_per_session``, over its reconnections. ``max_producer_partitions``
+    bounds the pairs of a producer and a partition that it sends to. When there are so many, or ``max_producers``,
+    others are forgotten before a new one is refused (:mod:`txbroker.producer_room`), those that have been idle for
+    ``producer_idle`` among them. ``max_group_positions`` bounds the pairs of a group and a partition.
 
     A fetch is answered with at most ``max_fetch`` bytes (or one frame) of at most ``max_fetch_positions``
     partitions, waits ``max_fetch_wait`` at most, and a session has ``max_fetches_per_session`` of them

@@ -27,6 +27,7 @@ from journal.repair.losses import (
     Loss,
     LostRecords,
     Names,
+    later_lsns,
     lost_lsns,
     lost_offsets,
     unproven_messages,
@@ -133,6 +134,8 @@ class _Diagnosing:
         self._settle(choice, staged)
         if journal or choice.cut:
             self._journal(files, choice)
+        if self._unproven and not choice.cut:
+            result.lost.append(later_lsns(choice.end))
         if journal or choice.cut or self._unproven:
             self._cut_logs()
         self._segments(damaged, finder)
@@ -214,7 +217,8 @@ class _Diagnosing:
         witness = pack_witness(Witness(plan.newest, choice.end - 1, lsn, plan.salt))
         result.changes.append(Change(filenames.WITNESS, [witness], "says how far the journal goes now"))
         for checkpoint in self._sound[:-1]:
-            if any(last > checkpoint.header.lsn for _, last in choice.gaps):
+            has_gap = any(last > checkpoint.header.lsn for _, last in choice.gaps)
+            if has_gap or not _lead(files, checkpoint.header.lsn + 1, lsn):
                 path = filenames.checkpoint_file(checkpoint.header.lsn)
                 result.changes.append(
                     Change(path, None, "what it needs above it is no longer in the journal")
@@ -346,3 +350,12 @@ def _refuse_to_go_without(unreadable: list[Finding]) -> None:
 def _hopeless(row: TransactionRow) -> Loss:
     text = f"transaction {row.number} (xid {row.xid}): frames of it are lost, so it can only be rolled back, and is"
     return Loss(text, Affected(transaction=row.number, xid=row.xid))
+
+
+def _lead(files: list[SoundFile], first: int, last: int) -> bool:
+    """Whether the sound runs have every record from ``first`` to ``last``."""
+    for file in files:
+        for run in file.runs:
+            if (run.header.previous_end if run.begins else run.first_lsn) <= first:
+                first = max(first, run.end)
+    return first > last

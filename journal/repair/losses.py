@@ -215,6 +215,15 @@ def lost_lsns(first: int, last: int | None) -> Loss:
     return Loss(text, Affected(first_lsn=first, last_lsn=last))
 
 
+def later_lsns(first: int) -> Loss:
+    """The journal is of an earlier moment, as a log tells that is not: others may have been set back with it."""
+    text = (
+        f"what came after the moment of this journal, from LSN {first} on: messages, positions and decisions of it may "
+        "be missing anywhere, also where no log tells"
+    )
+    return Loss(text, Affected(first_lsn=first))
+
+
 def unproven_messages(affects: Affected) -> Loss:
     """Sound messages that the journal does not have, for it is of an earlier moment."""
     text = f"{affects}: sound messages that are not in the journal; new messages get these offsets"
