@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from journal.frame import HEADER_BYTES
 from spark.branches import Branch, Write, end
+from spark.register import Extent
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking_transaction import Transaction
@@ -49,8 +50,7 @@ class BranchWriter:
         self.epoch = epoch
         self.partition = partition
         self.prepared: list[Branch] = []
-        self.rows = 0
-        self.bytes = 0
+        self.extent = Extent()
         self._broker = broker
         self._branch_bytes = branch_bytes
         self._branch_seconds = branch_seconds
@@ -69,8 +69,9 @@ class BranchWriter:
                 self._begin()
             assert self._open is not None
             self._open[1].send_many(*columns[:-1], by_key=self._by_key)
-            self.rows += len(columns.values)
-            self.bytes += columns.bytes
+            self.extent = self.extent.plus(
+                Extent(len(columns.values), columns.bytes, frozenset((columns.topic,)))
+            )
             self._open_bytes += columns.bytes + HEADER_BYTES * len(columns.values)
             if self._open_bytes >= self._branch_bytes:
                 self._prepare()

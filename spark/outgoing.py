@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from journal.arguments import LEAST_TIME
 from spark.branch_writer import Columns
+from spark.register import Extent
 from txbroker import errors
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,17 +89,30 @@ def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Columns]:
 
     ``topic`` wins over a column.
     """
+    for each in topics_of(batch, topic):
+        yield _columns(batch if topic else batch.filter(pc.equal(batch.column("topic"), each)), each)
+
+
+def topics_of(batch: pa.RecordBatch, topic: str) -> list[str]:
+    """To which topics the rows of a batch go, in order of first appearance; ``topic`` wins over a column."""
     if topic:
-        if batch.num_rows:
-            yield _columns(batch, topic)
-        return
+        return [topic] if batch.num_rows else []
     topics = batch.column("topic")
     if topics.null_count:
         raise errors.InvalidSetting(
             f"{topics.null_count} rows of a batch have no topic; none of this write will be seen"
         )
-    for each in pc.unique(topics).to_pylist():
-        yield _columns(batch.filter(pc.equal(topics, each)), each)
+    found: list[str] = pc.unique(topics).to_pylist()
+    return found
+
+
+def extent(batches: Iterable[pa.RecordBatch], topic: str) -> Extent:
+    """How many rows they are, and to which topics they would go; the bytes are not counted."""
+    rows, topics = 0, set[str]()
+    for batch in batches:
+        rows += batch.num_rows
+        topics.update(topics_of(batch, topic))
+    return Extent(rows, 0, frozenset(topics))
 
 
 def _columns(batch: pa.RecordBatch, topic: str) -> Columns:

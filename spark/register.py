@@ -64,6 +64,19 @@ class Decision(Decided, frozen=True, kw_only=True):
         return [branch_of(self.write, key) for key in self.branches]
 
 
+class Extent(NamedTuple):
+    """How much rows are, and to which topics they go: what tells a repeated write from another one."""
+
+    rows: int = 0
+    bytes: int = 0
+    """As Arrow counts them."""
+    topics: frozenset[str] = frozenset()
+
+    def plus(self, other: Extent) -> Extent:
+        """Both together."""
+        return Extent(self.rows + other.rows, self.bytes + other.bytes, self.topics | other.topics)
+
+
 class _Move(NamedTuple):
     """A group's move, as ``commit_offsets`` takes it."""
 
@@ -118,9 +131,7 @@ class Register:
         self._broker.run(_move(self._broker.core, self.group, position))
         return moved
 
-    def decide(
-        self, version: int, branches: Sequence[Branch], rows: int, size: int, generation: int
-    ) -> Decision:
+    def decide(self, version: int, branches: Sequence[Branch], extent: Extent, generation: int) -> Decision:
         """Decide to commit these branches, and begin a new epoch; returns once that is forced.
 
         Raises GenerationFenced if somebody has claimed it since, OutcomeUnknown if it is not known whether it is
@@ -129,8 +140,9 @@ class Register:
         number = self._partition(create=True)
         keys = [branch.key for branch in branches]
         decision = Decision(
-            name=self.name, version=version, epoch=generation, branches=keys, rows=rows, bytes=size
-        )
+            name=self.name, version=version, epoch=generation, branches=keys,
+            rows=extent.rows, bytes=extent.bytes, topics=sorted(extent.topics),
+        )  # fmt: skip
         offset = self._broker.topics([TOPIC])[0].partitions[0].high_watermark
         moved = Standing(version, generation, offset)
         position = PartitionOffset(number, offset, generation, moved.metadata)

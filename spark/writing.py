@@ -19,7 +19,7 @@ from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told, WriteRefused
 from spark.leftovers import nameless
-from spark.register import Register, Standing
+from spark.register import Extent, Register, Standing
 from spark.sink_options import SinkOptions
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
@@ -90,8 +90,9 @@ class _Sink:
                 raise deciding.overtaken(write, standing.decided)
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
-                rows = sum(batch.num_rows for batch in batches) if self.in_order else 0
-                return TaskWritten(Told(broker.identity, write, standing.epoch, (), rows, 0, skipped=True))
+                same = standing.decided == write.version
+                extent = outgoing.extent(batches, self.options.topic) if same else Extent()
+                return TaskWritten(Told(broker.identity, write, standing.epoch, (), extent, skipped=True))
             if begun is not None and begun.epoch != standing.epoch:
                 raise _passed(write, begun.epoch, standing.epoch)
             return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
@@ -116,7 +117,7 @@ class _Sink:
             _undo(writer, error)
             raise
         keys = tuple(branch.key for branch in prepared)
-        return Told(broker.identity, write, epoch, keys, writer.rows, writer.bytes)
+        return Told(broker.identity, write, epoch, keys, writer.extent)
 
     def commit_told(self, write: Write, told: Sequence[Told]) -> None:
         """C1 to C6."""
