@@ -340,6 +340,7 @@ def test_any_number_of_drivers_and_settlers_in_any_interleaving_decide_once(brok
         lambda c: writes.drive(c, following, attempts["next"]),
         lambda c: deciding.settle(c, write.name, patience=0.0),
     ]
+    taking_part = {0, 1} | {number for number in (2, 3) if chance.random() < 0.4}  # they mostly win
 
     succeeded = set[int]()
 
@@ -350,7 +351,8 @@ def test_any_number_of_drivers_and_settlers_in_any_interleaving_decide_once(brok
 
     actors = [
         greenlet.greenlet(lambda c=connection, act=act: actor(c, act))
-        for connection, act in zip(connections, work, strict=True)
+        for number, (connection, act) in enumerate(zip(connections, work, strict=True))
+        if number in taking_part
     ]
     for each in actors:
         each.parent = main
