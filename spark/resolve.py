@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
 
+from journal.quantities import duration
 from spark import branches, deciding
 from spark.leftovers import Left, left_registers, look
 from spark.register import Register
 from txbroker import errors
 from txbroker.client import url as urls
 from txbroker.client.blocking import Connection, connect
-
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,10 +92,10 @@ def _exit_code(error: errors.TxBrokerError) -> int:
 
 
 def _age(text: str) -> float:
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 90s, 10m, 2h or 1d")
-    return float(found[1]) * _SECONDS[found[2]]
+    try:
+        return duration(text) / 1_000_000
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
