@@ -32,6 +32,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (BinaryType, StringType)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _TIMES: Final = (TimestampType, TimestampNTZType)
+_OF_READERS: Final[dict[str, type[DataType]]] = {
+    "offset": LongType,
+    "timestampType": IntegerType,
+    "transaction": StringType,
+    "xid": StringType,
+}
+"""Columns of this source and of Kafka's that no message can be given: passed over, so what was read can be written."""
 _KNOWN: Final = "value, key, headers, topic, partition, timestamp"
 
 
@@ -68,6 +75,11 @@ def _expected(name: str, kind: DataType) -> str:
             return "" if isinstance(kind, _TIMES) else "it must be a timestamp"
         case "headers":
             return "" if _are_headers(kind) else "it must be array<struct<key:string,value:binary>> or a map"
+    if name in _OF_READERS:
+        kind_read = _OF_READERS[name]()
+        if kind == kind_read:
+            return ""
+        return f"only as {kind_read.simpleString()}, as it is read, that name is passed over: drop the column"
     return f"no part of a message has that name (known are {_KNOWN}): select what is to be written"
 
 

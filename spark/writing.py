@@ -47,8 +47,8 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise errors.InvalidSetting(
-                "a topic is a log, to which messages are appended: use mode('append'), or outputMode('append') or "
-                "'update' of a stream; nothing was written"
+                "a topic is a log, to which messages are appended: use mode('append'), or outputMode('append') of a "
+                "stream; nothing was written"
             )
         outgoing.check_schema(schema, options.topic)
         self.options = options
@@ -202,6 +202,15 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
 
     in_order = True
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options.write is not None:
+            raise errors.InvalidSetting(
+                "txnAppId and txnVersion name a batch write: a stream's writes have the query's id and the batch's "
+                "number as names, from its checkpoint. Leave them out, or use them within foreachBatch; nothing was "
+                "written"
+            )
 
     def begin(self) -> None:
         """On the driver, before the tasks of a batch."""

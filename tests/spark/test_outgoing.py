@@ -18,6 +18,8 @@ from pyspark.sql.types import (
 )
 
 from spark import outgoing
+from spark.columns import message_schema
+from spark.options import ReadOptions
 from txbroker.errors import InvalidSetting
 
 KAFKA_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -36,9 +38,27 @@ def test_all_columns_of_all_accepted_types_are_accepted():
     outgoing.check_schema(schema(value=BinaryType(), headers=MapType(StringType(), StringType())), "t")
 
 
+def test_all_that_this_source_and_that_of_kafka_show_is_accepted():
+    """`offset`, `transaction` and so on are passed over."""
+    ours = message_schema(
+        ReadOptions(path="/data", topics=("t",), include_headers=True, include_transactions=True)
+    )
+    outgoing.check_schema(ours, "")
+    kafkas = schema(
+        key=BinaryType(), value=BinaryType(), topic=StringType(), partition=IntegerType(), offset=LongType(),
+        timestamp=TimestampType(), timestampType=IntegerType(), headers=KAFKA_HEADERS,
+    )  # fmt: skip
+    outgoing.check_schema(kafkas, "")
+
+
 @pytest.mark.parametrize(
     ("columns", "topic", "said"),
     [
+        (
+            {"value": StringType(), "offset": StringType()},
+            "t",
+            "'offset' is string, and only as bigint, as it is read",
+        ),
         ({"value": DoubleType()}, "t", "column 'value' is double, and it must be binary or string"),
         (
             {"value": StringType(), "key": LongType()},

@@ -206,8 +206,19 @@ def test_a_version_that_a_later_one_overtakes_fails_and_says_so(broker, process,
 
 
 def test_what_is_not_an_append_is_refused(options):
-    with pytest.raises(errors.InvalidSetting, match=r"mode\('append'\).*nothing was written"):
+    with pytest.raises(
+        errors.InvalidSetting, match=r"mode\('append'\), or outputMode\('append'\) of a stream; nothing"
+    ):
         BatchSink(options, SCHEMA, overwrite=True)
+
+
+def test_a_stream_has_its_own_names_and_takes_none(options):
+    """They were taken and meant nothing."""
+    named = options._replace(write=Write("nightly", 1))
+    with pytest.raises(
+        errors.InvalidSetting, match=r"name a batch write: .* within foreachBatch; nothing was written"
+    ):
+        StreamSink(named, SCHEMA, overwrite=False)
 
 
 def test_a_stream_that_spark_does_not_name_is_refused(options):
