@@ -83,7 +83,8 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
-            standing = Register(broker, write.name).read()
+            register = Register(broker, write.name)
+            standing = register.read()
             if self.in_order and standing.decided > write.version:
                 raise _rolled_back(write, standing.decided)
             if begun is not None and begun.decided < write.version < standing.decided:
@@ -95,6 +96,8 @@ class _Sink:
                 return TaskWritten(Told(broker.identity, write, standing.epoch, (), extent, skipped=True))
             if begun is not None and begun.epoch != standing.epoch:
                 raise _passed(write, begun.epoch, standing.epoch)
+            if not standing.exists:
+                register.reserve()
             return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
 
     def _write_branches(
@@ -167,7 +170,10 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self.begun = self._open()
 
     def _open(self) -> Standing:
-        """What the register says. A nameless write gets one at once, so that late attempts find that it is gone."""
+        """What the register says. It is made before there are rows, and a nameless write's gets an epoch of its own.
+
+        So a limit of the broker is met in time, and late attempts of a nameless write find that it is gone.
+        """
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
             standing = register.read()
@@ -176,6 +182,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             if self.is_nameless:
                 generation = register.claim(broker.core.options.client)
                 standing = register.end_epoch(standing, generation)
+            elif not standing.exists:
+                register.reserve()
             return standing
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
