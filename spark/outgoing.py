@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,12 +22,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from journal.arguments import LEAST_TIME
-from spark.branch_writer import Columns
+from spark.frames import Columns
 from spark.register import Extent
 from txbroker import errors
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (BinaryType, StringType)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _TIMES: Final = (TimestampType, TimestampNTZType)
@@ -131,28 +128,22 @@ def _columns(batch: pa.RecordBatch, topic: str) -> Columns:
     there = set(batch.schema.names)
     keys = _binary(batch.column("key")) if "key" in there else None
     headers = _headers(batch.column("headers")) if "headers" in there else None
-    partitions = batch.column("partition").to_pylist() if "partition" in there else None
+    partitions = batch.column("partition").cast(pa.int64()) if "partition" in there else None
     size = sum(batch.column(name).nbytes for name in ("value", "key", "headers") if name in there)
     times = _times(batch.column("timestamp")) if "timestamp" in there else None
     return Columns(topic, _binary(batch.column("value")), keys, headers, partitions, times, size)
 
 
-def _binary(column: pa.Array) -> list[bytes | None]:
-    if pa.types.is_string(column.type):
+def _binary(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
         column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    values: list[bytes | None] = column.to_pylist()
-    return values
+    return column.cast(pa.large_binary())
 
 
-def _times(column: pa.Array) -> list[int | datetime | None]:
-    """µs since 1970 UTC; a time before 1973 as a datetime, for as a number a client takes it for a mistake."""
-    micros: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    return [
-        each if each is None or each >= LEAST_TIME else _EPOCH + timedelta(microseconds=each)
-        for each in micros
-    ]
+def _times(column: pa.Array) -> pa.Array:
+    """µs since 1970 UTC."""
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 
 def _headers(column: pa.Array) -> list[Mapping[str, bytes] | None]:

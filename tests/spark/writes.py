@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from spark import deciding
-from spark.branch_writer import BranchWriter, Columns
+from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told
+from spark.frames import BYTES, Columns
 from spark.register import Extent, Register
 from txbroker.client import url as urls
 from txbroker.client.blocking import Connection, connect
@@ -63,7 +66,7 @@ def prepare(
         half = len(values) // 2
         for some in (values[:half], values[half:]):
             if some:
-                writer.send(Columns(TOPIC, some, bytes=sum(map(len, some))))
+                writer.send(Columns(TOPIC, pa.array(some, BYTES), bytes=sum(map(len, some))))
         keys = tuple(branch.key for branch in writer.finish())
         told.append(Told(broker.identity, write, begun, keys, writer.extent))
     return told
