@@ -87,7 +87,7 @@ def encode(
     return encode_alone(encode_inner(0, value, timestamp, key, headers))
 
 
-def encode_alone(inner: bytes) -> bytes:
+def encode_alone(inner: bytes | memoryview) -> bytes:
     """Return the frame of one message as :func:`encode` does, from what :func:`encode_inner` gave for position 0."""
     tail = memoryview(inner)[CRC_START:]
     return b"".join((_HEAD.pack(len(inner), crc32c(tail), 0), tail))

@@ -60,6 +60,8 @@ class Decided(msgspec.Struct, frozen=True, kw_only=True):
     branches: list[str]
     rows: int
     bytes: int
+    topics: list[str] | None = None
+    """To which topics the rows went, sorted; None in a decision of a release that did not say so."""
 
     def xids(self) -> list[Xid]:
         """Of the branches that it lists, in the order in which they are committed."""

@@ -7,28 +7,15 @@ branch is prepared after some seconds also while the task waits, and its next ro
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import NamedTuple
+import time
 
 from journal.frame import HEADER_BYTES
 from spark.branches import Branch, Write, end
+from spark.frames import Columns, Places, split
+from spark.register import Extent
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.client.blocking_transaction import Transaction
-
-
-class Columns(NamedTuple):
-    """Messages for one topic, in columns of equal length; None for a column that there is not."""
-
-    topic: str
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None] | None = None
-    headers: Sequence[Mapping[str, bytes] | None] | None = None
-    partitions: Sequence[int | None] | None = None
-    timestamps: Sequence[int | datetime | None] | None = None
-    bytes: int = 0
-    """How large they are together, without what the broker adds; about."""
 
 
 class BranchWriter:
@@ -49,12 +36,11 @@ class BranchWriter:
         self.epoch = epoch
         self.partition = partition
         self.prepared: list[Branch] = []
-        self.rows = 0
-        self.bytes = 0
+        self.extent = Extent()
         self._broker = broker
         self._branch_bytes = branch_bytes
         self._branch_seconds = branch_seconds
-        self._by_key = by_key
+        self._places = Places(partition, by_key, broker.core.options.batch_bytes)
         self._lock = threading.Lock()
         self._open: tuple[Branch, Transaction] | None = None
         self._open_bytes = 0
@@ -68,9 +54,11 @@ class BranchWriter:
             if self._open is None:
                 self._begin()
             assert self._open is not None
-            self._open[1].send_many(*columns[:-1], by_key=self._by_key)
-            self.rows += len(columns.values)
-            self.bytes += columns.bytes
+            now = time.time_ns() // 1000
+            self._open[1].send_frames(columns.topic, lambda count: split(columns, self._places, count, now))
+            self.extent = self.extent.plus(
+                Extent(len(columns.values), columns.bytes, frozenset((columns.topic,)))
+            )
             self._open_bytes += columns.bytes + HEADER_BYTES * len(columns.values)
             if self._open_bytes >= self._branch_bytes:
                 self._prepare()

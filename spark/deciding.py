@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Final, NamedTuple
 
 from spark import branches
 from spark.branches import Branch, Listed, Write, branch_of
-from spark.register import TOPIC, Decision, Register, Standing
+from spark.register import RETENTION, TOPIC, Decision, Extent, Register, Standing
 from txbroker import errors
 from txbroker.client.blocking import Connection
 
@@ -18,6 +19,10 @@ log = logging.getLogger("txbroker.spark")
 PATIENCE: Final = 5.0
 """Seconds for which attempts that Spark has given up are waited for: it kills them, and the broker rolls them back."""
 
+_OTHER_ROWS = (
+    "Nothing was written this time. A batch: write other rows under a higher txnVersion, or another txnAppId. A "
+    "stream: begin with a new checkpoint, at the offsets after what is written"
+)
 _UNREACHABLE = (errors.StorageUnavailable, errors.OutcomeUnknown, errors.ConnectionClosed)
 
 
@@ -28,15 +33,14 @@ class WriteRefused(errors.RequestRefused):
 class Told(NamedTuple):
     """What a task has told of its branches. ``skipped``: it found that the version was decided already.
 
-    ``rows`` are then those that it would have written, of a stream's batch.
+    ``extent`` is then what it would have written, if it is the last version that is repeated.
     """
 
     broker: str
     write: Write
     epoch: int
     branches: tuple[str, ...]
-    rows: int
-    bytes: int
+    extent: Extent
     skipped: bool = False
 
 
@@ -53,32 +57,35 @@ def commit(
 ) -> Decision | None:
     """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
 
-    ``in_order``: a version that was decided before has as many rows now, or is refused: its tasks have counted them.
-    Raises WriteRefused if nothing was decided, or a later version was before this one, OutcomeUnknown if that is not
-    known, DeliveryPending if it is decided and not all branches could be told, HeuristicMixed if somebody had rolled
-    back some of them by hand.
+    The version that was decided last must have as many rows as then, to the same topics: its tasks have counted them,
+    those too that found it decided. ``in_order``, of a stream: it is refused also if the decision is kept no more.
+    Raises WriteRefused if nothing was decided, a later version was before this one, or a repetition is not of the same
+    rows; OutcomeUnknown if it is not known whether it is decided; DeliveryPending if it is decided and not all branches
+    could be told; HeuristicMixed if somebody had rolled back some of them by hand.
     """
     register = Register(broker, write.name)
     generation = register.claim(broker.core.options.client)
     standing = register.read()
+    extent = reduce(Extent.plus, (each.extent for each in told), Extent())
     if standing.decided > write.version:
         _sweep(broker, register, standing, patience)
         if not all(each.skipped for each in told):
             raise overtaken(write, standing.decided)
         return None
     if standing.decided == write.version:
-        decision = _finish(broker, register, standing, patience)
-        if in_order and decision is not None and all(each.skipped for each in told):
-            _check_rows(decision, sum(each.rows for each in told))
+        finished = _finish(broker, register, standing, patience)
+        if finished is not None:
+            _check_same(finished, extent)
+        elif in_order:
+            raise _incomparable(write)
         return None
     listed = branches.undecided(broker, write.name)
     _check_epochs(register, standing, listed)
     winners = _winners(broker, write, told, standing, listed)
     if any(branch.write.version <= standing.decided for branch in listed.prepared):
         _finish(broker, register, standing, patience=0.0)  # whose driver died in the middle of it
-    rows, size = sum(each.rows for each in told), sum(each.bytes for each in told)
     try:
-        decision = register.decide(write.version, winners, rows, size, generation)
+        decision = register.decide(write.version, winners, extent, generation)
     except errors.GenerationFenced as error:
         raise WriteRefused(
             f"{write} was not decided: meanwhile somebody else has claimed the register of {write.name!r}, another "
@@ -170,15 +177,29 @@ def give_up(broker: Connection, write: Write, told: Iterable[Told], patience: fl
     return _sweep(broker, register, standing, patience)
 
 
-def _check_rows(decision: Decision, rows: int) -> None:
-    """Raise WriteRefused if a batch that is decided is repeated with another number of rows: some would be in none."""
-    if rows != decision.rows:
+def _check_same(decision: Decision, extent: Extent) -> None:
+    """Raise WriteRefused if what is decided is repeated with other rows, as far as counts and topics tell it.
+
+    Those rows would be nowhere.
+    """
+    if extent.rows != decision.rows:
         raise WriteRefused(
-            f"{decision.write} is written already, with {decision.rows} rows, and this time it has {rows}: the "
-            "checkpoint is older than what was written, restored from a copy perhaps, or the source gives other rows "
-            "for the same offsets. Nothing was written. Begin with a new checkpoint, at the offsets after what is "
-            "written"
+            f"{decision.write} is written already, with {decision.rows} rows, and this time it has {extent.rows}: the "
+            "source gives other rows than before, or a stream's checkpoint is older than what was written, restored "
+            f"from a copy perhaps. {_OTHER_ROWS}"
         )
+    if decision.topics is not None and extent.topics != set(decision.topics):
+        raise WriteRefused(
+            f"{decision.write} is written already, to the topics {', '.join(decision.topics)}, and this time its rows "
+            f"name {', '.join(sorted(extent.topics))}: it is another write. {_OTHER_ROWS}"
+        )
+
+
+def _incomparable(write: Write) -> WriteRefused:
+    return WriteRefused(
+        f"{write} is written already, and its decision is kept no more ({TOPIC!r} keeps one for "
+        f"{RETENTION.days} days), so nobody knows whether these are the same rows. {_OTHER_ROWS}"
+    )
 
 
 def _finish(broker: Connection, register: Register, standing: Standing, patience: float) -> Decision | None:

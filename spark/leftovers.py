@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from spark import branches
 from spark.branches import Branch, Listed
-from spark.register import GROUPS, Register
+from spark.register import GROUPS, Register, Standing
+from txbroker import errors
 from txbroker.client.blocking import Connection
 
 NAMELESS: Final = "batch-"
@@ -32,7 +33,12 @@ class Left(NamedTuple):
 
     def is_of(self, given: str) -> bool:
         """Whether it is the write of that name, or of that application, to any topic."""
-        return self.name == given or branches.application_of(self.name) == given
+        return is_of(self.name, given)
+
+
+def is_of(name: str, given: str) -> bool:
+    """Whether that is the name of a write, or its application's."""
+    return given in (name, branches.application_of(name))
 
 
 def nameless(now: float, random: str) -> str:
@@ -72,7 +78,60 @@ def _look(broker: Connection, name: str, listed: Listed) -> Left:
     return Left(name, commit, len(prepared) - commit, len(active), messages, age, problem)
 
 
+class Used(NamedTuple):
+    """A register: the last version that was decided (-1: none), the epoch, and when it was used last.
+
+    ``at``: seconds since 1970, 0 if it does not say so. ``problem`` says why it cannot be read.
+    """
+
+    name: str
+    version: int
+    epoch: int
+    at: int
+    problem: str = ""
+
+
+def registers(broker: Connection) -> list[Used]:
+    """All registers, by name."""
+    return [_used(broker, name) for name in sorted(_names(broker))]
+
+
+def _used(broker: Connection, name: str) -> Used:
+    try:
+        return _told(name, Register(broker, name).read())
+    except branches.RegisterDamaged as error:
+        return Used(name, 0, 0, 0, str(error))
+
+
+def _told(name: str, standing: Standing) -> Used:
+    return Used(name, standing.decided, standing.epoch, standing.at)
+
+
 def left_registers(broker: Connection, names: set[str], before: float) -> list[str]:
     """Names without branches, begun before that time, whose registers nobody will use again."""
-    groups = [info.name.removeprefix(GROUPS) for info in broker.groups() if info.name.startswith(GROUPS)]
-    return [name for name in groups if name not in names and (begun_at(name) or before) < before]
+    groups = [name for name in _names(broker) if name not in names]
+    return [name for name in groups if (begun_at(name) or before) < before]
+
+
+def _names(broker: Connection) -> list[str]:
+    return [info.name.removeprefix(GROUPS) for info in broker.groups() if info.name.startswith(GROUPS)]
+
+
+def expire(broker: Connection, used: Used) -> bool:
+    """Delete a register if nobody has used it since, and no branch of its name is undecided; whether that was so.
+
+    The epoch is ended first, so nothing that was begun before is decided, and its decision lost with the register.
+    """
+    register = Register(broker, used.name)
+    generation = register.claim(broker.core.options.client)
+    standing = register.read()
+    if _told(used.name, standing) != used:
+        return False
+    try:
+        register.end_epoch(standing, generation)
+    except errors.GenerationFenced:
+        return False
+    if any(branches.undecided(broker, used.name)):
+        return False
+    register.delete()
+    return True

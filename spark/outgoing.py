@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,14 +22,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from journal.arguments import LEAST_TIME
-from spark.branch_writer import Columns
+from spark.frames import Columns
+from spark.register import Extent
 from txbroker import errors
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXT: Final = (BinaryType, StringType)
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _TIMES: Final = (TimestampType, TimestampNTZType)
+_OF_READERS: Final[dict[str, type[DataType]]] = {
+    "offset": LongType,
+    "timestampType": IntegerType,
+    "transaction": StringType,
+    "xid": StringType,
+}
+"""Columns of this source and of Kafka's that no message can be given: passed over, so what was read can be written."""
 _KNOWN: Final = "value, key, headers, topic, partition, timestamp"
 
 
@@ -67,6 +72,11 @@ def _expected(name: str, kind: DataType) -> str:
             return "" if isinstance(kind, _TIMES) else "it must be a timestamp"
         case "headers":
             return "" if _are_headers(kind) else "it must be array<struct<key:string,value:binary>> or a map"
+    if name in _OF_READERS:
+        kind_read = _OF_READERS[name]()
+        if kind == kind_read:
+            return ""
+        return f"only as {kind_read.simpleString()}, as it is read, that name is passed over: drop the column"
     return f"no part of a message has that name (known are {_KNOWN}): select what is to be written"
 
 
@@ -88,45 +98,52 @@ def messages(batch: pa.RecordBatch, topic: str) -> Iterator[Columns]:
 
     ``topic`` wins over a column.
     """
+    for each in topics_of(batch, topic):
+        yield _columns(batch if topic else batch.filter(pc.equal(batch.column("topic"), each)), each)
+
+
+def topics_of(batch: pa.RecordBatch, topic: str) -> list[str]:
+    """To which topics the rows of a batch go, in order of first appearance; ``topic`` wins over a column."""
     if topic:
-        if batch.num_rows:
-            yield _columns(batch, topic)
-        return
+        return [topic] if batch.num_rows else []
     topics = batch.column("topic")
     if topics.null_count:
         raise errors.InvalidSetting(
             f"{topics.null_count} rows of a batch have no topic; none of this write will be seen"
         )
-    for each in pc.unique(topics).to_pylist():
-        yield _columns(batch.filter(pc.equal(topics, each)), each)
+    found: list[str] = pc.unique(topics).to_pylist()
+    return found
+
+
+def extent(batches: Iterable[pa.RecordBatch], topic: str) -> Extent:
+    """How many rows they are, and to which topics they would go; the bytes are not counted."""
+    rows, topics = 0, set[str]()
+    for batch in batches:
+        rows += batch.num_rows
+        topics.update(topics_of(batch, topic))
+    return Extent(rows, 0, frozenset(topics))
 
 
 def _columns(batch: pa.RecordBatch, topic: str) -> Columns:
     there = set(batch.schema.names)
     keys = _binary(batch.column("key")) if "key" in there else None
     headers = _headers(batch.column("headers")) if "headers" in there else None
-    partitions = batch.column("partition").to_pylist() if "partition" in there else None
+    partitions = batch.column("partition").cast(pa.int64()) if "partition" in there else None
     size = sum(batch.column(name).nbytes for name in ("value", "key", "headers") if name in there)
     times = _times(batch.column("timestamp")) if "timestamp" in there else None
     return Columns(topic, _binary(batch.column("value")), keys, headers, partitions, times, size)
 
 
-def _binary(column: pa.Array) -> list[bytes | None]:
-    if pa.types.is_string(column.type):
+def _binary(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
         column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    values: list[bytes | None] = column.to_pylist()
-    return values
+    return column.cast(pa.large_binary())
 
 
-def _times(column: pa.Array) -> list[int | datetime | None]:
-    """µs since 1970 UTC; a time before 1973 as a datetime, for as a number a client takes it for a mistake."""
-    micros: list[int | None] = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    return [
-        each if each is None or each >= LEAST_TIME else _EPOCH + timedelta(microseconds=each)
-        for each in micros
-    ]
+def _times(column: pa.Array) -> pa.Array:
+    """µs since 1970 UTC."""
+    return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
 
 
 def _headers(column: pa.Array) -> list[Mapping[str, bytes] | None]:

@@ -7,7 +7,9 @@ any number of drivers that believe to be in charge one decides. ``docs/spark.md`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -37,18 +39,20 @@ class Standing(NamedTuple):
     """What a register says. ``decided`` is the last version that was decided, -1 if none was.
 
     ``epoch`` goes up with each decision and each abort; what was begun in an earlier one can be decided no more.
-    ``offset`` is from where on the last decision is to be looked for. ``exists``: somebody has moved it.
+    ``offset`` is from where on the last decision is to be looked for. ``exists``: somebody has moved it, the last time
+    ``at`` seconds since 1970, as a driver's or task's clock had it; 0 in a register of a release that did not say so.
     """
 
     decided: int = NEVER
     epoch: int = 0
     offset: int = 0
     exists: bool = False
+    at: int = 0
 
     @property
     def metadata(self) -> str:
         """As it is kept beside the offset."""
-        return f"{self.decided} {self.epoch}"
+        return f"{self.decided} {self.epoch} {self.at}"
 
 
 class Decision(Decided, frozen=True, kw_only=True):
@@ -62,6 +66,19 @@ class Decision(Decided, frozen=True, kw_only=True):
     def listed(self) -> list[Branch]:
         """The branches, in the order in which they are committed; raises RegisterDamaged."""
         return [branch_of(self.write, key) for key in self.branches]
+
+
+class Extent(NamedTuple):
+    """How much rows are, and to which topics they go: what tells a repeated write from another one."""
+
+    rows: int = 0
+    bytes: int = 0
+    """As Arrow counts them."""
+    topics: frozenset[str] = frozenset()
+
+    def plus(self, other: Extent) -> Extent:
+        """Both together."""
+        return Extent(self.rows + other.rows, self.bytes + other.bytes, self.topics | other.topics)
 
 
 class _Move(NamedTuple):
@@ -81,9 +98,10 @@ _decode = msgspec.json.Decoder(Decision).decode
 class Register:
     """The register of one name, over a connection. For one thread."""
 
-    def __init__(self, broker: Connection, name: str) -> None:
+    def __init__(self, broker: Connection, name: str, clock: Callable[[], float] = time.time) -> None:
         self.group = GROUPS + name
         self.name = name
+        self._clock = clock
         self._broker = broker
         self._number = _NO_TOPIC
 
@@ -96,31 +114,41 @@ class Register:
         if found.offset is None:
             return Standing()
         try:
-            decided, epoch = map(int, found.metadata.split(" "))
+            decided, epoch, *at = map(int, found.metadata.split(" "))
         except ValueError:
             raise RegisterDamaged(
                 f"group {self.group!r} has {found.metadata!r} where the last decided version and the epoch "
                 f"should stand: somebody has moved it by hand. Nothing was changed. {TOPIC!r} has the "
                 f"decisions about {self.name!r}"
             ) from None
-        return Standing(decided, epoch, found.offset, True)
+        return Standing(decided, epoch, found.offset, True, *at[:1])
+
+    def reserve(self) -> None:
+        """Make it if it is not there, before there is anything to decide; raises LimitExceeded.
+
+        Nobody is fenced: where somebody has claimed or moved it, it is there, and stays as it is.
+        """
+        number = self._partition(create=True)
+        made = Standing(offset=self._decisions_end(), at=round(self._clock()))
+        position = PartitionOffset(number, made.offset, 0, made.metadata)
+        with _told_of_room(self.name), suppress(errors.PositionMoved, errors.GenerationFenced):
+            self._broker.run(_move(self._broker.core, self.group, position, expected=[None]))
 
     def claim(self, member: str) -> int:
         """Take it from whoever had it, who can decide nothing from now on; return the generation."""
         number = self._partition(create=True)
-        return self._broker.run(_claim(self._broker.core, self.group, number, member))
+        with _told_of_room(self.name):
+            return self._broker.run(_claim(self._broker.core, self.group, number, member))
 
     def end_epoch(self, standing: Standing, generation: int) -> Standing:
         """Begin a new epoch: nothing that was begun before it can be decided; raises GenerationFenced."""
         number = self._partition(create=True)
-        moved = standing._replace(epoch=generation, exists=True)
+        moved = standing._replace(epoch=generation, exists=True, at=round(self._clock()))
         position = PartitionOffset(number, moved.offset, generation, moved.metadata)
         self._broker.run(_move(self._broker.core, self.group, position))
         return moved
 
-    def decide(
-        self, version: int, branches: Sequence[Branch], rows: int, size: int, generation: int
-    ) -> Decision:
+    def decide(self, version: int, branches: Sequence[Branch], extent: Extent, generation: int) -> Decision:
         """Decide to commit these branches, and begin a new epoch; returns once that is forced.
 
         Raises GenerationFenced if somebody has claimed it since, OutcomeUnknown if it is not known whether it is
@@ -129,10 +157,11 @@ class Register:
         number = self._partition(create=True)
         keys = [branch.key for branch in branches]
         decision = Decision(
-            name=self.name, version=version, epoch=generation, branches=keys, rows=rows, bytes=size
-        )
-        offset = self._broker.topics([TOPIC])[0].partitions[0].high_watermark
-        moved = Standing(version, generation, offset)
+            name=self.name, version=version, epoch=generation, branches=keys,
+            rows=extent.rows, bytes=extent.bytes, topics=sorted(extent.topics),
+        )  # fmt: skip
+        offset = self._decisions_end()
+        moved = Standing(version, generation, offset, True, round(self._clock()))
         position = PartitionOffset(number, offset, generation, moved.metadata)
         try:
             with self._broker.transaction() as transaction:
@@ -163,6 +192,9 @@ class Register:
         """Forget it: of a name that nobody will use again."""
         self._broker.delete_group(self.group)
 
+    def _decisions_end(self) -> int:
+        return self._broker.topics([TOPIC])[0].partitions[0].high_watermark
+
     def _lost(self, standing: Standing, reason: str) -> RegisterDamaged:
         return RegisterDamaged(
             f"{self.name}/{standing.decided} was decided, and which of its branches are to be committed "
@@ -180,6 +212,19 @@ class Register:
                 found = [create_topic(self._broker)]
             self._number = found[0].partitions[0].number
         return self._number
+
+
+@contextmanager
+def _told_of_room(name: str) -> Iterator[None]:
+    """Say with LimitExceeded what to do about it."""
+    try:
+        yield
+    except errors.LimitExceeded as error:
+        raise errors.LimitExceeded(
+            f"the write {name!r} needs a register, which is a consumer group, and there is no room for it: {error}. "
+            "'python -m spark.resolve --registers' shows the registers that there are, '--expire 90d --execute' "
+            "deletes those that have not been used for so long"
+        ) from error
 
 
 def create_topic(broker: Connection) -> commands.TopicInfo:
@@ -200,5 +245,8 @@ async def _claim(core: Core, group: str, number: int, member: str) -> int:
     return (await core.request(request, commands.Claimed)).claims[0][1]
 
 
-async def _move(core: Core, group: str, position: PartitionOffset) -> None:
-    await core.request(commands.CommitOffsets(core.correlation(), group, [position]), commands.Done)
+async def _move(
+    core: Core, group: str, position: PartitionOffset, expected: list[int | None] | None = None
+) -> None:
+    request = commands.CommitOffsets(core.correlation(), group, [position], expected=expected)
+    await core.request(request, commands.Done)

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final
+from datetime import UTC, datetime
 
+from journal.quantities import duration
 from spark import branches, deciding
-from spark.leftovers import Left, left_registers, look
+from spark.leftovers import Left, Used, expire, is_of, left_registers, look, registers
 from spark.register import Register
 from txbroker import errors
 from txbroker.client import url as urls
 from txbroker.client.blocking import Connection, connect
-
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +33,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(broker: Connection, options: argparse.Namespace) -> int:
-    found = [left for left in look(broker) if not options.name or left.is_of(options.name)]
+    everything = look(broker)
+    found = [left for left in everything if not options.name or left.is_of(options.name)]
+    if options.registers or options.expire is not None:
+        _see_to_registers(broker, {left.name for left in everything}, options)
+    # Before branches are ended, for where there are as many groups as may be that needs the room of one.
+    names = {left.name for left in found}
+    empty = [] if options.name else left_registers(broker, names, time.time() - options.older_than)
+    for name in empty if options.execute else []:
+        Register(broker, name).delete()
     waiting, failures = 0, list[errors.TxBrokerError]()
     for left in found:
         ended = False
@@ -49,15 +54,39 @@ def _run(broker: Connection, options: argparse.Namespace) -> int:
         else:
             waiting += 1
         _say(left, options, ended=ended)
-    names = {left.name for left in found}
-    empty = [] if options.name else left_registers(broker, names, time.time() - options.older_than)
-    for name in empty if options.execute else []:
-        Register(broker, name).delete()
     if not options.json:
         _sum_up(found, waiting, empty, options)
     for failure in failures:
         print(f"spark.resolve: {failure}", file=sys.stderr)
     return _exit_code(failures[0]) if failures else 1 if waiting else 0
+
+
+def _see_to_registers(broker: Connection, undecided: set[str], options: argparse.Namespace) -> None:
+    """Show registers; those that are old enough, and have no branches, are deleted, or could be."""
+    before = None if options.expire is None else time.time() - options.expire
+    for used in registers(broker):
+        if options.name and not is_of(used.name, options.name):
+            continue
+        old = before is not None and 0 < used.at < before and used.name not in undecided
+        deleted = old and options.execute and expire(broker, used)
+        if options.registers or old:
+            _say_register(used, options, old=old, deleted=deleted)
+
+
+def _say_register(used: Used, options: argparse.Namespace, *, old: bool, deleted: bool) -> None:
+    when = datetime.fromtimestamp(used.at, UTC).isoformat() if used.at else None
+    if options.json:
+        print(
+            json.dumps(
+                {"register": used.name, "version": used.version, "epoch": used.epoch, "used": when}
+                | {"deleted": deleted, "problem": used.problem}
+            )
+        )
+        return
+    decided = "none decided" if used.version < 0 else f"version {used.version} decided"
+    end = ": deleted" if deleted else ": to be deleted" if old and not options.execute else ""
+    problem = f". {used.problem}" if used.problem else ""
+    print(f"register {used.name}: {decided}, epoch {used.epoch}, last used {when or 'unknown'}{end}{problem}")
 
 
 def _say(left: Left, options: argparse.Namespace, *, ended: bool) -> None:
@@ -96,10 +125,10 @@ def _exit_code(error: errors.TxBrokerError) -> int:
 
 
 def _age(text: str) -> float:
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time, such as 90s, 10m, 2h or 1d")
-    return float(found[1]) * _SECONDS[found[2]]
+    try:
+        return duration(text) / 1_000_000
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,7 +143,15 @@ def _parser() -> argparse.ArgumentParser:
         "--older-than", type=_age, default=3600.0, metavar="TIME",
         help="only writes whose branches have all been prepared for so long (1h); others may be at work",
     )  # fmt: skip
-    parser.add_argument("--execute", action="store_true", help="end them; without it nothing is changed")
+    parser.add_argument("--registers", action="store_true", help="show the registers of all writes, too")
+    parser.add_argument(
+        "--expire", type=_age, metavar="TIME",
+        help="delete registers that nobody has used for so long: a version that is repeated after all "
+        "is written again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--execute", action="store_true", help="end and delete them; without it nothing is changed"
+    )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each write")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds to wait for the broker")
     return parser

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from journal.compression import NAMES as CODECS
 from journal.compression import compressor
+from spark import quantities
 from spark.branches import Write, of_application
-from spark.options import check_known, interval
+from spark.options import check_known
 from txbroker import errors
 from txbroker.client import url as urls
 
@@ -18,8 +18,6 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "outpu
 
 NOTHING: Final = "nothing was written"
 PARTITIONERS: Final = ("key", "none")
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
-_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class SinkOptions(NamedTuple):
@@ -42,30 +40,29 @@ class SinkOptions(NamedTuple):
 def parse(options: Mapping[str, str]) -> SinkOptions:
     """Read the options of a sink, whatever their case; raises InvalidSetting, Misuse for an address."""
     given = {name.lower(): value for name, value in options.items() if name.lower() not in SPARKS_OWN}
-    check_known(given, [*NAMES.values()], NOTHING)
+    check_known(given, [*OPTIONS], NOTHING)
     if "broker" not in given:
         raise errors.InvalidSetting(
             f"the option 'broker' must say which broker, such as 'tcp:127.0.0.1:7654'; {NOTHING}"
         )
     read: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in _READERS:
-            field, reader = _READERS[name]
-            read[field] = reader(name, value)
+    for name, (field, reader) in OPTIONS.items():
+        if name.lower() in given:
+            read[field] = reader(name, given[name.lower()])
     urls.parse(read["broker"])
     compressor(read.get("compression"), read.get("compression_level"))
-    return SinkOptions(**read, write=_write(given))
+    application, version = read.pop("application", None), read.pop("version", None)
+    return SinkOptions(**read, write=_write(application, version, read.get("topic", "")))
 
 
-def _write(given: Mapping[str, str]) -> Write | None:
-    name, version = given.get("txnappid"), given.get("txnversion")
-    if name is None and version is None:
+def _write(application: str | None, version: int | None, topic: str) -> Write | None:
+    if application is None and version is None:
         return None
-    if name is None or version is None:
+    if application is None or version is None:
         raise errors.InvalidSetting(
             f"txnAppId and txnVersion name a write together, and one is missing; {NOTHING}"
         )
-    return of_application(name, given.get("topic", ""), _whole("txnVersion", version))
+    return of_application(application, topic, version)
 
 
 def _text(name: str, value: str) -> str:  # noqa: ARG001
@@ -79,16 +76,21 @@ def _whole(name: str, value: str) -> int:
 
 
 def _size(name: str, value: str) -> int:
-    found = _SIZE.fullmatch(value.strip())
-    size = int(found[1]) * _FACTORS[found[2].lower()] if found else 0
-    if size < 1:
-        raise _wrong(name, value, "a size, such as 262144, 256k or 1g")
-    return size
+    try:
+        found = quantities.size(value)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise _wrong(name, value, "a size above 0, such as 262144, 256KiB or 256k")
+    return found
 
 
 def _seconds(name: str, value: str) -> float:
-    seconds = interval(value)
-    if seconds is None or not 0 < seconds < 1e6:
+    try:
+        seconds = quantities.micros(value) / 1e6
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
         raise _wrong(name, value, "a time above 0, such as 500ms, 30s or 5m (without a unit: seconds)")
     return seconds
 
@@ -113,34 +115,24 @@ def _level(name: str, value: str) -> int:
 
 
 def _wrong(name: str, value: str, expected: str) -> errors.InvalidSetting:
-    return errors.InvalidSetting(
-        f"option {NAMES.get(name, name)!r} is {value!r}, it must be {expected}; {NOTHING}"
-    )
+    return errors.InvalidSetting(f"option {name!r} is {value!r}, it must be {expected}; {NOTHING}")
 
 
-_READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
+OPTIONS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "broker": ("broker", _text),
     "topic": ("topic", _text),
     "partitioner": ("by_key", _partitioner),
-    "batchbytes": ("batch_bytes", _size),
-    "branchbytes": ("branch_bytes", _size),
-    "branchseconds": ("branch_seconds", _seconds),
-    "timeout": ("timeout", _seconds),
-    "audittopic": ("audit_topic", _text),
+    "batchBytes": ("batch_bytes", _size),
     "compression": ("compression", _compression),
-    "compressionlevel": ("compression_level", _level),
+    "compressionLevel": ("compression_level", _level),
+    "branchBytes": ("branch_bytes", _size),
+    "branchSeconds": ("branch_seconds", _seconds),
+    "txnAppId": ("application", _text),
+    "txnVersion": ("version", _whole),
+    "auditTopic": ("audit_topic", _text),
+    "timeout": ("timeout", _seconds),
 }
-_SPELT: Final = (
-    "broker",
-    "topic",
-    "partitioner",
-    "batchBytes",
-    "branchBytes",
-    "branchSeconds",
-    "timeout",
-    "auditTopic",
-    "compression",
-    "compressionLevel",
-)
-NAMES: Final = {name.lower(): name for name in (*_SPELT, "txnAppId", "txnVersion")}
-assert NAMES.keys() == _READERS.keys() | {"txnappid", "txnversion"}
+"""Each option, as it is written in the docs: the field that it sets, and what reads it.
+
+``application`` and ``version`` together are the field ``write``.
+"""

@@ -19,7 +19,7 @@ from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told, WriteRefused
 from spark.leftovers import nameless
-from spark.register import Register, Standing
+from spark.register import Extent, Register, Standing
 from spark.sink_options import SinkOptions
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
@@ -47,8 +47,8 @@ class _Sink:
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise errors.InvalidSetting(
-                "a topic is a log, to which messages are appended: use mode('append'), or outputMode('append') or "
-                "'update' of a stream; nothing was written"
+                "a topic is a log, to which messages are appended: use mode('append'), or outputMode('append') of a "
+                "stream; nothing was written"
             )
         outgoing.check_schema(schema, options.topic)
         self.options = options
@@ -83,17 +83,21 @@ class _Sink:
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
-            standing = Register(broker, write.name).read()
+            register = Register(broker, write.name)
+            standing = register.read()
             if self.in_order and standing.decided > write.version:
                 raise _rolled_back(write, standing.decided)
             if begun is not None and begun.decided < write.version < standing.decided:
                 raise deciding.overtaken(write, standing.decided)
             if standing.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
-                rows = sum(batch.num_rows for batch in batches) if self.in_order else 0
-                return TaskWritten(Told(broker.identity, write, standing.epoch, (), rows, 0, skipped=True))
+                same = standing.decided == write.version
+                extent = outgoing.extent(batches, self.options.topic) if same else Extent()
+                return TaskWritten(Told(broker.identity, write, standing.epoch, (), extent, skipped=True))
             if begun is not None and begun.epoch != standing.epoch:
                 raise _passed(write, begun.epoch, standing.epoch)
+            if not standing.exists:
+                register.reserve()
             return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
 
     def _write_branches(
@@ -116,7 +120,7 @@ class _Sink:
             _undo(writer, error)
             raise
         keys = tuple(branch.key for branch in prepared)
-        return Told(broker.identity, write, epoch, keys, writer.rows, writer.bytes)
+        return Told(broker.identity, write, epoch, keys, writer.extent)
 
     def commit_told(self, write: Write, told: Sequence[Told]) -> None:
         """C1 to C6."""
@@ -166,7 +170,10 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self.begun = self._open()
 
     def _open(self) -> Standing:
-        """What the register says. A nameless write gets one at once, so that late attempts find that it is gone."""
+        """What the register says. It is made before there are rows, and a nameless write's gets an epoch of its own.
+
+        So a limit of the broker is met in time, and late attempts of a nameless write find that it is gone.
+        """
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
             standing = register.read()
@@ -175,6 +182,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             if self.is_nameless:
                 generation = register.claim(broker.core.options.client)
                 standing = register.end_epoch(standing, generation)
+            elif not standing.exists:
+                register.reserve()
             return standing
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -201,6 +210,15 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """``writeStream.format("txbroker")``. Spark makes one for the tasks of each batch, and one for each commit."""
 
     in_order = True
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        if options.write is not None:
+            raise errors.InvalidSetting(
+                "txnAppId and txnVersion name a batch write: a stream's writes have the query's id and the batch's "
+                "number as names, from its checkpoint. Leave them out, or use them within foreachBatch; nothing was "
+                "written"
+            )
 
     def begin(self) -> None:
         """On the driver, before the tasks of a batch."""

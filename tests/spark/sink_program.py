@@ -102,6 +102,10 @@ class Interfering:
             self.deaths.executor()
         if self.moment == "task fails" and first and self.deaths.once("task failed"):
             raise RuntimeError("a task fails after it has prepared its rows")
+        if self.moment == "overtaken" and first and self.deaths.once("to be overtaken"):
+            while not (Path(self.deaths.folder) / "overtaken").exists():
+                time.sleep(0.02)
+            raise RuntimeError("a task fails when a later version has been decided")
         if self.moment == "slow" and first and self.deaths.once("a slow one"):
             time.sleep(600)  # until its copy has won, and it is killed
         if self.moment == "late" and first and self.deaths.once("late"):

@@ -10,7 +10,7 @@ import txbroker
 from spark import branches, deciding
 from spark.branches import Branch, RegisterDamaged, Write
 from spark.deciding import WriteRefused
-from spark.register import GROUPS, TOPIC, Register
+from spark.register import GROUPS, TOPIC, Decision, Register, Standing
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
 from txbroker import errors
@@ -53,13 +53,52 @@ def test_all_rows_of_all_tasks_are_seen_after_the_commit_and_none_before(broker,
     assert (in_doubt(broker, write), decision.rows, len(decision.branches)) == (0, 12, 6)
 
 
-def test_a_version_that_is_repeated_with_other_rows_and_partitions_writes_nothing(broker, process, write):
+def test_a_version_that_is_repeated_in_other_partitions_writes_nothing(broker, process, write):
     first = writes.rows("a", 3, 4)
     writes.drive(broker, write, first)
-    told = writes.prepare(broker, write, writes.rows("b", 5, 2))
+    told = writes.prepare(broker, write, writes.rows("b", 6, 2))
     assert all(each.skipped for each in told)
     assert deciding.commit(broker, write, told) is None
     assert writes.seen(process.address) == writes.flat(first)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_version_that_is_repeated_with_another_number_of_rows_is_refused(broker, process, write, count):
+    first = writes.rows("a", 3, 4)
+    writes.drive(broker, write, first)
+    with pytest.raises(WriteRefused, match=rf"is written already, with 12 rows, .* it has {6 * count}: the"):
+        writes.drive(broker, write, writes.rows("b", 6, count))
+    assert (in_doubt(broker, write), writes.seen(process.address)) == (0, writes.flat(first))
+
+
+def test_a_version_that_is_repeated_to_other_topics_is_refused(broker, process, write):
+    """Rows may name their topic, and then it is not in the write's name."""
+    first = writes.rows("a", 1, 2)
+    writes.drive(broker, write, first)
+    [told] = writes.prepare(broker, write, first)
+    for topics in (frozenset({"other"}), frozenset({"other", writes.TOPIC})):
+        other = told._replace(extent=told.extent._replace(topics=topics))
+        with pytest.raises(
+            WriteRefused,
+            match=rf"to the topics rows, and this time its rows name {', '.join(sorted(topics))}: it",
+        ):
+            deciding.commit(broker, write, [other])
+    assert writes.seen(process.address) == writes.flat(first)
+
+
+def test_a_decision_that_does_not_say_its_topics_is_compared_by_its_rows(broker, write):
+    """As of a release that did not yet note them."""
+    decision = Decision(name=write.name, version=7, epoch=1, branches=[], rows=2, bytes=9)
+    older = b'{"name":"%s","version":7,"epoch":1,"branches":[],"rows":2,"bytes":9}' % write.name.encode()
+    register = Register(broker, write.name)
+    generation = register.claim("a test")
+    offset = broker.topics([TOPIC])[0].partitions[0].high_watermark
+    broker.send(TOPIC, older, key=write.name.encode())
+    standing = register.end_epoch(Standing(7, generation, offset), generation)
+    assert register.last_decision(standing) == decision
+    assert deciding.commit(broker, write, writes.prepare(broker, write, writes.rows("a", 1, 2))) is None
+    with pytest.raises(WriteRefused, match="with 2 rows, and this time it has 3"):
+        deciding.commit(broker, write, writes.prepare(broker, write, writes.rows("a", 1, 3)))
 
 
 def test_tasks_that_prepared_before_another_attempt_was_decided_are_rolled_back(broker, process, write):
@@ -67,7 +106,22 @@ def test_tasks_that_prepared_before_another_attempt_was_decided_are_rolled_back(
     first = writes.rows("a", 3, 4)
     writes.drive(broker, write, first)
     assert in_doubt(broker, write) == 0  # the decision ended the late ones' epoch, and them
-    assert deciding.commit(broker, write, late) is None
+    with pytest.raises(WriteRefused, match="with 12 rows, and this time it has 4"):
+        deciding.commit(broker, write, late)
+    assert writes.seen(process.address) == writes.flat(first)
+
+
+def test_a_task_that_prepared_before_another_attempt_was_decided_counts_with_those_that_skipped(
+    broker, process, write
+):
+    """The rows of a wider attempt would be nowhere, and it would be called written."""
+    late = writes.prepare(broker, write, writes.rows("late", 1, 3))
+    first = writes.rows("a", 1, 6)
+    writes.drive(broker, write, first)
+    skipped = writes.prepare(broker, write, writes.rows("late", 1, 3))
+    assert deciding.commit(broker, write, [*late, *skipped]) is None
+    with pytest.raises(WriteRefused, match="with 6 rows, and this time it has 9"):
+        deciding.commit(broker, write, [*late, *skipped, *skipped])
     assert writes.seen(process.address) == writes.flat(first)
 
 
@@ -98,7 +152,7 @@ def test_a_decision_half_carried_out_is_finished_by_the_repeated_version(broker,
     lists = writes.rows("a", 3, 2)
     half_committed(broker, process, write, lists)
     assert 0 < len(writes.seen(process.address)) < 6
-    told = writes.prepare(broker, write, writes.rows("b", 1, 9))
+    told = writes.prepare(broker, write, writes.rows("b", 1, 6))
     assert deciding.commit(broker, write, told) is None
     assert (in_doubt(broker, write), writes.seen(process.address)) == (0, writes.flat(lists))
 
@@ -163,7 +217,7 @@ def test_a_branch_that_a_person_ended_after_the_decision_is_damage_until_it_is_f
     victim = sorted(branches.undecided(broker, write.name).prepared)[-1]
     broker.rollback_transaction(victim.xid, "ann", "a test")
     for _ in range(2):
-        told = writes.prepare(broker, write, [])
+        told = writes.prepare(broker, write, lists)
         with pytest.raises(
             errors.HeuristicMixed, match=r"DAMAGE: .* 1 of its 6 branches cannot be committed"
         ) as caught:
@@ -214,6 +268,25 @@ def test_a_decision_lost_to_retention_is_not_guessed(broker, process, write):
     ):
         deciding.settle(broker, write.name)
     assert in_doubt(broker, write) == 5
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_repetition_whose_decision_retention_has_taken_cannot_be_compared(broker, process, write, in_order):
+    """All of it is carried out. Of a stream nobody can say that its rows are those; a named batch is passed over."""
+    first = writes.rows("a", 1, 2)
+    writes.drive(broker, write, first)
+    register = Register(broker, write.name)
+    end = broker.topics([TOPIC])[0].partitions[0].high_watermark
+    register.end_epoch(register.read()._replace(offset=end), register.claim("a test"))
+    told = writes.prepare(broker, write, writes.rows("wider", 1, 3))
+    if in_order:
+        with pytest.raises(
+            WriteRefused, match=r"its decision is kept no more \('spark.decisions' keeps one for 30"
+        ):
+            deciding.commit(broker, write, told, in_order=True)
+    else:
+        assert deciding.commit(broker, write, told) is None
+    assert writes.seen(process.address) == writes.flat(first)
 
 
 def test_a_task_at_another_broker_is_found_out(broker, write):
@@ -267,14 +340,19 @@ def test_any_number_of_drivers_and_settlers_in_any_interleaving_decide_once(brok
         lambda c: writes.drive(c, following, attempts["next"]),
         lambda c: deciding.settle(c, write.name, patience=0.0),
     ]
+    taking_part = {0, 1} | {number for number in (2, 3) if chance.random() < 0.4}  # they mostly win
+
+    succeeded = set[int]()
 
     def actor(connection, act):
         with contextlib.suppress(errors.TxBrokerError, Killed):
             act(connection)
+            succeeded.add(work.index(act))
 
     actors = [
         greenlet.greenlet(lambda c=connection, act=act: actor(c, act))
-        for connection, act in zip(connections, work, strict=True)
+        for number, (connection, act) in enumerate(zip(connections, work, strict=True))
+        if number in taking_part
     ]
     for each in actors:
         each.parent = main
@@ -290,5 +368,9 @@ def test_any_number_of_drivers_and_settlers_in_any_interleaving_decide_once(brok
     assert of_write in ([], writes.flat(attempts["a"]), writes.flat(attempts["b"]))
     assert [value for value in found if value[:1] == b"n"] in ([], writes.flat(attempts["next"]))
     assert in_doubt(broker, write) == 0
+    overtaken = len(found) > len(of_write)  # who begins after that is told that it is written already
+    for number, name in enumerate("ab"):
+        assert number not in succeeded or of_write == writes.flat(attempts[name]) or overtaken
+    assert 2 not in succeeded or overtaken
     decided = [m for m in broker.read(TOPIC, 0, 0, 1 << 24) if m.key == write.name.encode()]
     assert len(decided) == bool(of_write) + (len(found) > len(of_write))

@@ -18,6 +18,8 @@ from pyspark.sql.types import (
 )
 
 from spark import outgoing
+from spark.columns import message_schema
+from spark.options import ReadOptions
 from txbroker.errors import InvalidSetting
 
 KAFKA_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -36,9 +38,27 @@ def test_all_columns_of_all_accepted_types_are_accepted():
     outgoing.check_schema(schema(value=BinaryType(), headers=MapType(StringType(), StringType())), "t")
 
 
+def test_all_that_this_source_and_that_of_kafka_show_is_accepted():
+    """`offset`, `transaction` and so on are passed over."""
+    ours = message_schema(
+        ReadOptions(path="/data", topics=("t",), include_headers=True, include_transactions=True)
+    )
+    outgoing.check_schema(ours, "")
+    kafkas = schema(
+        key=BinaryType(), value=BinaryType(), topic=StringType(), partition=IntegerType(), offset=LongType(),
+        timestamp=TimestampType(), timestampType=IntegerType(), headers=KAFKA_HEADERS,
+    )  # fmt: skip
+    outgoing.check_schema(kafkas, "")
+
+
 @pytest.mark.parametrize(
     ("columns", "topic", "said"),
     [
+        (
+            {"value": StringType(), "offset": StringType()},
+            "t",
+            "'offset' is string, and only as bigint, as it is read",
+        ),
         ({"value": DoubleType()}, "t", "column 'value' is double, and it must be binary or string"),
         (
             {"value": StringType(), "key": LongType()},
@@ -78,28 +98,31 @@ def test_values_keys_partitions_and_times_are_taken_as_they_are():
     (columns,) = outgoing.messages(batch, "t")
     wall = round(when.timestamp() * 1_000_000)
     assert columns.topic == "t"
-    assert columns.values == ["ä".encode(), None, b""]
-    assert columns.keys == [b"k", None, b""]
-    assert columns.partitions == [1, None, 0]
-    assert columns.timestamps == [wall, None, wall]
+    assert columns.values.to_pylist() == ["ä".encode(), None, b""]
+    assert columns.keys.to_pylist() == [b"k", None, b""]
+    assert columns.partitions.to_pylist() == [1, None, 0]
+    assert columns.timestamps.to_pylist() == [wall, None, wall]
     assert columns.headers is None
     assert columns.bytes > 3
 
 
 def test_times_before_1973_are_kept_as_what_they_are():
-    """As numbers they would be refused for seconds or milliseconds, and the whole write with them."""
     old = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)
     batch = pa.record_batch(
         {"value": pa.array([b"1", b"2"]), "timestamp": pa.array([old, None], pa.timestamp("us", "UTC"))}
     )
     (columns,) = outgoing.messages(batch, "t")
-    assert columns.timestamps == [old, None]
+    assert columns.timestamps.to_pylist() == [-1, None]
 
 
 def test_rows_are_divided_by_topic_in_their_order_and_the_option_wins_over_the_column():
     batch = pa.record_batch({"value": pa.array([b"1", b"2", b"3"]), "topic": pa.array(["b", "a", "b"])})
-    assert [(c.topic, c.values) for c in outgoing.messages(batch, "")] == [("b", [b"1", b"3"]), ("a", [b"2"])]
-    assert [(c.topic, c.values) for c in outgoing.messages(batch, "t")] == [("t", [b"1", b"2", b"3"])]
+
+    def divided(option):
+        return [(each.topic, each.values.to_pylist()) for each in outgoing.messages(batch, option)]
+
+    assert divided("") == [("b", [b"1", b"3"]), ("a", [b"2"])]
+    assert divided("t") == [("t", [b"1", b"2", b"3"])]
     assert list(outgoing.messages(batch.slice(0, 0), "t")) == []
     assert list(outgoing.messages(batch.slice(0, 0), "")) == []
 

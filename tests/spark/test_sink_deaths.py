@@ -2,6 +2,7 @@
 
 import collections
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,6 +71,13 @@ def finish(process, *, dies=False):
         assert process.returncode == -signal.SIGKILL, output
     else:
         assert (process.returncode, "DONE" in output) == (0, True), output
+    return output
+
+
+def fail(process):
+    """Wait for its end, which is an error; return what it has said."""
+    output, _ = process.communicate(timeout=280)
+    assert process.returncode == 1, output
     return output
 
 
@@ -154,9 +162,10 @@ def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_
     job.options = {"txnAppId": "nightly", "txnVersion": "12"}
     job.moment = "between two commits"
     finish(start(job), dies=True)
-    job.attempt, job.partitions, job.rows = "b", 7, 900
+    job.attempt, job.partitions = "b", 7
     finish(start(job))
-    finish(start(job))
+    job.rows += 900
+    assert "is written already, with 2000 rows, and this time it has 2900" in fail(start(job))
     assert_once(broker, map(str, range(2000)))
     assert_nothing_in_doubt(broker)
 
@@ -169,6 +178,25 @@ def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_beh
     finish(start(job))
     assert (Path(job.folder) / ("task failed" if moment == "task fails" else "executor died")).exists()
     assert_once(broker, map(str, range(job.rows)))
+    assert_nothing_in_doubt(broker)
+
+
+def test_a_version_whose_task_is_retried_when_a_later_one_is_decided_fails_and_says_so(broker, job, tmp_path):
+    """The retried task found a decided version and wrote nothing, and the job was called done."""
+    named = {"txnAppId": "nightly", "txnVersion": "12"}
+    job.moment, job.master, job.options = "overtaken", "local[2,3]", named
+    process = start(job)
+    wait_until(lambda: (Path(job.folder) / "to be overtaken").exists())
+    later = replace(
+        job, folder=str(tmp_path / "later"), moment="", attempt="b", options=named | {"txnVersion": "13"}
+    )
+    Path(later.folder).mkdir()
+    finish(start(later))
+    (Path(job.folder) / "overtaken").touch()
+    output = fail(process)
+    assert "a task fails when a later version has been decided" in output
+    assert re.search(r"WriteRefused: nightly\S*/12 was overtaken: version 13 was decided", output), output
+    assert_once(broker, map(str, range(job.rows)), attempts="b")
     assert_nothing_in_doubt(broker)
 
 

@@ -1,13 +1,17 @@
 """Options of a write: read whatever their case, checked before anything is written, none unknown."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from spark.branches import Write
 from spark.options import read_options
-from spark.sink_options import SinkOptions, parse
+from spark.sink_options import OPTIONS, SinkOptions, parse
 from txbroker.errors import InvalidName, InvalidSetting, Misuse
 
 HERE = "tcp:127.0.0.1:7654"
+DOCS = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
 def test_what_is_not_said_has_its_default():
@@ -47,12 +51,44 @@ def test_a_time_is_written_as_for_reading(said, seconds):
 
 
 @pytest.mark.parametrize(
+    ("said", "size"),
+    [
+        *(("65536", 65536), ("64KiB", 64 << 10), ("64k", 64 << 10), ("64K", 64 << 10), ("64kb", 64 << 10)),
+        *(("15m", 15 << 20), ("15MiB", 15 << 20), ("1g", 1 << 30), ("1t", 1 << 40), ("7b", 7)),
+    ],
+)
+def test_a_size_is_written_as_everywhere_or_as_in_spark(said, size):
+    assert parse({"broker": HERE, "branchBytes": said}).branch_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("1h30m", 5400.0), ("2.5", 2.5), ("1d", 86400.0), ("30S", 30.0)]
+)
+def test_a_time_is_written_as_everywhere_and_a_plain_number_is_seconds(said, seconds):
+    assert parse({"broker": HERE, "branchSeconds": said}).branch_seconds == seconds
+
+
+def test_the_docs_have_every_option_with_its_default_and_no_other():
+    part = DOCS.read_text().partition("## Writing exactly once")[2].partition("### The protocol")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \|([^|]*)\|", part.partition("| option | default |")[2], re.MULTILINE)
+    told = {name: default.strip(" `") for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+    assert [*told] == [*OPTIONS]
+    for name, default in told.items():
+        field, reader = OPTIONS[name]
+        if default:
+            assert reader(name, default) == SinkOptions._field_defaults[field], name
+        else:
+            assert not SinkOptions._field_defaults.get(field), name
+
+
+@pytest.mark.parametrize(
     ("given", "said"),
     [
         ({}, "the option 'broker' must say which broker"),
         ({"broker": HERE, "topics": "t"}, "there is no option 'topics'; did you mean topic"),
         ({"broker": HERE, "partitioner": "murmur"}, "option 'partitioner' is 'murmur', it must be 'key' or 'none'"),
-        ({"broker": HERE, "batchBytes": "0"}, "option 'batchBytes' is '0', it must be a size"),
+        ({"broker": HERE, "BATCHBYTES": "0"}, "option 'batchBytes' is '0', it must be a size"),
+        ({"broker": HERE, "branchBytes": "1x"}, "option 'branchBytes' is '1x', it must be a size"),
         ({"broker": HERE, "branchBytes": "many"}, "option 'branchBytes' is 'many', it must be a size"),
         ({"broker": HERE, "branchSeconds": "0"}, "option 'branchSeconds' is '0', it must be a time above 0"),
         ({"broker": HERE, "timeout": "nan"}, "option 'timeout' is 'nan', it must be a time above 0"),

@@ -146,6 +146,47 @@ def test_a_named_version_is_written_once_and_one_below_it_too(broker, process, o
     assert writes.seen(process.address) == [b"five", b"six"]
 
 
+def test_a_named_version_that_is_repeated_with_more_rows_is_refused(broker, process, options):
+    """As the batch of a foreachBatch that an older checkpoint plans anew, and wider: those rows vanished."""
+    named = options._replace(write=Write(writes.name(), 5))
+    for rows, said in (
+        (batch(b"a"), None),
+        (batch(b"a"), None),
+        (batch(b"a", b"b"), "with 1 rows, .* has 2"),
+    ):
+        sink = BatchSink(named, SCHEMA, overwrite=False)
+        messages = [sink.write(iter([rows])), sink.write(iter([]))]
+        with pytest.raises(WriteRefused, match=said) if said else contextlib.nullcontext():
+            sink.commit(messages)
+    sink.abort(messages)
+    assert writes.seen(process.address) == [b"a"]
+
+
+def test_a_named_version_whose_rows_name_another_topic_is_refused(broker, process, options):
+    """The second of two frames that go to one topic each vanished, and was called written."""
+    named = options._replace(topic="", write=Write(writes.name(), 5))
+    schema = StructType([*SCHEMA, StructField("topic", StringType())])
+
+    def run(*topics):
+        sink = BatchSink(named, schema, overwrite=False)
+        rows = batch(*[b"a"] * len(topics)).append_column("topic", pa.array(topics, pa.string()))
+        sink.commit([sink.write(iter([rows]))])
+
+    for topic in ("elsewhere", "here"):
+        with contextlib.suppress(errors.TopicExists):
+            broker.create_topic(topic)
+    run("here", "elsewhere")
+    run("elsewhere", "here")
+    with pytest.raises(
+        WriteRefused, match="to the topics elsewhere, here, and this time its rows name here: it"
+    ):
+        run("here", "here")
+    assert (writes.seen(process.address, "here"), writes.seen(process.address, "elsewhere")) == (
+        [b"a"],
+        [b"a"],
+    )
+
+
 @pytest.mark.parametrize("moment", ["before its tasks", "while a task is repeated", "before its decision"])
 def test_a_version_that_a_later_one_overtakes_fails_and_says_so(broker, process, options, moment):
     """It was called written, with none of its rows."""
@@ -165,8 +206,19 @@ def test_a_version_that_a_later_one_overtakes_fails_and_says_so(broker, process,
 
 
 def test_what_is_not_an_append_is_refused(options):
-    with pytest.raises(errors.InvalidSetting, match=r"mode\('append'\).*nothing was written"):
+    with pytest.raises(
+        errors.InvalidSetting, match=r"mode\('append'\), or outputMode\('append'\) of a stream; nothing"
+    ):
         BatchSink(options, SCHEMA, overwrite=True)
+
+
+def test_a_stream_has_its_own_names_and_takes_none(options):
+    """They were taken and meant nothing."""
+    named = options._replace(write=Write("nightly", 1))
+    with pytest.raises(
+        errors.InvalidSetting, match=r"name a batch write: .* within foreachBatch; nothing was written"
+    ):
+        StreamSink(named, SCHEMA, overwrite=False)
 
 
 def test_a_stream_that_spark_does_not_name_is_refused(options):
@@ -206,7 +258,7 @@ def test_a_batch_of_a_stream_that_is_repeated_with_more_rows_is_refused(broker, 
     sink.commit(same, 3)
     wider = [*same, sink.write_rows(write, None, iter([batch(b"c"), batch(b"d")]))]
     with pytest.raises(
-        WriteRefused, match=r"is written already, with 2 rows, and this time it has 4: the checkpoint"
+        WriteRefused, match=r"is written already, with 2 rows, and this time it has 4: the source"
     ):
         sink.commit(wider, 3)
     assert writes.seen(process.address) == [b"a", b"b"]

@@ -121,6 +121,46 @@ def test_a_write_to_a_topic_that_is_not_there_is_refused_before_any_task_runs(sp
     assert len(messages(process, "rows")) == 3
 
 
+def test_all_columns_that_were_read_can_be_written_to_another_topic(spark, process):
+    rows = spark.range(200).selectExpr(
+        "'rows' topic", "cast(id as string) key", "cast(id as string) value",
+        "array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary))) headers",
+    )  # fmt: skip
+    write(rows, process)
+    with txbroker.connect(process.address) as connection:
+        connection.create_topic("copy", partitions=4)
+    back = spark.read.format("txbroker").options(
+        broker=process.address, subscribe="rows", includeHeaders="true"
+    )
+    write(back.load().select("*"), process, topic="copy")
+
+    def told(topic):
+        return sorted((m.partition, m.key, m.value, m.headers, m.timestamp) for m in messages(process, topic))
+
+    assert told("copy") == told("rows")
+    with pytest.raises(PySparkException, match="other has partitions 0 to 0, not "):
+        write(back.load(), process, topic="other")
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_the_advice_to_a_stream_that_does_not_append_is_one_that_helps(spark, process, tmp_path, mode):
+    """Spark itself refuses 'update' for a Python sink."""
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "lines" / "0.txt").write_text("0\n")
+    lines = spark.readStream.schema("value STRING").text(str(tmp_path / "lines"))
+    counted = lines.groupBy("value").count().select("value")
+    query = (
+        counted.writeStream.format("txbroker").options(broker=process.address, topic="rows").outputMode(mode)
+    )
+    said = (
+        "txbroker does not support Update mode"
+        if mode == "update"
+        else r"outputMode\('append'\) of a stream; nothing"
+    )
+    with pytest.raises((AnalysisException, StreamingQueryException), match=said):
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+
 def streamed(spark, process, folder, **options):
     """A stream of the lines that are there; raises what it ends with."""
     lines = spark.readStream.text(str(folder / "lines"))

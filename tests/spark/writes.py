@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from spark import deciding
-from spark.branch_writer import BranchWriter, Columns
+from spark.branch_writer import BranchWriter
 from spark.branches import Write
 from spark.deciding import Told
-from spark.register import Register
+from spark.frames import BYTES, Columns
+from spark.register import Extent, Register
 from txbroker.client import url as urls
 from txbroker.client.blocking import Connection, connect
 from txbroker.client.retry import Options
@@ -42,6 +45,12 @@ def stepped(address: str, before: Callable[[], None], client: str = "stepped") -
     return connection
 
 
+def extent(lists: Sequence[Sequence[bytes]]) -> Extent:
+    """What a task tells of these rows."""
+    rows = sum(map(len, lists))
+    return Extent(rows, sum(len(each) for some in lists for each in some), frozenset({TOPIC} if rows else ()))
+
+
 def prepare(
     broker: Connection, write: Write, rows: Sequence[Sequence[bytes]], epoch: int | None = None
 ) -> list[Told]:
@@ -50,16 +59,16 @@ def prepare(
     for partition, values in enumerate(rows):
         standing = Register(broker, write.name).read()
         if standing.decided >= write.version:
-            told.append(Told(broker.identity, write, standing.epoch, (), 0, 0, skipped=True))
+            told.append(Told(broker.identity, write, standing.epoch, (), extent([values]), skipped=True))
             continue
         begun = standing.epoch if epoch is None else epoch
         writer = BranchWriter(broker, write, begun, partition, branch_bytes=1, branch_seconds=60.0)
         half = len(values) // 2
         for some in (values[:half], values[half:]):
             if some:
-                writer.send(Columns(TOPIC, some, bytes=sum(map(len, some))))
+                writer.send(Columns(TOPIC, pa.array(some, BYTES), bytes=sum(map(len, some))))
         keys = tuple(branch.key for branch in writer.finish())
-        told.append(Told(broker.identity, write, begun, keys, writer.rows, writer.bytes))
+        told.append(Told(broker.identity, write, begun, keys, writer.extent))
     return told
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Protocol, cast
 
 from journal import frame
 from journal.compression import Compressor
@@ -15,6 +15,18 @@ from txbroker.commands import Answer, Request, Send, Sent
 
 _PLACEHOLDER = Send(0, 0)
 _HEADS = MAX_OPENED_HEADS - OPENED_FRAME
+
+
+class Frames(Protocol):
+    """Messages for one partition, in order, as frames that :func:`journal.frame.encode_inner` would give."""
+
+    def __len__(self) -> int: ...
+
+    def fitting(self, first: int, room: int) -> int:
+        """How many from the ``first`` on take ``room`` bytes at most."""
+
+    def packed(self, first: int, last: int, position: int) -> memoryview:
+        """Those from ``first`` to before ``last``, as they stand in a wrapper from ``position`` on."""
 
 
 class Batch(Call[Sent]):
@@ -48,7 +60,7 @@ class Batch(Call[Sent]):
         self.untold = False
         self.acknowledged = False
         self.on_settled = on_settled
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
 
     def add(
         self,
@@ -71,6 +83,17 @@ class Batch(Call[Sent]):
         self.size = size
         self.count = count + 1
         return count
+
+    def fitting(self, frames: Frames, first: int, room: int) -> int:
+        """How many of the frames from the ``first`` on it can take without being over ``room`` bytes, or too many."""
+        return min(frames.fitting(first, room - self.size), MAX_REQUEST_MESSAGES - self.count)
+
+    def add_frames(self, frames: Frames, first: int, last: int) -> None:
+        """Take messages that are frames already. Not in a lane, which takes one at a time and may mend that."""
+        piece = frames.packed(first, last, self.count)
+        self._pieces.append(piece)
+        self.size += len(piece)
+        self.count += last - first
 
     def mend(self) -> None:
         """Taking a message was interrupted: it is in or it is not."""
@@ -102,7 +125,11 @@ class Batch(Call[Sent]):
         """Whether a broker opens it: what it holds beside values is bounded, and by default far from that bound."""
         if self.size <= _HEADS:
             return True
-        heads: int = sum(HEADER_BYTES + HEADER.unpack_from(piece)[6] for piece in self._pieces)
+        heads: int = sum(
+            HEADER_BYTES + HEADER.unpack_from(piece, position)[6]
+            for piece in self._pieces
+            for position, *_ in frame.walk(piece)
+        )
         return heads <= _HEADS
 
     def number(self, request: Request) -> None:

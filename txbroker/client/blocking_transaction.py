@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
 from txbroker import errors
 from txbroker.client import bulk
+from txbroker.client.batching import Frames
 from txbroker.client.driver import Driver
 from txbroker.client.positions import Consumed, add_positions
 from txbroker.client.promise import Promise
@@ -79,6 +80,15 @@ class Transaction(TransactionFacts):
         before = self._core.contents.added
         try:
             self._run(bulk.send_many(self._core, *columns, by_key=by_key))
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
+
+    def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
+        """Add messages that are frames already: see :func:`txbroker.client.bulk.send_frames`."""
+        before = self._core.contents.added
+        try:
+            self._run(bulk.send_frames(self._core, topic, split))
         except BaseException as error:
             self._core.interrupted(before, error)
             raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import repeat
 from typing import Any, Final, TypeVar
 
 from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
 from txbroker import errors
+from txbroker.client.batching import Frames
 from txbroker.client.transactions import Transaction
 
 T = TypeVar("T")
@@ -68,6 +69,24 @@ async def send_many(
         if core.output_bytes > EAGER:
             await core.drained()
             await transaction.ready(topic)
+
+
+async def send_frames(
+    transaction: Transaction, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
+) -> None:
+    """Add messages that are frames already: ``split`` gives them by partition, told how many the topic has.
+
+    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    """
+    core = transaction.core
+    route = await transaction.ready(topic)
+    for index, frames in split(len(route.lanes)):
+        lane, taken = route.choose(None, index), 0
+        while taken < len(frames):
+            taken = transaction.contents.append_frames(lane, frames, taken)
+            if core.output_bytes > EAGER:
+                await core.drained()
+                await transaction.ready(topic)
 
 
 def _check_column(name: str, column: Any) -> None:

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from journal.record import PartitionOffset, Placement
 from journal.transaction import Totals, TransactionNumber, Xid
 from txbroker import commands, errors
-from txbroker.client.batching import Batch
+from txbroker.client.batching import Batch, Frames
 from txbroker.client.core import Call, Core
 from txbroker.client.lanes import Lane
 from txbroker.client.positions import requests_of
@@ -96,6 +96,33 @@ class Contents:
             lane.batches_sealed += 1  # so that messages without a key spread over partitions
         if batch.size >= lane.room:
             self._post(lane, batch)
+
+    def append_frames(self, lane: Lane, frames: Frames, first: int) -> int:
+        """Put frames into the lane's batch, the ``first`` and as many more as fit; return the next one's number.
+
+        Raises MessageTooLarge for the first, and is as it was.
+        """
+        found = self._batches.get(lane.number)
+        batch = found[1] if found else Batch(math.inf)
+        fit = 0 if batch.frames else batch.fitting(frames, first, lane.room)
+        if fit <= 0 and batch.count:
+            self._post(lane, batch)
+            batch = Batch(math.inf)
+            fit = batch.fitting(frames, first, lane.room)
+        last, is_new = first + max(fit, 1), not batch.count
+        self.added += last - first
+        batch.add_frames(frames, first, last)
+        if is_new:
+            try:
+                self._producer.check_size(batch)
+            except errors.TxBrokerError:
+                self.added -= last - first
+                raise
+            self._batches[lane.number] = (lane, batch)
+            lane.batches_sealed += 1
+        if batch.size >= lane.room:
+            self._post(lane, batch)
+        return last
 
     def _post(self, lane: Lane, batch: Batch) -> None:
         """Send a batch. Of any transaction, perhaps another thread's: interrupted, it is sent or it still waits."""
