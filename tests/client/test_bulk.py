@@ -3,6 +3,7 @@
 import pytest
 
 from journal import frame
+from tests.client.rig import Rig
 from txbroker import errors
 from txbroker.client import bulk
 from txbroker.commands import Add
@@ -71,3 +72,46 @@ def test_a_refused_message_leaves_what_came_before_it(rig, broker):
         rig.run(bulk.send_many(transaction, "t", [b"a", b"b"], partitions=[0, 9]))
     rig.run(transaction.commit())
     assert [m.value for m in messages(broker)] == [b"a"]
+
+
+class Encoded:
+    """Messages as frames, each made by itself."""
+
+    def __init__(self, *values: bytes) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def fitting(self, first: int, room: int) -> int:
+        size = count = 0
+        for value in self.values[first:]:
+            size += len(frame.encode_inner(0, value, 10**15))
+            if size > room:
+                break
+            count += 1
+        return count
+
+    def packed(self, first: int, last: int, position: int) -> memoryview:
+        made = [
+            frame.encode_inner(position + number, value, 10**15)
+            for number, value in enumerate(self.values[first:last])
+        ]
+        return memoryview(b"".join(made))
+
+
+def test_messages_that_are_frames_already_are_added_in_their_order_in_batches_of_the_usual_size(broker):
+    rig = Rig(broker, batch_bytes=2000)
+    transaction = rig.transaction()
+    values = [b"%03d" % number * 30 for number in range(100)]
+    asked = []
+
+    def split(partitions):
+        asked.append(partitions)
+        return [(0, Encoded(*values[:60])), (0, Encoded(*values[60:]))]
+
+    rig.run(bulk.send_frames(transaction, "t", split))
+    rig.run(transaction.commit())
+    assert [message.value for message in messages(broker)] == values
+    assert len(broker.logs[1]) > 5, "no batch is much larger than it may be"
+    assert asked == [1]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from txbroker import errors
 from txbroker.client import bulk
+from txbroker.client.batching import Frames
 from txbroker.client.positions import add_positions
 from txbroker.client.promise import Promise
 from txbroker.client.results import Message, Receipt
@@ -48,6 +49,12 @@ class Transaction(LoopTransaction, TransactionFacts):
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> asyncio.Future[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
         return self._sent(bulk.send_many(self._core, topic, values, **columns))
+
+    def send_frames(
+        self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
+    ) -> asyncio.Future[None]:
+        """Add messages that are frames already: see :func:`bulk.send_frames`."""
+        return self._sent(bulk.send_frames(self._core, topic, split))
 
     def _sent(self, operation: Coroutine[Promise[Any], None, T]) -> asyncio.Future[T]:
         """Cancelled, also when it is done and its caller has not gone on yet, the transaction is to be rolled back."""

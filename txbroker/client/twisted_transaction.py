@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from txbroker import errors
 from txbroker.client import bulk
+from txbroker.client.batching import Frames
 from txbroker.client.positions import add_positions
 from txbroker.client.results import Message, Receipt
 from txbroker.client.transaction_block import TransactionFacts
@@ -47,6 +48,10 @@ class Transaction(LoopTransaction, TransactionFacts):
     def send_many(self, topic: str, values: Sequence[bytes | None], **columns: Any) -> Deferred[None]:
         """Add messages, given in columns of equal length; the others are those of :func:`bulk.send_many`."""
         return self._connection._run(bulk.send_many(self._core, topic, values, **columns))
+
+    def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> Deferred[None]:
+        """Add messages that are frames already: see :func:`bulk.send_frames`."""
+        return self._connection._run(bulk.send_frames(self._core, topic, split))
 
     def prepare(self) -> Deferred[None]:
         """The first phase, if it was begun with an xid."""
