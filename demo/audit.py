@@ -16,7 +16,7 @@ from rich.console import Console
 
 from demo.delays import delays, table
 from demo.source import TOPICS, Day, read_year
-from spark.audit.__main__ import told
+from spark.audit.__main__ import summary_lines
 from spark.audit.conduct import Plan, conduct, session
 from spark.audit.expecting import Expectation
 
@@ -64,7 +64,7 @@ def main(data: Path, report: Path, days: int) -> int:
         console = Console(highlight=False, width=100)
         if summary["sound"]:
             console.print(table(delays(spark, plan.data)))
-        for line in told(summary, plan.out):
+        for line in summary_lines(summary, plan.out):
             console.print(line, markup=False, soft_wrap=True)
     finally:
         spark.stop()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from spark import branches
 from spark.branches import Branch, Listed, Write, branch_of
-from spark.register import RETENTION, TOPIC, Decision, Extent, Register, Standing
+from spark.register import RETENTION, TOPIC, Decision, Extent, Register, RegisterState
 from txbroker import errors
 from txbroker.client.blocking import Connection
 
@@ -30,8 +30,8 @@ class WriteRefused(errors.RequestRefused):
     """A write was not decided, and none of its rows will be seen: the message says why. It can be begun anew."""
 
 
-class Told(NamedTuple):
-    """What a task has told of its branches. ``skipped``: it found that the version was decided already.
+class TaskReport(NamedTuple):
+    """What a task reports of its branches. ``skipped``: it found that the version was decided already.
 
     ``extent`` is then what it would have written, if it is the last version that is repeated.
     """
@@ -53,7 +53,11 @@ class Swept(NamedTuple):
 
 
 def commit(
-    broker: Connection, write: Write, told: Sequence[Told], patience: float = PATIENCE, in_order: bool = False
+    broker: Connection,
+    write: Write,
+    reports: Sequence[TaskReport],
+    patience: float = PATIENCE,
+    in_order: bool = False,
 ) -> Decision | None:
     """Decide to commit what the tasks have prepared, and do it (C1 to C6); None if the version was decided before.
 
@@ -65,25 +69,21 @@ def commit(
     """
     register = Register(broker, write.name)
     generation = register.claim(broker.core.options.client)
-    standing = register.read()
-    extent = reduce(Extent.plus, (each.extent for each in told), Extent())
-    if standing.decided > write.version:
-        _sweep(broker, register, standing, patience)
-        if not all(each.skipped for each in told):
-            raise overtaken(write, standing.decided)
+    state = register.read()
+    extent = reduce(Extent.plus, (each.extent for each in reports), Extent())
+    if state.decided > write.version:
+        _sweep(broker, register, state, patience)
+        if not all(each.skipped for each in reports):
+            raise overtaken(write, state.decided)
         return None
-    if standing.decided == write.version:
-        finished = _finish(broker, register, standing, patience)
-        if finished is not None:
-            _check_same(finished, extent)
-        elif in_order:
-            raise _incomparable(write)
+    if state.decided == write.version:
+        _check_repetition(write, _finish(broker, register, state, patience), extent, in_order)
         return None
     listed = branches.undecided(broker, write.name)
-    _check_epochs(register, standing, listed)
-    winners = _winners(broker, write, told, standing, listed)
-    if any(branch.write.version <= standing.decided for branch in listed.prepared):
-        _finish(broker, register, standing, patience=0.0)  # whose driver died in the middle of it
+    _check_epochs(register, state, listed)
+    winners = _winners(broker, write, reports, state, listed)
+    if any(branch.write.version <= state.decided for branch in listed.prepared):
+        _finish(broker, register, state, patience=0.0)  # whose driver died in the middle of it
     try:
         decision = register.decide(write.version, winners, extent, generation)
     except errors.GenerationFenced as error:
@@ -97,8 +97,16 @@ def commit(
             f"whether {write} is decided is not known: {error}. Its {len(winners)} branches are prepared. "
             "Repeating the same version finds it out and writes nothing twice; so does 'python -m spark.resolve'"
         ) from error
-    _carry_out(broker, register, Standing(write.version, generation), decision, patience)
+    _carry_out(broker, register, RegisterState(write.version, generation), decision, patience)
     return decision
+
+
+def _check_repetition(write: Write, decision: Decision | None, extent: Extent, in_order: bool) -> None:
+    """Raise WriteRefused unless the version is repeated with what was decided; None: the decision is kept no more."""
+    if decision is not None:
+        _check_same(decision, extent)
+    elif in_order:
+        raise _incomparable(write)
 
 
 def overtaken(write: Write, decided: int) -> WriteRefused:
@@ -109,37 +117,37 @@ def overtaken(write: Write, decided: int) -> WriteRefused:
     )
 
 
-def _check_epochs(register: Register, standing: Standing, listed: Listed) -> None:
+def _check_epochs(register: Register, state: RegisterState, listed: Listed) -> None:
     """Raise RegisterDamaged if branches are of a later epoch than there has been: the register is not their one."""
     newest = max(listed.prepared, key=lambda branch: branch.epoch, default=None)
-    if newest is None or newest.epoch <= standing.epoch or newest.epoch <= register.read().epoch:
+    if newest is None or newest.epoch <= state.epoch or newest.epoch <= register.read().epoch:
         return  # somebody may have begun the next epoch since the register was read
     raise branches.RegisterDamaged(
         f"{newest.xid} was begun in epoch {newest.epoch} of {register.name!r}, and its register is only at "
-        f"{standing.epoch}: the topic {TOPIC!r} or the group {register.group!r} has been deleted, or put back from a "
+        f"{state.epoch}: the topic {TOPIC!r} or the group {register.group!r} has been deleted, or put back from a "
         "copy, so what was decided is not known. Nothing was ended. What is undecided stays so; with what else is "
         "known of the write end it by hand: 'txbroker transactions list --in-doubt'"
     )
 
 
 def _winners(
-    broker: Connection, write: Write, told: Sequence[Told], standing: Standing, listed: Listed
+    broker: Connection, write: Write, reports: Sequence[TaskReport], state: RegisterState, listed: Listed
 ) -> list[Branch]:
     """The branches to decide about; raises WriteRefused if they are not whole, of one epoch, and of this broker."""
-    for each in told:
+    for each in reports:
         if each.broker != broker.identity:
             raise WriteRefused(
                 f"{write}: a task has written to another broker ({each.broker}) than the driver's "
                 f"({broker.identity}) under the address {broker.address.place}. Nothing was decided; the "
                 "option 'broker' must mean the same everywhere"
             )
-        if each.write != write or each.epoch != standing.epoch or each.skipped:
+        if each.write != write or each.epoch != state.epoch or each.skipped:
             raise WriteRefused(
                 f"{write}: a task has begun {each.write} in epoch {each.epoch}, and now it is "
-                f"{standing.epoch}: another driver of the same query, or 'python -m spark.resolve', has ended that "
+                f"{state.epoch}: another driver of the same query, or 'python -m spark.resolve', has ended that "
                 "one. Nothing of this attempt will be seen; run it again"
             )
-    winners = [branch_of(write, key) for each in told for key in each.branches]
+    winners = [branch_of(write, key) for each in reports for key in each.branches]
     missing = [branch for branch in winners if branch not in listed.prepared]
     if missing:
         raise WriteRefused(
@@ -157,24 +165,26 @@ def settle(broker: Connection, name: str, patience: float = PATIENCE) -> Swept:
     """
     register = Register(broker, name)
     generation = register.claim(broker.core.options.client)
-    standing = register.read()
-    _check_epochs(register, standing, branches.undecided(broker, name))
+    state = register.read()
+    _check_epochs(register, state, branches.undecided(broker, name))
     try:
-        standing = register.end_epoch(standing, generation)
+        state = register.end_epoch(state, generation)
     except errors.GenerationFenced as error:
         raise WriteRefused(
             f"somebody else has claimed the register of {name!r} meanwhile ({error}); nothing was ended. Try again"
         ) from error
-    return _sweep(broker, register, standing, patience)
+    return _sweep(broker, register, state, patience)
 
 
-def give_up(broker: Connection, write: Write, told: Iterable[Told], patience: float = PATIENCE) -> Swept:
+def give_up(
+    broker: Connection, write: Write, reports: Iterable[TaskReport], patience: float = PATIENCE
+) -> Swept:
     """Abort an attempt. If its version is decided after all (commit could not say), that is carried out instead."""
     register = Register(broker, write.name)
-    standing = register.read()
-    if all(each.epoch == standing.epoch for each in told) and standing.decided < write.version:
+    state = register.read()
+    if all(each.epoch == state.epoch for each in reports) and state.decided < write.version:
         return settle(broker, write.name, patience)
-    return _sweep(broker, register, standing, patience)
+    return _sweep(broker, register, state, patience)
 
 
 def _check_same(decision: Decision, extent: Extent) -> None:
@@ -202,30 +212,30 @@ def _incomparable(write: Write) -> WriteRefused:
     )
 
 
-def _finish(broker: Connection, register: Register, standing: Standing, patience: float) -> Decision | None:
+def _finish(broker: Connection, register: Register, state: RegisterState, patience: float) -> Decision | None:
     """Carry out the last decision once more, whatever of it has been done; None if it is kept no more."""
     try:
-        decision = register.last_decision(standing)
+        decision = register.last_decision(state)
     except branches.RegisterDamaged as error:
         listed = branches.undecided(broker, register.name)
-        if any(branch.write.version == standing.decided for branch in listed.prepared):
+        if any(branch.write.version == state.decided for branch in listed.prepared):
             raise
-        log.warning("nothing of %s/%d is undecided: %s", register.name, standing.decided, error)
-        _roll_back_dead(broker, register.name, standing, set(), patience)
+        log.warning("nothing of %s/%d is undecided: %s", register.name, state.decided, error)
+        _roll_back_dead(broker, register.name, state, set(), patience)
         return None
     log.info("%s was decided before: %d branches are committed now", decision.write, len(decision.branches))
-    _carry_out(broker, register, standing, decision, patience)
+    _carry_out(broker, register, state, decision, patience)
     return decision
 
 
 def _carry_out(
-    broker: Connection, register: Register, standing: Standing, decision: Decision, patience: float
+    broker: Connection, register: Register, state: RegisterState, decision: Decision, patience: float
 ) -> None:
     """C5 and C6."""
     winners = decision.listed()
     try:
         refused = branches.end(broker, winners, commit=True)
-        _roll_back_dead(broker, register.name, standing, set(winners), patience)
+        _roll_back_dead(broker, register.name, state, set(winners), patience)
     except _UNREACHABLE as error:
         raise errors.DeliveryPending(
             f"{decision.write} is decided: its {len(winners)} branches, {decision.rows} rows, will be seen, but the "
@@ -247,25 +257,25 @@ def _mixed(decision: Decision, refused: dict[Branch, errors.TxBrokerError]) -> e
     )
 
 
-def _sweep(broker: Connection, register: Register, standing: Standing, patience: float) -> Swept:
+def _sweep(broker: Connection, register: Register, state: RegisterState, patience: float) -> Swept:
     """End what nothing can be decided about any more, and what is decided. Anybody may do that at any time."""
     listed = branches.undecided(broker, register.name)
-    _check_epochs(register, standing, listed)
+    _check_epochs(register, state, listed)
     winners: set[Branch] = set()
     committed = list[Branch]()
-    if any(branch.write.version == standing.decided for branch in listed.prepared):
-        decision = register.last_decision(standing)
+    if any(branch.write.version == state.decided for branch in listed.prepared):
+        decision = register.last_decision(state)
         winners = set(decision.listed())
         committed = [branch for branch in decision.listed() if branch in listed.prepared]
         refused = branches.end(broker, committed, commit=True)
         if refused:
             raise _mixed(decision, refused)
-    rolled_back, active = _roll_back_dead(broker, register.name, standing, winners, patience)
+    rolled_back, active = _roll_back_dead(broker, register.name, state, winners, patience)
     return Swept(committed, rolled_back, active)
 
 
 def _roll_back_dead(
-    broker: Connection, name: str, standing: Standing, winners: set[Branch], patience: float
+    broker: Connection, name: str, state: RegisterState, winners: set[Branch], patience: float
 ) -> tuple[list[Branch], list[Branch]]:
     """Roll back what no decision lists or ever will; wait a while for attempts that are being killed."""
     until = time.monotonic() + patience
@@ -273,12 +283,12 @@ def _roll_back_dead(
     pause = 0.02
     while True:
         listed = branches.undecided(broker, name)
-        dead = [branch for branch in listed.prepared if is_dead(branch, standing, winners)]
+        dead = [branch for branch in listed.prepared if is_dead(branch, state, winners)]
         refused = branches.end(broker, dead, commit=False)
         for branch, error in refused.items():
             log.warning("%s of a lost attempt cannot be rolled back: %s", branch.xid, error)
         rolled_back += [branch for branch in dead if branch not in refused]
-        active = [branch for branch in listed.active if is_dead(branch, standing, winners)]
+        active = [branch for branch in listed.active if is_dead(branch, state, winners)]
         if not active or time.monotonic() + pause >= until:
             break
         time.sleep(pause)
@@ -291,8 +301,8 @@ def _roll_back_dead(
     return rolled_back, active
 
 
-def is_dead(branch: Branch, standing: Standing, winners: set[Branch]) -> bool:
+def is_dead(branch: Branch, state: RegisterState, winners: set[Branch]) -> bool:
     """Whether no decision lists a branch, or ever will. ``winners`` are those of the last decision."""
     if branch in winners:
         return False
-    return branch.write.version <= standing.decided or branch.epoch < standing.epoch
+    return branch.write.version <= state.decided or branch.epoch < state.epoch

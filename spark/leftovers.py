@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from spark import branches
 from spark.branches import Branch, Listed
-from spark.register import GROUPS, Register, Standing
+from spark.register import GROUPS, Register, RegisterState
 from txbroker import errors
 from txbroker.client.blocking import Connection
 
@@ -67,9 +67,9 @@ def _look(broker: Connection, name: str, listed: Listed) -> Left:
     problem, winners = "", set[Branch]()
     try:
         register = Register(broker, name)
-        standing = register.read()
-        if any(branch.write.version == standing.decided for branch in prepared):
-            winners = set(register.last_decision(standing).listed())
+        state = register.read()
+        if any(branch.write.version == state.decided for branch in prepared):
+            winners = set(register.last_decision(state).listed())
     except branches.RegisterDamaged as error:
         problem = str(error)
     commit = sum(branch in winners for branch in prepared)
@@ -103,8 +103,8 @@ def _used(broker: Connection, name: str) -> Used:
         return Used(name, 0, 0, 0, str(error))
 
 
-def _told(name: str, standing: Standing) -> Used:
-    return Used(name, standing.decided, standing.epoch, standing.at)
+def _told(name: str, state: RegisterState) -> Used:
+    return Used(name, state.decided, state.epoch, state.at)
 
 
 def left_registers(broker: Connection, names: set[str], before: float) -> list[str]:
@@ -124,11 +124,11 @@ def expire(broker: Connection, used: Used) -> bool:
     """
     register = Register(broker, used.name)
     generation = register.claim(broker.core.options.client)
-    standing = register.read()
-    if _told(used.name, standing) != used:
+    state = register.read()
+    if _told(used.name, state) != used:
         return False
     try:
-        register.end_epoch(standing, generation)
+        register.end_epoch(state, generation)
     except errors.GenerationFenced:
         return False
     if any(branches.undecided(broker, used.name)):

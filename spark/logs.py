@@ -158,12 +158,12 @@ def lost(log: Log, first: int, last: int, why: str, advice: str = "") -> Message
 
 
 class Losses:
-    """What becomes of a loss: it fails the query, or it is told and skipped."""
+    """What becomes of a loss: it fails the query, or it is logged and skipped."""
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
 
-    def take(self, error: MessagesLost) -> None:
+    def report(self, error: MessagesLost) -> None:
         """Raise the error, or log it."""
         if self._fail:
             raise error

@@ -26,7 +26,7 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Generator[Heads]:
             try:
                 data, first = cursor.read(offset, _most(part, offset))
             except MessagesLost as error:
-                losses.take(error)
+                losses.report(error)
                 offset = error.last + 1
                 continue
             damage: MessagesLost | None = None
@@ -36,12 +36,12 @@ def heads_of(logs: Logs, part: Slice, losses: Losses) -> Generator[Heads]:
                 heads, taken, after = read_block(data[: fault.position], first)
                 if fault.offset < part.end:
                     damage = cursor.damaged(fault)
-                    losses.take(damage)
+                    losses.report(damage)
             if damage is None and not taken:
                 damage = cursor.damaged(
                     UnsoundBlock(f"no frame of offset {first} is there", 0, max(first, offset))
                 )
-                losses.take(damage)
+                losses.report(damage)
             if len((wanted := _between(heads, offset, part.end)).offset):
                 yield wanted
             if damage is None:

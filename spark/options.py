@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from journal.errors import InvalidSetting
+from spark.quantities import micros
 
 Place = Literal["earliest", "latest"]
 Offsets = Place | dict[str, dict[int, int]]
@@ -25,10 +26,8 @@ EARLIEST, LATEST = -2, -1
 """How Kafka's source writes the two places among numbers."""
 
 NOTHING_READ = "nothing was read"
-_INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SIZE = re.compile(r"(\d{1,18})\s*([kmg]?)i?b?")
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30}
-_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class View(Enum):
@@ -207,19 +206,12 @@ def _view(name: str, value: str) -> View:
         raise refused(name, value, f"{known} are known") from None
 
 
-def interval(value: str) -> float | None:
-    """A time such as ``500ms`` or ``2h`` in seconds, which it is without a unit; None if it is none."""
-    found = _INTERVAL.fullmatch(value.strip().lower())
-    return float(found[1]) * _SECONDS[found[2] or ""] if found else None
-
-
 def _interval(name: str, value: str) -> int:
-    seconds = interval(value)
-    if seconds is None:
-        raise refused(
-            name, value, "a time is wanted, such as 500ms, 30s, 5m, 2h or 1d (without a unit: seconds)"
-        )
-    return round(seconds * 1e6)
+    try:
+        return micros(value)
+    except ValueError:
+        wanted = "a time is wanted, such as 500ms, 30s, 5m, 2h or 1d (without a unit: seconds)"
+        raise refused(name, value, wanted) from None
 
 
 def _seconds(name: str, value: str) -> float:

@@ -147,11 +147,11 @@ def inside(log: Log, first: int, end: int, losses: Losses, advice: str = "") -> 
     """
     if max(first, end) > log.end:
         why = f"the log ends at offset {log.end}"
-        losses.take(lost(log, log.end, max(first, end) - 1, why, "Give smaller ones, or -1 for its end"))
+        losses.report(lost(log, log.end, max(first, end) - 1, why, "Give smaller ones, or -1 for its end"))
     if first < log.start and first < end:
         why = f"retention has taken all below offset {log.start}"
         advice = advice or f"Begin at {log.start}, or at -2 (earliest)"
-        losses.take(lost(log, first, min(log.start, end) - 1, why, advice))
+        losses.report(lost(log, first, min(log.start, end) - 1, why, advice))
     return min(max(first, log.start), log.end), min(max(end, log.start), log.end)
 
 

@@ -35,7 +35,7 @@ _NO_TOPIC: Final = -1
 _READ_BYTES: Final = 1 << 20
 
 
-class Standing(NamedTuple):
+class RegisterState(NamedTuple):
     """What a register says. ``decided`` is the last version that was decided, -1 if none was.
 
     ``epoch`` goes up with each decision and each abort; what was begun in an earlier one can be decided no more.
@@ -105,14 +105,14 @@ class Register:
         self._broker = broker
         self._number = _NO_TOPIC
 
-    def read(self) -> Standing:
+    def read(self) -> RegisterState:
         """What it says now."""
         number = self._partition(create=False)
         if number == _NO_TOPIC:
-            return Standing()
+            return RegisterState()
         found = self._broker.run(_position(self._broker.core, self.group, number))
         if found.offset is None:
-            return Standing()
+            return RegisterState()
         try:
             decided, epoch, *at = map(int, found.metadata.split(" "))
         except ValueError:
@@ -121,7 +121,7 @@ class Register:
                 f"should stand: somebody has moved it by hand. Nothing was changed. {TOPIC!r} has the "
                 f"decisions about {self.name!r}"
             ) from None
-        return Standing(decided, epoch, found.offset, True, *at[:1])
+        return RegisterState(decided, epoch, found.offset, True, *at[:1])
 
     def reserve(self) -> None:
         """Make it if it is not there, before there is anything to decide; raises LimitExceeded.
@@ -129,7 +129,7 @@ class Register:
         Nobody is fenced: where somebody has claimed or moved it, it is there, and stays as it is.
         """
         number = self._partition(create=True)
-        made = Standing(offset=self._decisions_end(), at=round(self._clock()))
+        made = RegisterState(offset=self._decisions_end(), at=round(self._clock()))
         position = PartitionOffset(number, made.offset, 0, made.metadata)
         with _told_of_room(self.name), suppress(errors.PositionMoved, errors.GenerationFenced):
             self._broker.run(_move(self._broker.core, self.group, position, expected=[None]))
@@ -140,10 +140,10 @@ class Register:
         with _told_of_room(self.name):
             return self._broker.run(_claim(self._broker.core, self.group, number, member))
 
-    def end_epoch(self, standing: Standing, generation: int) -> Standing:
+    def end_epoch(self, state: RegisterState, generation: int) -> RegisterState:
         """Begin a new epoch: nothing that was begun before it can be decided; raises GenerationFenced."""
         number = self._partition(create=True)
-        moved = standing._replace(epoch=generation, exists=True, at=round(self._clock()))
+        moved = state._replace(epoch=generation, exists=True, at=round(self._clock()))
         position = PartitionOffset(number, moved.offset, generation, moved.metadata)
         self._broker.run(_move(self._broker.core, self.group, position))
         return moved
@@ -161,7 +161,7 @@ class Register:
             rows=extent.rows, bytes=extent.bytes, topics=sorted(extent.topics),
         )  # fmt: skip
         offset = self._decisions_end()
-        moved = Standing(version, generation, offset, True, round(self._clock()))
+        moved = RegisterState(version, generation, offset, True, round(self._clock()))
         position = PartitionOffset(number, offset, generation, moved.metadata)
         try:
             with self._broker.transaction() as transaction:
@@ -173,20 +173,20 @@ class Register:
             raise
         return decision
 
-    def last_decision(self, standing: Standing) -> Decision:
+    def last_decision(self, state: RegisterState) -> Decision:
         """The decision about the version that was decided last; raises RegisterDamaged if it is gone."""
-        offset = standing.offset
+        offset = state.offset
         try:
             while messages := self._broker.read(TOPIC, 0, offset, _READ_BYTES):
                 for message in messages:
                     if message.key == self.name.encode():
                         decision = _decode(message.value or b"")
-                        if decision.version == standing.decided:
+                        if decision.version == state.decided:
                             return decision
                 offset = messages[-1].offset + 1
         except (errors.OffsetOutOfRange, msgspec.MsgspecError) as error:
-            raise self._lost(standing, str(error)) from error
-        raise self._lost(standing, f"it is not among the messages up to {offset}")
+            raise self._lost(state, str(error)) from error
+        raise self._lost(state, f"it is not among the messages up to {offset}")
 
     def delete(self) -> None:
         """Forget it: of a name that nobody will use again."""
@@ -195,10 +195,10 @@ class Register:
     def _decisions_end(self) -> int:
         return self._broker.topics([TOPIC])[0].partitions[0].high_watermark
 
-    def _lost(self, standing: Standing, reason: str) -> RegisterDamaged:
+    def _lost(self, state: RegisterState, reason: str) -> RegisterDamaged:
         return RegisterDamaged(
-            f"{self.name}/{standing.decided} was decided, and which of its branches are to be committed "
-            f"stood in {TOPIC!r} from offset {standing.offset} on: {reason}. Nothing was changed. Those that are "
+            f"{self.name}/{state.decided} was decided, and which of its branches are to be committed "
+            f"stood in {TOPIC!r} from offset {state.offset} on: {reason}. Nothing was changed. Those that are "
             "undecided stay so; with what else is known of the write end them by hand: 'txbroker transactions list "
             "--in-doubt'"
         )

@@ -109,7 +109,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if position.next < upto.next:
                     gone = log or Log(*place, upto.log, 0, 0, 0)
                     why = "its topic has been deleted" + (", and made anew" if log else "")
-                    self._losses.take(lost(gone, position.next, upto.next - 1, why))
+                    self._losses.report(lost(gone, position.next, upto.next - 1, why))
                 continue
             first, last = inside(log, min(position.next, upto.next), upto.next, self._losses, _TAKEN)
             if first < last:
@@ -207,7 +207,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, position in begun.positions.items():
             if place not in ends:
                 gone = Log(*place, position.log, 0, 0, 0)
-                self._losses.take(
+                self._losses.report(
                     lost(gone, position.next, position.next, "its topic has been deleted", _UNKNOWN)
                 )
         missing = set(self._options.topics) - {topic for topic, _ in ends}
@@ -231,7 +231,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 log.start,
                 at - 1,
             )
-            self._losses.take(raised)
+            self._losses.report(raised)
 
     def _begin(self, log: Log, position: Position | None, known: bool) -> Position:
         """Where to go on in a log: at the position, or at the start of a log that is new to the stream.
@@ -240,7 +240,7 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if position is not None and position.log != log.number:
             why = f"its topic has been deleted and made anew (log {position.log} is now log {log.number})"
-            self._losses.take(lost(log, position.next, position.next, why, _UNKNOWN))
+            self._losses.report(lost(log, position.next, position.next, why, _UNKNOWN))
             position = None
         if position is None:
             return Position(log.number, log.start, log.start)
@@ -251,17 +251,17 @@ class MessageStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 else "it was set back to an older copy"
             )
             why = f"the log ends at offset {log.end} now: {why}"
-            self._losses.take(lost(log, log.end, position.next - 1, why, _SET_BACK))
+            self._losses.report(lost(log, log.end, position.next - 1, why, _SET_BACK))
         return Position(log.number, max(log.start, min(position.next, log.end)))
 
     def _clamped(self, log: Log, first: int) -> int:
         if first > log.end:
-            self._losses.take(
+            self._losses.report(
                 lost(log, log.end, first - 1, f"the log ends at offset {log.end}", "Give -1 for its end")
             )
         if first < log.start:
             why = f"retention has taken all below offset {log.start}"
-            self._losses.take(lost(log, first, log.start - 1, why, "Begin at -2 (earliest)"))
+            self._losses.report(lost(log, first, log.start - 1, why, "Begin at -2 (earliest)"))
         return min(max(first, log.start), log.end)
 
 

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from spark import deciding, outgoing
 from spark.branch_writer import BranchWriter
 from spark.branches import Write
-from spark.deciding import Told, WriteRefused
+from spark.deciding import TaskReport, WriteRefused
 from spark.leftovers import nameless
-from spark.register import Extent, Register, Standing
+from spark.register import Extent, Register, RegisterState
 from spark.sink_options import SinkOptions
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
@@ -35,7 +35,7 @@ BATCH_ID: Final = "streaming.sql.batchId"
 class TaskWritten(WriterCommitMessage):
     """What a task tells the driver through Spark."""
 
-    told: Told
+    report: TaskReport
 
 
 class _Sink:
@@ -77,32 +77,32 @@ class _Sink:
             )
 
     def write_rows(
-        self, write: Write, begun: Standing | None, batches: Iterator[pa.RecordBatch]
+        self, write: Write, begun: RegisterState | None, batches: Iterator[pa.RecordBatch]
     ) -> TaskWritten:
         """T1 to T4. ``begun``: what the register said when the driver began the write, None if it has not said."""
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
         with self.connect(f"{write} task {partition}", self.options.audit_topic) as broker:
             register = Register(broker, write.name)
-            standing = register.read()
-            if self.in_order and standing.decided > write.version:
-                raise _rolled_back(write, standing.decided)
-            if begun is not None and begun.decided < write.version < standing.decided:
-                raise deciding.overtaken(write, standing.decided)
-            if standing.decided >= write.version:
+            state = register.read()
+            if self.in_order and state.decided > write.version:
+                raise _rolled_back(write, state.decided)
+            if begun is not None and begun.decided < write.version < state.decided:
+                raise deciding.overtaken(write, state.decided)
+            if state.decided >= write.version:
                 log.info("%s is decided: partition %d writes nothing", write, partition)
-                same = standing.decided == write.version
+                same = state.decided == write.version
                 extent = outgoing.extent(batches, self.options.topic) if same else Extent()
-                return TaskWritten(Told(broker.identity, write, standing.epoch, (), extent, skipped=True))
-            if begun is not None and begun.epoch != standing.epoch:
-                raise _passed(write, begun.epoch, standing.epoch)
-            if not standing.exists:
+                return TaskWritten(TaskReport(broker.identity, write, state.epoch, (), extent, skipped=True))
+            if begun is not None and begun.epoch != state.epoch:
+                raise _passed(write, begun.epoch, state.epoch)
+            if not state.exists:
                 register.reserve()
-            return TaskWritten(self._write_branches(broker, write, standing.epoch, partition, batches))
+            return TaskWritten(self._write_branches(broker, write, state.epoch, partition, batches))
 
     def _write_branches(
         self, broker: Connection, write: Write, epoch: int, partition: int, batches: Iterator[pa.RecordBatch]
-    ) -> Told:
+    ) -> TaskReport:
         options = self.options
         writer = BranchWriter(
             broker, write, epoch, partition,
@@ -120,17 +120,17 @@ class _Sink:
             _undo(writer, error)
             raise
         keys = tuple(branch.key for branch in prepared)
-        return Told(broker.identity, write, epoch, keys, writer.extent)
+        return TaskReport(broker.identity, write, epoch, keys, writer.extent)
 
-    def commit_told(self, write: Write, told: Sequence[Told]) -> None:
+    def commit_write(self, write: Write, reports: Sequence[TaskReport]) -> None:
         """C1 to C6."""
         with self.connect(f"{write} driver") as broker:
-            deciding.commit(broker, write, told, in_order=self.in_order)
+            deciding.commit(broker, write, reports, in_order=self.in_order)
 
-    def abort_told(self, write: Write, told: Sequence[Told]) -> None:
+    def abort_write(self, write: Write, reports: Sequence[TaskReport]) -> None:
         """End an attempt that has failed."""
         with self.connect(f"{write} driver") as broker:
-            deciding.give_up(broker, write, told)
+            deciding.give_up(broker, write, reports)
 
 
 def _passed(write: Write, begun: int, now: int) -> WriteRefused:
@@ -156,8 +156,8 @@ def _undo(writer: BranchWriter, error: Exception) -> None:
         error.add_note(f"and its branches could not be rolled back now ({failure}); the driver sees to them")
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Told]:
-    return [message.told for message in messages if isinstance(message, TaskWritten)]
+def _reports(messages: Sequence[WriterCommitMessage | None]) -> list[TaskReport]:
+    return [message.report for message in messages if isinstance(message, TaskWritten)]
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
@@ -169,22 +169,22 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self.write_name = options.write or Write(nameless(time.time(), secrets.token_hex(4)), 0)
         self.begun = self._open()
 
-    def _open(self) -> Standing:
+    def _open(self) -> RegisterState:
         """What the register says. It is made before there are rows, and a nameless write's gets an epoch of its own.
 
         So a limit of the broker is met in time, and late attempts of a nameless write find that it is gone.
         """
         with self.connect(f"{self.write_name} driver") as broker:
             register = Register(broker, self.write_name.name)
-            standing = register.read()
-            if standing.decided < self.write_name.version:
+            state = register.read()
+            if state.decided < self.write_name.version:
                 self.check_topics(broker)
             if self.is_nameless:
                 generation = register.claim(broker.core.options.client)
-                standing = register.end_epoch(standing, generation)
-            elif not standing.exists:
+                state = register.end_epoch(state, generation)
+            elif not state.exists:
                 register.reserve()
-            return standing
+            return state
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """In a task: prepare its rows."""
@@ -192,12 +192,12 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: decide, and carry it out."""
-        self.commit_told(self.write_name, _told(messages))
+        self.commit_write(self.write_name, _reports(messages))
         self._forget()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver: undo, unless it is decided after all."""
-        self.abort_told(self.write_name, _told(messages))
+        self.abort_write(self.write_name, _reports(messages))
         self._forget()
 
     def _forget(self) -> None:
@@ -240,18 +240,18 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: decide about the batch, and carry it out."""
-        told = _told(messages)
-        if not told:
+        reports = _reports(messages)
+        if not reports:
             return  # a batch without partitions: what an earlier attempt at it has left the next batch ends
-        self.commit_told(Write(told[0].write.name, batchId), told)
+        self.commit_write(Write(reports[0].write.name, batchId), reports)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver: undo, unless the batch is decided after all."""
-        told = _told(messages)
-        if not told:
+        reports = _reports(messages)
+        if not reports:
             log.warning(
                 "batch %d has failed before a task could say its query; the next run ends what is left",
                 batchId,
             )
             return
-        self.abort_told(Write(told[0].write.name, batchId), told)
+        self.abort_write(Write(reports[0].write.name, batchId), reports)

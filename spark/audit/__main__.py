@@ -100,7 +100,7 @@ def main(
     )  # fmt: skip
     code, summary = _made(plan)
     if summary is not None:
-        for line in told(summary, plan.out):
+        for line in summary_lines(summary, plan.out):
             click.echo(line)
     sys.exit(code)
 
@@ -129,7 +129,7 @@ def _failed(code: int, message: str) -> tuple[int, None]:
     return code, None
 
 
-def told(summary: dict[str, Any], out: str) -> list[str]:
+def summary_lines(summary: dict[str, Any], out: str) -> list[str]:
     """What is printed of a summary: counts, some findings of each kind with their places, the verdict, the page."""
     logs, count = summary["logs"], {"violation": summary["violations"], "notice": summary["notices"]}
     lines = [

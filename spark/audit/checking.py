@@ -68,7 +68,7 @@ def check_slice(
         else:
             yield from check.sound(each)
     yield from check.finish()
-    yield from shifts.told(root, part, check.failed, check.trailing, check.failed_last)
+    yield from shifts.findings(root, part, check.failed, check.trailing, check.failed_last)
     if wanted is not None and check.gaps:
         yield from search(root, part, check.gaps, wanted)
 

@@ -194,10 +194,10 @@ def _verified(root: str, deep: bool) -> list[Fact]:
     filesystem = OSFilesystem(root)
     findings = verify(filesystem, Level.DEEP if deep else Level.QUICK, records=True)
     repaired = filesystem.exists(filenames.REPAIRS)
-    told = [of_finding(each, repaired) for each in findings if not _is_of_slices(each)]
+    facts = [of_finding(each, repaired) for each in findings if not _is_of_slices(each)]
     sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
-    told += _witnessed(filesystem, sound[-1].header.lsn if sound else 0)
-    return told + list(left_over(filesystem, sound[-1].stores if sound else ()))
+    facts += _witnessed(filesystem, sound[-1].header.lsn if sound else 0)
+    return facts + list(left_over(filesystem, sound[-1].stores if sound else ()))
 
 
 def _is_of_slices(found: Finding) -> bool:

@@ -193,16 +193,16 @@ def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
         yield gap
         return
     following = files[number + 1].header if number is not None and number + 1 < len(files) else None
-    told = _Told(ground)
+    records = _RecordFacts(ground)
     try:
         for each in walk_file(filesystem, path, header, following):
             if isinstance(each, JournalEntry):
-                yield from told.take(each)
+                yield from records.facts(each)
             elif not each.harmless:
                 yield gap
     except FileNotFoundError:
         yield gap
-    yield from told.finish()
+    yield from records.finish()
     if not filesystem.exists(path):
         yield gap  # it may have been written over while it was read
 
@@ -217,7 +217,7 @@ def _entries(entry: JournalEntry, sent: Messages, ground: Ground) -> Iterator[Fa
         offset += count
 
 
-class _Told:
+class _RecordFacts:
     """What the records of a file tell, and how far they let each log go."""
 
     def __init__(self, ground: Ground) -> None:
@@ -225,7 +225,7 @@ class _Told:
         self._sends = _Sends(ground)
         self._ends: dict[int, int] = {}
 
-    def take(self, entry: JournalEntry) -> Iterator[Fact]:
+    def facts(self, entry: JournalEntry) -> Iterator[Fact]:
         """Another record."""
         match entry.record:
             case ArchiveSet():

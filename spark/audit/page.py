@@ -144,7 +144,7 @@ def _listed(found: Sequence[dict[str, Any]]) -> Iterable[str]:
         "file": ("file", lambda each: each.get("path", "")),
         "byte": ("number", lambda each: f"{each.get('position', 0):,}" if "path" in each else ""),
     }
-    cells = {name: [told(each) for each in found] for name, (_, told) in columns.items()}
+    cells = {name: [shown(each) for each in found] for name, (_, shown) in columns.items()}
     shown = {name: texts for name, texts in cells.items() if any(texts)}
     classes = {place: columns[name][0] for place, name in enumerate(shown)}
     yield from _table(list(shown), zip(*shown.values(), strict=True), classes)

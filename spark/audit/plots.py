@@ -97,9 +97,9 @@ def outcomes(rows: Sequence[dict[str, Any]]) -> str:
         name = row["state"].replace("_", " ") + (
             f" ({row['cause'].replace('_', ' ')})" if row["cause"] else ""
         )
-        told = f"{counted(row['transactions'], 'transaction')}, {counted(row['messages'], 'message')}"
+        counts = f"{counted(row['transactions'], 'transaction')}, {counted(row['messages'], 'message')}"
         parts.append(
-            f'<div class="outcome"><span>{escape(name)}</span> <span class="soft">{told}</span></div>'
+            f'<div class="outcome"><span>{escape(name)}</span> <span class="soft">{counts}</span></div>'
         )
         width = max(0.3, 100 * row["transactions"] / most)
         parts.append(f'<div class="share {row["state"]}" style="width: {width:.1f}%"></div>')

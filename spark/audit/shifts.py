@@ -115,7 +115,7 @@ class _Shift(NamedTuple):
     by: int
 
 
-def told(
+def findings(
     root: str, part: Slice, failed: Sequence[Failed], trailing: Fact | None, to_end: bool
 ) -> Iterator[Fact]:
     """What is wrong with these claims, in their order; ``to_end``: no later one of the slice is fulfilled.

@@ -79,10 +79,10 @@ def _proofs(found: DataFrame, windows: DataFrame) -> dict[str, int]:
     total = sum(row["messages"] for row in _messages(own.where(F.col("what") == What.LOG.value), "topic"))
     proofs = {each.value: counts.get(each.value, 0) for each in By}
     if "verdict" in windows.columns:
-        told = windows.where("verdict = '' AND unknown_messages = 0").agg(
+        reported = windows.where("verdict = '' AND unknown_messages = 0").agg(
             F.sum("unclaimed").alias("messages")
         )
-        proofs[By.REPORTS] = told.collect()[0]["messages"] or 0
+        proofs[By.REPORTS] = reported.collect()[0]["messages"] or 0
     proofs[By.NOTHING] = total - sum(proofs.values())
     return proofs
 

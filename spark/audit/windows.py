@@ -143,7 +143,7 @@ def findings(table: DataFrame, retained: list[str], opened: list[str]) -> DataFr
     """What the verdicts mean; where retention has taken from a topic, what is missing may be what it took."""
     violation, notice = What.VIOLATION.value, What.NOTICE.value
     taken = F.col("topic").isin(retained) if retained else F.lit(False)
-    told = F.concat(
+    text = F.concat(
         F.col("messages"), F.lit(" messages ("), F.col("bytes"), F.lit(" bytes) are in the log, producers say "),
         F.col("sent_messages"), F.lit(" ("), F.col("sent_bytes"), F.lit(" bytes) and perhaps "),
         F.col("unknown_messages"), F.lit(" more: "), F.concat_ws(", ", "producers"),
@@ -158,5 +158,5 @@ def findings(table: DataFrame, retained: list[str], opened: list[str]) -> DataFr
         F.concat(F.lit("window: "), "verdict").alias("kind"),
         "topic",
         F.col("window").alias("first"),
-        told.alias("text"),
+        text.alias("text"),
     )

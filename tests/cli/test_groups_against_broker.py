@@ -5,7 +5,7 @@ import re
 import pytest
 
 import txbroker
-from spark.register import Register, Standing
+from spark.register import Register, RegisterState
 from tests.cli.running import Meanwhile
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ class TestGroups:
         assert run_json("groups", "describe", group)["metadata"] == []
         assert "metadata" not in run("groups", "describe", group).stdout
         register = Register(connection, group)
-        register.end_epoch(Standing(decided=7), register.claim("test"))
+        register.end_epoch(RegisterState(decided=7), register.claim("test"))
         (told,) = run_json("groups", "describe", f"spark.{group}")["metadata"]
         assert (told["topic"], told["partition"], told["text"]) == ("spark.decisions", 0, "7 1")
         assert re.search(r"metadata\n.*\n.* 7 1\n", run("groups", "describe", f"spark.{group}").stdout)

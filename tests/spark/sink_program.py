@@ -120,7 +120,7 @@ class Interfering:
             self.deaths.executor()
         yield from batches
 
-    def commit_told(self, *given: Any) -> None:
+    def commit_write(self, *given: Any) -> None:
         deaths, life = self.deaths, os.environ.get("LIFE", "")
         count = next(number for number in itertools.count() if deaths.once(f"life {life} commit {number}"))
         moment = self.moment if count == self.after else ""
@@ -155,7 +155,7 @@ class Interfering:
 
         Register.claim, Register.decide = claimed, decided  # type: ignore[method-assign]
         branches.end = ended  # type: ignore[assignment]
-        super().commit_told(*given)  # type: ignore[misc]
+        super().commit_write(*given)  # type: ignore[misc]
         if moment == "told":
             die()
 

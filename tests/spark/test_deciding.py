@@ -10,7 +10,7 @@ import txbroker
 from spark import branches, deciding
 from spark.branches import Branch, RegisterDamaged, Write
 from spark.deciding import WriteRefused
-from spark.register import GROUPS, TOPIC, Decision, Register, Standing
+from spark.register import GROUPS, TOPIC, Decision, Register, RegisterState
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
 from txbroker import errors
@@ -94,8 +94,8 @@ def test_a_decision_that_does_not_say_its_topics_is_compared_by_its_rows(broker,
     generation = register.claim("a test")
     offset = broker.topics([TOPIC])[0].partitions[0].high_watermark
     broker.send(TOPIC, older, key=write.name.encode())
-    standing = register.end_epoch(Standing(7, generation, offset), generation)
-    assert register.last_decision(standing) == decision
+    state = register.end_epoch(RegisterState(7, generation, offset), generation)
+    assert register.last_decision(state) == decision
     assert deciding.commit(broker, write, writes.prepare(broker, write, writes.rows("a", 1, 2))) is None
     with pytest.raises(WriteRefused, match="with 2 rows, and this time it has 3"):
         deciding.commit(broker, write, writes.prepare(broker, write, writes.rows("a", 1, 3)))
@@ -259,10 +259,10 @@ def test_a_register_that_begins_anew_under_prepared_branches_is_found_by_their_e
 def test_a_decision_lost_to_retention_is_not_guessed(broker, process, write):
     half_committed(broker, process, write, writes.rows("a", 3, 2))
     register = Register(broker, write.name)
-    standing = register.read()
+    state = register.read()
     end = broker.topics([TOPIC])[0].partitions[0].high_watermark
     generation = register.claim("a test")
-    register.end_epoch(standing._replace(offset=end), generation)  # as if what lies before were gone
+    register.end_epoch(state._replace(offset=end), generation)  # as if what lies before were gone
     with pytest.raises(
         RegisterDamaged, match=r"which of its branches are to be committed stood in .* Nothing was changed"
     ):

@@ -94,14 +94,14 @@ def test_a_write_for_whose_register_there_is_no_room_fails_before_a_row_is_sent(
 
 def test_a_register_is_made_by_one_task_and_takes_nothing_from_who_has_claimed_it(broker, options, write):
     sink, register = StreamSink(options, SCHEMA, overwrite=False), Register(broker, write.name)
-    told = [sink.write_rows(write, None, iter([ROWS])).told for _ in range(2)]
+    told = [sink.write_rows(write, None, iter([ROWS])).report for _ in range(2)]
     assert [each.epoch for each in told] == [0, 0]
     generation = register.claim("a driver")
     register.reserve()
     assert register.decide(write.version, [], told[0].extent, generation).epoch == generation
-    standing = register.read()
+    state = register.read()
     register.reserve()
-    assert register.read() == standing
+    assert register.read() == state
     reserved = Register(broker, "reserved", clock=lambda: 1_000_000_000.0)
     for register in (reserved, Register(broker, "reserved")):
         register.reserve()

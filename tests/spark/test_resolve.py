@@ -143,9 +143,9 @@ def test_registers_of_batches_that_ended_without_a_word_are_deleted_when_they_ar
 def test_a_write_whose_decision_is_lost_is_named_and_left(broker, process, write, capsys):
     half_committed(broker, process, write, writes.rows("a", 3, 2))
     register = Register(broker, write.name)
-    standing = register.read()
+    state = register.read()
     end = broker.topics([TOPIC])[0].partitions[0].high_watermark
-    register.end_epoch(standing._replace(offset=end), register.claim("a test"))
+    register.end_epoch(state._replace(offset=end), register.claim("a test"))
     assert run(process, "--older-than", "0", "--execute") == 6
     said = capsys.readouterr()
     assert "which of its branches are to be committed stood in" in said.out

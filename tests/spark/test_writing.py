@@ -58,7 +58,7 @@ def test_a_batch_is_written_and_its_register_is_gone_afterwards(broker, process,
         sink.write(iter([])),
         sink.write(iter([batch()])),
     ]
-    assert [len(message.told.branches) for message in messages] == [1, 0, 0]
+    assert [len(message.report.branches) for message in messages] == [1, 0, 0]
     sink.commit(messages)
     assert writes.seen(process.address) == [b"a", b"b", b"c"]
     assert leftovers.begun_at(sink.write_name.name) is not None
@@ -124,7 +124,7 @@ def test_a_task_that_waits_for_its_rows_longer_than_the_broker_lets_transactions
         yield batch(b"b", b"c")
 
     message = sink.write(slow_rows())
-    assert len(message.told.branches) == 2
+    assert len(message.report.branches) == 2
     sink.commit([message])
     assert writes.seen(process.address) == [b"a", b"b", b"c"]
 
@@ -141,7 +141,7 @@ def test_a_named_version_is_written_once_and_one_below_it_too(broker, process, o
     for write, value in ((5, b"five"), (5, b"again"), (4, b"four"), (6, b"six")):
         sink = BatchSink(named._replace(write=named.write._replace(version=write)), SCHEMA, overwrite=False)
         message = sink.write(iter([batch(value)]))
-        assert message.told.skipped is (value in (b"again", b"four"))
+        assert message.report.skipped is (value in (b"again", b"four"))
         sink.commit([message])
     assert writes.seen(process.address) == [b"five", b"six"]
 
@@ -242,7 +242,7 @@ def test_a_stream_from_an_older_checkpoint_is_refused_for_its_batches_may_be_oth
     sink, name = StreamSink(options, SCHEMA, overwrite=False), writes.name()
     for number in (3, 4):
         sink.commit([sink.write_rows(Write(name, number), None, iter([batch(b"%d" % number)]))], number)
-    assert sink.write_rows(Write(name, 4), None, iter([batch(b"again")])).told.skipped
+    assert sink.write_rows(Write(name, 4), None, iter([batch(b"again")])).report.skipped
     with pytest.raises(
         WriteRefused, match=r"batch 4 of this query is written already.*older than what was written"
     ):
@@ -322,7 +322,7 @@ def test_a_version_that_is_written_is_passed_over_though_its_topic_has_gone(brok
     broker.delete_topic(writes.TOPIC)
     again = BatchSink(named, SCHEMA, overwrite=False)
     message = again.write(iter([batch(b"a")]))
-    assert message.told.skipped
+    assert message.report.skipped
     again.commit([message])
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark import deciding
 from spark.branch_writer import BranchWriter
 from spark.branches import Write
-from spark.deciding import Told
+from spark.deciding import TaskReport
 from spark.frames import BYTES, Columns
 from spark.register import Extent, Register
 from txbroker.client import url as urls
@@ -53,22 +53,22 @@ def extent(lists: Sequence[Sequence[bytes]]) -> Extent:
 
 def prepare(
     broker: Connection, write: Write, rows: Sequence[Sequence[bytes]], epoch: int | None = None
-) -> list[Told]:
+) -> list[TaskReport]:
     """What a task for each list of rows tells: T1 to T4, two branches each."""
     told = []
     for partition, values in enumerate(rows):
-        standing = Register(broker, write.name).read()
-        if standing.decided >= write.version:
-            told.append(Told(broker.identity, write, standing.epoch, (), extent([values]), skipped=True))
+        state = Register(broker, write.name).read()
+        if state.decided >= write.version:
+            told.append(TaskReport(broker.identity, write, state.epoch, (), extent([values]), skipped=True))
             continue
-        begun = standing.epoch if epoch is None else epoch
+        begun = state.epoch if epoch is None else epoch
         writer = BranchWriter(broker, write, begun, partition, branch_bytes=1, branch_seconds=60.0)
         half = len(values) // 2
         for some in (values[:half], values[half:]):
             if some:
                 writer.send(Columns(TOPIC, pa.array(some, BYTES), bytes=sum(map(len, some))))
         keys = tuple(branch.key for branch in writer.finish())
-        told.append(Told(broker.identity, write, begun, keys, writer.extent))
+        told.append(TaskReport(broker.identity, write, begun, keys, writer.extent))
     return told
 
 

@@ -32,7 +32,7 @@ GROUPS: Final = {
     ),
     "Messages in": ("messages_in", "bytes_in", "repeated_sends", "producers"),
     "Messages out": ("fetches", "fetches_waiting", "bytes_out", "groups"),
-    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes"),
+    "Storage": ("topics", "partitions", "pending_bytes", "unflushed_bytes", "pins"),
     "Memory": (
         "pool_bytes_used",
         "pool_bytes_kept",
