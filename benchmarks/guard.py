@@ -133,7 +133,7 @@ def written(found: Mapping[str, Count]) -> str:
 
 def table(verdicts: list[Verdict], same: bool) -> Table:
     """For people."""
-    shown = Table(title="instructions of the broker's own path (callgrind)")
+    shown = Table(title="instructions of a message's own path (callgrind)")
     for column in ("", "instructions", "units", "budget", "change", ""):
         shown.add_column(column, justify="left" if not column else "right")
     for each in verdicts:

@@ -1,4 +1,4 @@
-"""What `make bench-guard` counts the instructions of: the broker's own path of a message, with no clock in it.
+"""What `make bench-guard` counts the instructions of: a message's path in broker and client, with no clock in it.
 
 The broker is the real one from the bytes of a connection to the bytes of its answers, journal files included. Left
 out is what differs from run to run: sockets are buffers, threads take turns on one, and time stands still. So what is
@@ -28,6 +28,10 @@ from journal.settings import TopicSettings
 from journal.testing import ManualClock
 from journal.transaction import Totals, Xid
 from txbroker.broker import folds
+from txbroker.client import blocking, url
+from txbroker.client.promise import start
+from txbroker.client.retry import Options
+from txbroker.client.sending import SendFuture
 from txbroker.codec import answer_decoder, encode
 from txbroker.commands import MAGIC, VERSIONS, Add, Commit, CreateTopic, Fetch, Hello, Prepare, Refused, Send
 from txbroker.config import merged
@@ -157,6 +161,18 @@ class Bench:
     def _fail(doing: str, error: BaseException) -> None:
         raise RuntimeError(doing) from error
 
+    def turn(self) -> None:
+        """Let the reactor go on until nothing is left to do."""
+        self._reactor.turn()
+
+    def client(self) -> Client:
+        """A client of this broker that knows the way to the topic already."""
+        client = Client(self, self._serving.factory)
+        route = start(client.connection._producer.route("guarded"))
+        client.carry()
+        route.result()
+        return client
+
     def carry(self, round_: Round, least: int = 1, clear: bool = True) -> None:
         """Let the broker read, carry everything through; each must have at least so many bytes of answers then."""
         for connection, data in round_:
@@ -172,6 +188,36 @@ class Bench:
     def close(self) -> None:
         """End without a clean stop: nobody starts here again."""
         self._serving.engine.close()
+
+
+class Client:
+    """A blocking client whose socket nobody drives: its bytes are carried by hand, as those of :class:`Connection`."""
+
+    def __init__(self, bench: Bench, factory: BrokerFactory) -> None:
+        protocol = factory.buildProtocol(None)
+        assert protocol is not None
+        self._bench, self._receive, self._transport = bench, protocol.dataReceived, Transport()
+        self.connection = blocking.Connection(url.parse("tcp:127.0.0.1:1"), Options(client="guard"))
+        vars(self.connection._driver)["kick"] = lambda: None  # else a thread would try to connect
+        protocol.makeConnection(self._transport)
+        self._core = self.connection.core
+        self._core.connecting()
+        self._core.connected()
+        self.carry()
+
+    def carry(self) -> None:
+        """Move bytes both ways until there are none."""
+        while output := self._core.take_output():
+            self._receive(b"".join(output))
+            self._bench.turn()
+            answers, self._transport.written = self._transport.written, []
+            self._core.received(b"".join(answers))
+            self._core.tick()
+
+    def send(self, topic: str, value: bytes, times: int) -> list[SendFuture]:
+        """So many messages, for which nothing is sent yet."""
+        send = self.connection.send_async
+        return [send(topic, value) for _ in range(times)]
 
 
 class Piece(NamedTuple):
@@ -282,7 +328,21 @@ def main() -> None:
                 bench.carry(round_, piece.least)
             mark()
             sys.stdout.write(f"{piece.times}\t{piece.name}\n")
+        _count_client(bench.client())
         bench.close()
+
+
+def _count_client(client: Client) -> None:
+    """What a program's own call takes: checked, routed and put into a batch, with a future. Its sending is apart."""
+    client.send("guarded", SINGLE, WARM_UP)
+    client.carry()
+    mark()
+    futures = client.send("guarded", SINGLE, COUNTED)
+    mark()
+    client.carry()
+    if not all(future.done() for future in futures):
+        raise RuntimeError("messages of the client were not acknowledged")
+    sys.stdout.write(f"{COUNTED}\tsend_async of the client\n")
 
 
 if __name__ == "__main__":
