@@ -45,7 +45,7 @@ class Database(Protocol):
 
     @property
     def handle(self) -> object:
-        """What may be in one block at a time."""
+        """What may be in one block at a time; None before :meth:`open` has got hold of it."""
 
     async def open(self) -> None:
         """Before anything else: get hold of the connection, if this is a session; raises Misuse for what cannot be."""

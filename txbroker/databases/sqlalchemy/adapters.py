@@ -49,6 +49,11 @@ class Owned(DriverDatabase):
         self._refused: Condition | None = None
         self._began = self._marked = self._listening = self._ending = self._sent = False
 
+    @property
+    def handle(self) -> object:
+        """SQLAlchemy's Connection, None before :meth:`open` has got hold of one."""
+        return vars(self).get("connection")
+
     def hold(self, connection: Connection, began: bool) -> None:
         """This is the Connection; ``began``: its transaction was begun for the block, and ends if it is refused."""
         super().__init__(connection)
