@@ -58,7 +58,7 @@ def rows(data, base=0):
 def as_rows(messages):
     return [
         {"topic": "orders", "partition": 3, "offset": m.offset, "key": m.key, "value": m.value}
-        | {"headers": [{"key": k, "value": v} for k, v in m.headers.items()] or None}
+        | {"headers": [{"key": k, "value": v} for k, v in m.headers.items()] or None, "timestampType": 0}
         for m in messages
     ]
 
