@@ -39,7 +39,7 @@ def waiting(door):
         commands.AskOutcome(9, 1, 1),
         commands.DescribeTopics(9, ["orders"]),
         commands.DescribeTopics(9, ["wide"]),
-        commands.OpenProducer(9),
+        commands.OpenProducer(9, "loader"),
         commands.CommitOffsets(9, "g", []),
         commands.Forget(9, 1, 1),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spark.columns import AS_KAFKA
 from spark.options import _READERS
-from spark.sink_options import NAMES
+from spark.sink_options import OPTIONS as SINK_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "spark_kafka.md").read_text()
@@ -49,7 +49,7 @@ def test_every_option_of_kafkas_source_has_a_line():
 def test_every_option_that_a_line_names_is_one_and_every_option_is_named():
     assert {name for _, ours in table(OPTIONS) for name in ours} <= {*_READERS}
     assert {*_READERS} - {*re.findall(r"`([^`]+)`", SECTIONS["Reading"])} == set()
-    assert {name for _, ours in table(SECTIONS["Writing"]) for name in ours} <= {*NAMES.values()}
+    assert {name for _, ours in table(SECTIONS["Writing"]) for name in ours} <= {*SINK_OPTIONS}
 
 
 def test_an_option_that_both_have_stands_beside_itself():
