@@ -37,7 +37,7 @@ class Garbage:
         self._ready: tuple[list[str], list[str]] = ([], [])
         self._pins: set[Pin] = set()
         self._overdue = False
-        """Whether a pin has kept something from being removed."""
+        """Whether a checkpoint has been written since the last removal."""
 
     # -- pins --------------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ class Garbage:
         self._overdue = True
 
     def collect(self, needed_from: int) -> CollectGarbage | None:
-        """The job that removes what may go, with journal files below that LSN; None if nothing may, or may be due."""
+        """The job that removes what may go, with journal files below that LSN; None while a pin is held, or if none is due."""
         if self._pins or not self._overdue:
             return None
         self._overdue = False

@@ -33,8 +33,8 @@ from spark.audit.state_copy import look_at_copy
 from spark.audit.uncommitted import NOT_LOOKED_FOR
 
 LOCAL: Final = "local[*]"
-STATE: Final = ".state"
-"""In the report's directory: the copy of the state, for as long as the audit takes."""
+STATE: Final = ".txbroker-audit-state"
+"""In the report's directory: the copy of the state, removed with the audit; so nobody else may have such a name."""
 GENERATED: Final = "spark.sql.codegen.wholeStage"
 """Switched off: the JVM has little to do here, and compiling for it took 80 of the 97 s of a small audit."""
 

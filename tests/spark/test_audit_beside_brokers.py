@@ -11,6 +11,7 @@ import txbroker
 from journal.errors import DirectoryLocked
 from journal.filenames import LOCK
 from journal.filesystem import OSFilesystem
+from spark.audit.conduct import STATE
 from tests.broker_process import BrokerProcess
 from tests.spark.test_audit_command import LOCAL, run, start
 from tests.spark.test_audit_of_sound import wait_until
@@ -76,7 +77,7 @@ def test_a_broker_starts_while_an_audit_of_its_directory_goes_on(tmp_path):
         process.kill()
         arguments = ("--data", process.data_dir, "--out", "report", "--master", LOCAL, "--copy-state")
         with start(tmp_path, *arguments) as audit:
-            state = tmp_path / "report" / ".state"
+            state = tmp_path / "report" / STATE
             wait_until(lambda: (state / "tails").exists() or (state / "data" / "partitions").exists())
             wait_until(lambda: _is_free(process.data_dir))
             process.start()
