@@ -77,7 +77,7 @@ class Garbage:
         self._overdue = True
 
     def collect(self, needed_from: int) -> CollectGarbage | None:
-        """The job that removes what may go, with journal files below that LSN; None while a pin is held, or if none is due."""
+        """The job that removes what may go, journals below that LSN too; None if a pin is held or none is due."""
         if self._pins or not self._overdue:
             return None
         self._overdue = False
