@@ -18,8 +18,9 @@ from journal.open_files import OpenFiles
 from journal.read_plan import DiskReadPlan, Hints, ReadPlan
 from journal.retention import retained_start
 from journal.segment import Segment
-from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentOrigin, pack_segment_header
+from journal.segment_header import SEGMENT_HEADER_BYTES, pack_segment_header
 from journal.segment_list import SegmentList, Strangers
+from journal.segment_origin import SegmentOrigin
 from journal.settings import TopicSettings
 from journal.store_state import StoreState
 from journal.tail import Tail

@@ -38,7 +38,7 @@ from journal.open_files import OpenFiles
 from journal.record import NONCE_BYTES
 from journal.repair_notes import UNFINISHED, repair_notes, told
 from journal.replay import Replay
-from journal.segment_header import SegmentOrigin
+from journal.segment_origin import SegmentOrigin
 from journal.settings import TopicSettings
 from journal.staging import Staging
 from journal.store_state import StoreState

@@ -18,8 +18,6 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from journal.starts import Starts
-
 SEGMENT_MAGIC = b"TXBSEGM\x01"
 _LAYOUT = Struct(">8s16sQQQQII")
 _SALT = Struct(">Q")
@@ -73,18 +71,3 @@ def unpack_segment_header(data: bytes, checksum: Checksum = crc32c) -> SegmentHe
 def seed_of(salt: int) -> int:
     """The running checksum of no frames at all; it also seeds the checksums of the index's entries."""
     return int(crc32c(_SALT.pack(salt)))
-
-
-class SegmentOrigin:
-    """Makes the headers of new segments. ``random`` gives so many random bytes."""
-
-    def __init__(self, starts: Starts, random: Callable[[int], bytes]) -> None:
-        self._starts = starts
-        self._random = random
-
-    def header(self, partition: int, base_offset: int) -> SegmentHeader:
-        """That of a segment that is made now. In a replay, the newest start is that which the journal tells of."""
-        starts = self._starts
-        return SegmentHeader(
-            starts.nonce, starts.number, partition, base_offset, _SALT.unpack(self._random(SALT_BYTES))[0]
-        )

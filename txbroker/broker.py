@@ -55,7 +55,7 @@ from txbroker.commands import (
     Timed,
 )
 from txbroker.consuming import Consuming
-from txbroker.describing import Describing
+from txbroker.describing import Describing, nothing_scrubbed
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
 from txbroker.fetch_try import CallLater, unreadable
 from txbroker.fetching import Fetching, RunBlocking, run_inline
@@ -68,7 +68,6 @@ from txbroker.pinning import Pinning
 from txbroker.producers import ProducersFold
 from txbroker.proving import Proving
 from txbroker.refusals import encode_bounded, refusal
-from txbroker.scrubber import nothing_scrubbed
 from txbroker.sending import Sending
 from txbroker.session import (
     OPEN,

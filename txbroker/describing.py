@@ -306,3 +306,8 @@ def _topic_info(topic: Topic) -> TopicInfo:
 def _partition_info(store: MessageStore, end: int) -> PartitionInfo:
     start = min(store.start_offset, end)
     return PartitionInfo(store.index, store.number, start, end, store.total_bytes, len(store.segments))
+
+
+def nothing_scrubbed() -> dict[str, int]:
+    """What the status says of the scrubber where there is no scrubber."""
+    return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}

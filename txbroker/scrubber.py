@@ -159,8 +159,3 @@ class Scrubber:
             self.log.error("scrubber: {said}", said=said if WHAT_ELSE in said else f"{said}. {WHAT_ELSE}")
         if len(self._seen) < MOST_FINDINGS:
             self._seen.add(place)
-
-
-def nothing_scrubbed() -> dict[str, int]:
-    """What :meth:`Scrubber.gauges` says where there is no scrubber."""
-    return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}

@@ -9,7 +9,7 @@ from journal.frame import decode_run, encode, walk
 from journal.message_store import MessageStore
 from journal.open_files import OpenFiles
 from journal.record import Started
-from journal.segment_header import SegmentOrigin
+from journal.segment_origin import SegmentOrigin
 from journal.settings import TopicSettings
 from journal.starts import Starts
 from journal.store_state import StoreState

@@ -15,7 +15,6 @@ from txbroker.client.promise import Promise
 from txbroker.commands import Cancel, Fetch, Fetched, FetchedPartition
 
 if TYPE_CHECKING:
-    from txbroker.client.consuming import ConsumerCore
     from txbroker.client.core import Core
 
 TURN: Final = 0.25
@@ -38,15 +37,15 @@ class SharedFetch:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._asked: dict[ConsumerCore, Asked] = {}
+        self._asked: dict[object, Asked] = {}
         self._call: Call[Fetched] | None = None
-        self._carried: list[tuple[ConsumerCore, Asked]] = []
+        self._carried: list[tuple[object, Asked]] = []
         self._cancelled = False
         self._giving = False
         core.on_open.append(self._reopened)
 
     def ask(
-        self, consumer: ConsumerCore, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
+        self, consumer: object, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
     ) -> Promise[list[Part]]:
         """Fetch for a consumer: what there is for it of one moment, within so many seconds. Fails as the request does.
 
@@ -60,7 +59,7 @@ class SharedFetch:
             self._cancel()
         return answer
 
-    def leave(self, consumer: ConsumerCore) -> None:
+    def leave(self, consumer: object) -> None:
         """A consumer wants nothing any more; what it waits for is not answered."""
         asked = self._asked.pop(consumer, None)
         if asked is not None and any(carried is asked for _, carried in self._carried):
@@ -94,7 +93,7 @@ class SharedFetch:
         if self._giving or self._call is not None or not self._asked:
             return
         core, now = self._core, self._core.clock()
-        carried: list[tuple[ConsumerCore, Asked]] = []
+        carried: list[tuple[object, Asked]] = []
         positions: list[tuple[int, int, int]] = []
         for consumer, asked in self._asked.items():
             if carried and len(positions) + len(asked.positions) > core.max_fetch_positions:
@@ -131,7 +130,7 @@ class SharedFetch:
             self._giving = False
         self._send()
 
-    def _give(self, carried: list[tuple[ConsumerCore, Asked]], call: Call[Fetched]) -> None:
+    def _give(self, carried: list[tuple[object, Asked]], call: Call[Fetched]) -> None:
         partitions, data = iter(call.result().partitions), memoryview(call.data)
         begin, now = 0, self._core.clock()
         for consumer, asked in carried:
@@ -150,7 +149,7 @@ class SharedFetch:
             else:
                 self._asked[consumer] = self._asked.pop(consumer)  # behind those who were not carried
 
-    def _done(self, consumer: ConsumerCore, asked: Asked) -> None:
+    def _done(self, consumer: object, asked: Asked) -> None:
         if self._asked.get(consumer) is asked:
             del self._asked[consumer]
 
