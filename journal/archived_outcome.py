@@ -14,7 +14,7 @@ import msgspec
 from journal import frame
 from journal.errors import InvalidFrame
 from journal.filenames import RESERVED_PREFIX
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.transaction import Cause, State, TransactionNumber, Xid
 
 OUTCOMES_TOPIC: Final = RESERVED_PREFIX + "outcomes"

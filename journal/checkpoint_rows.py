@@ -13,7 +13,8 @@ from journal.checkpoint import Checkpoint, Rows, read_checkpoint, walk_sections
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.frame import HEADER_BYTES
 from journal.interfaces import IFilesystem
-from journal.outcomes import MarkRow, Outcome
+from journal.outcome import Outcome
+from journal.outcomes import MarkRow
 from journal.record import Owner
 from journal.starts import StartRow
 from journal.transaction_state import TransactionRow

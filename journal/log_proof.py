@@ -13,8 +13,9 @@ from journal.errors import NEXT_STEP, UnprovenLog
 from journal.filenames import SegmentKind, parse_segment_file
 from journal.frame import is_sound
 from journal.interfaces import IFilesystem
-from journal.segment import BrokenChain, Segment, SegmentState, walk_headers
+from journal.segment import BrokenChain, Segment, walk_headers
 from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.store_state import SegmentState
 from journal.words import span
 
 _NO_END = 1 << 63

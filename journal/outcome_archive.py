@@ -19,7 +19,7 @@ from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, p
 from journal.catalog import Catalog, Topic
 from journal.interfaces import IFold
 from journal.message_store import MessageStore
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import AnyRecord, ArchiveSet, Messages, TopicCreated
 from journal.settings import TopicSettings
 from journal.transaction_state import Transaction

@@ -21,6 +21,7 @@ from journal.segment_header import (
     seed_of,
     unpack_segment_header,
 )
+from journal.store_state import SegmentState, StoreState
 from journal.words import span
 
 Read = Callable[[int, int], bytes]
@@ -30,22 +31,6 @@ SCAN_BLOCK = 64 * KIB
 MOST_FRAMES = 1 << 62
 
 _unpack_header = HEADER.unpack_from
-
-
-class SegmentState(msgspec.Struct, array_like=True, frozen=True):
-    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` has the header.
-
-    ``salt`` is that of the header: a file of another segment is not taken for this one. ``checksum`` is the running
-    checksum at the end (see :mod:`journal.segment_header`).
-    """
-
-    base_offset: int
-    size: int
-    end_offset: int
-    first_time: int
-    last_time: int
-    salt: int
-    checksum: int
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -150,6 +135,11 @@ class Segment(msgspec.Struct, frozen=True):
             first_offset,
             last_offset,
         )
+
+
+def segments_of(state: StoreState) -> list[Segment]:
+    """The segments of a log in a checkpoint, with whose they are."""
+    return [Segment.of(state.number, state.directory, segment) for segment in state.segments]
 
 
 def header_fault(segment: Segment, first_bytes: bytes, checksum: Checksum = crc32c) -> HeaderFault | None:

@@ -11,8 +11,9 @@ from journal.errors import NEXT_STEP, CorruptSegment
 from journal.filenames import parse_segment_file
 from journal.interfaces import IFilesystem
 from journal.log_proof import Beyond, files_beyond
-from journal.segment import Segment, SegmentState, header_fault
+from journal.segment import Segment, header_fault
 from journal.segment_header import SEGMENT_HEADER_BYTES
+from journal.store_state import SegmentState
 from journal.words import span
 
 _base_offset = attrgetter("base_offset")

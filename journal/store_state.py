@@ -5,8 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from journal.filenames import partition_directory
-from journal.segment import Segment, SegmentState
 from journal.settings import TopicSettings
+
+
+class SegmentState(msgspec.Struct, array_like=True, frozen=True):
+    """A segment in a checkpoint. ``end_offset`` is exclusive, times are append times in µs, ``size`` has the header.
+
+    ``salt`` is that of the header: a file of another segment is not taken for this one. ``checksum`` is the running
+    checksum at the end (see :mod:`journal.segment_header`).
+    """
+
+    base_offset: int
+    size: int
+    end_offset: int
+    first_time: int
+    last_time: int
+    salt: int
+    checksum: int
 
 
 class StoreState(msgspec.Struct, array_like=True, frozen=True):
@@ -30,7 +45,3 @@ class StoreState(msgspec.Struct, array_like=True, frozen=True):
     def directory(self) -> str:
         """The directory of its files."""
         return partition_directory(self.topic, self.index, self.number)
-
-    def whole_segments(self) -> list[Segment]:
-        """Its segments, with whose they are."""
-        return [Segment.of(self.number, self.directory, state) for state in self.segments]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.transaction import State, TransactionNumber, Xid
 from journal.transaction_state import Transaction
 from journal.transaction_table import TransactionTable

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from journal.filenames import staged_file
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import PartitionOffset, Placement
 from journal.staging import Entry, Staged
 from journal.transaction import PREPARED, Cause, State, Totals, TransactionNumber, Xid

@@ -24,7 +24,7 @@ from journal.errors import (
     reserved,
 )
 from journal.interfaces import ITransactionStore
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import (
     CoordinatorTold,
     PartitionOffset,

@@ -18,8 +18,9 @@ from journal.catalog import Catalog
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.interfaces import IFold
+from journal.outcome import Outcome, Told
 from journal.outcome_archive import OutcomeArchive
-from journal.outcomes import Outcome, OutcomeTable, Told
+from journal.outcomes import OutcomeTable
 from journal.record import (
     AnyRecord,
     CoordinatorTold,

@@ -14,7 +14,7 @@ from journal.engine import Engine
 from journal.errors import MemoryExhausted
 from journal.interfaces import ICommitFold
 from journal.message_store import MessageStore
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import AnyRecord, Placement, TransactionAdded, TransactionCommitted
 from journal.transaction import CLIENT, COMMITTED, Totals, TransactionNumber
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from journal.engine import Engine
 from journal.errors import MemoryExhausted
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import Placement, TransactionAdded, TransactionCommitted, TransactionPrepared
 from journal.transaction import CLIENT, PREPARED, Xid
 from journal.transaction_state import Transaction

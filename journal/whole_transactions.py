@@ -23,7 +23,7 @@ from journal.errors import MemoryExhausted
 from journal.interfaces import ICommitFold, IFold
 from journal.message_run import SHORT_RUN, MessageRun
 from journal.message_store import MessageStore
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import AnyRecord, TransactionAdded, TransactionCommitted
 from journal.stamping import stamped
 from journal.transaction import State, TransactionNumber

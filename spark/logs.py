@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from journal.archived_outcome import ArchivedOutcome
 from journal.errors import TxBrokerError
-from journal.segment import SegmentState
+from journal.store_state import SegmentState
 from spark.heads import UnsoundBlock
 
 log = logging.getLogger("txbroker.spark")

@@ -11,9 +11,8 @@ from journal import checkpoint, filenames
 from journal.checkpoint import CheckpointHeader, read_checkpoint, write_checkpoint
 from journal.errors import CorruptJournal
 from journal.filenames import CHECKPOINT_DIRECTORY, checkpoint_file
-from journal.segment import SegmentState
 from journal.settings import TopicSettings
-from journal.store_state import StoreState
+from journal.store_state import SegmentState, StoreState
 from journal.testing import FaultFilesystem, FaultPlan, MemoryFilesystem, PowerCut, cut_power_at
 from tests.builders import Place, frames
 

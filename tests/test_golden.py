@@ -25,9 +25,8 @@ from journal import record as r
 from journal.archived_outcome import NEVER_PLACED, ArchivedOutcome, Part
 from journal.checkpoint import CheckpointHeader
 from journal.constants import BLOCK
-from journal.segment import SegmentState
 from journal.settings import TopicSettings
-from journal.store_state import StoreState
+from journal.store_state import SegmentState, StoreState
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from txbroker import codec

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from journal.errors import OutcomeForgotten
-from journal.outcomes import PLACEMENTS_PER_OUTCOME, Outcome, OutcomeTable, Told
+from journal.outcome import Outcome, Told
+from journal.outcomes import PLACEMENTS_PER_OUTCOME, OutcomeTable
 from journal.record import Placement, TransactionsForgotten
 from journal.transaction import Cause, State, TransactionNumber
 from tests.builders import xid

@@ -2,9 +2,10 @@ import pytest
 
 from journal.errors import CorruptSegment
 from journal.filesystem import OSFilesystem, write_fully
-from journal.segment import SegmentState, header_fault
+from journal.segment import header_fault
 from journal.segment_header import SegmentHeader, pack_segment_header, seed_of
 from journal.segment_list import SegmentList
+from journal.store_state import SegmentState
 from journal.testing import MemoryFilesystem
 
 DIRECTORY = "partitions/orders-0.17"

@@ -12,7 +12,7 @@ from journal import transaction_listing
 from journal.catalog import Topic
 from journal.errors import reserved
 from journal.filenames import is_internal
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import TopicDeleted
 from journal.transaction import State, TransactionNumber
 from journal.transaction_listing import Wanted

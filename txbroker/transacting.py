@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.frame_check import check_run
-from journal.outcomes import verb
+from journal.outcome import verb
 from journal.transaction import Cause, State, Totals, TransactionNumber
 from txbroker import commands
 from txbroker.commands import Add, AddOffsets, AskOutcome, Commit, Committed, Done, Forget, Prepare, Rollback

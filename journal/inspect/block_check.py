@@ -17,8 +17,9 @@ from journal.indexes import Anchor, anchors
 from journal.inspect.findings import second_crc32c
 from journal.inspect.journal_walk import file_size, read_some
 from journal.interfaces import IFilesystem
-from journal.segment import Read, SegmentState
+from journal.segment import Read
 from journal.segment_header import SEGMENT_HEADER_BYTES, Checksum, seed_of
+from journal.store_state import SegmentState
 
 
 class Block(NamedTuple):

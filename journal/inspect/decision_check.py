@@ -25,8 +25,9 @@ from journal.inspect.outcome_check import remembered
 from journal.inspect.outcome_walk import archive_from, archive_state, walk_archive
 from journal.inspect.segment_walk import FrameEntry, walk_segment
 from journal.interfaces import IFilesystem
+from journal.outcome import Outcome
 from journal.outcome_archive import head_of
-from journal.outcomes import Outcome
+from journal.segment import segments_of
 from journal.spark_decision import FORMAT_ID, TOPIC, Decided, named_by
 from journal.store_state import StoreState
 from journal.transaction import State, TransactionNumber, Xid
@@ -110,7 +111,7 @@ class _Check:
             write.last = True
 
     def _frames(self) -> Iterator[tuple[str, FrameEntry]]:
-        for segment in self._store.whole_segments():
+        for segment in segments_of(self._store):
             try:
                 for each in walk_segment(self._filesystem, segment.path, segment.base_offset, segment.size):
                     if isinstance(each, FrameEntry):

@@ -20,7 +20,7 @@ from journal.inspect.client_check import ClientCheck
 from journal.inspect.findings import Affected, Finding
 from journal.inspect.journal_walk import JournalEntry
 from journal.inspect.outcome_check import remembered
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import (
     LogStartMoved,
     Messages,

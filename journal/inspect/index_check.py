@@ -25,8 +25,8 @@ from journal.indexes import (
 from journal.inspect.findings import Affected, Finding, of_partition, second_crc32c, unreadable
 from journal.inspect.journal_walk import file_size, read_some
 from journal.interfaces import IFilesystem
-from journal.segment import SegmentState
 from journal.segment_header import seed_of
+from journal.store_state import SegmentState
 
 MADE_AGAIN: Final = "; it is made again when it is needed"
 OF_NO_CRASH: Final = ", as no crash leaves it"

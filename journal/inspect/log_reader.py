@@ -10,7 +10,7 @@ from journal.indexes import DamagedIndex, floor_offset
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import frame_at
 from journal.interfaces import IFile, IFilesystem
-from journal.segment import BrokenChain, Segment, is_frame_of, walk_headers
+from journal.segment import BrokenChain, Segment, is_frame_of, segments_of, walk_headers
 from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 
@@ -44,7 +44,7 @@ class LogReader:
     def __init__(self, files: OpenLogs, state: StoreState) -> None:
         self.state = state
         self._files = files
-        self.segments = state.whole_segments()
+        self.segments = segments_of(state)
         self._segment = 0
         self._offset = -1
         self._position = 0

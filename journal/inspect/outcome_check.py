@@ -22,8 +22,8 @@ from journal.inspect.findings import Affected, Finding
 from journal.inspect.journal_walk import JournalEntry
 from journal.inspect.outcome_walk import archive_from, archive_state, walk_archive
 from journal.interfaces import IFilesystem
+from journal.outcome import Outcome
 from journal.outcome_archive import head_of
-from journal.outcomes import Outcome
 from journal.record import Messages
 
 _SAME: Final = (

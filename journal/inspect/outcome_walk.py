@@ -22,6 +22,7 @@ from journal.inspect.journal_walk import file_size, read_some, walk_journal
 from journal.inspect.segment_walk import FrameEntry, walk_segment
 from journal.interfaces import IFilesystem
 from journal.record import Messages, TopicCreated
+from journal.segment import segments_of
 from journal.store_state import StoreState
 
 
@@ -57,7 +58,7 @@ def walk_archive(
     """
     end = state.flushed_offset if end is None else min(end, state.flushed_offset)
     first = max(first, state.start_offset)
-    for segment in state.whole_segments():
+    for segment in segments_of(state):
         if segment.end_offset <= first or segment.base_offset >= end:
             continue
         for each in walk_segment(filesystem, segment.path, segment.base_offset, segment.size):
@@ -115,7 +116,7 @@ def archive_from(filesystem: IFilesystem, state: StoreState, at: int) -> int:
     From the index if there is a sound one, else the segment's first: it costs time alone. The transactions whose
     messages a segment holds are those with ``at`` from its ``first_time`` to its ``last_time``.
     """
-    for segment, times in zip(state.whole_segments(), state.segments, strict=True):
+    for segment, times in zip(segments_of(state), state.segments, strict=True):
         if times.last_time < at:
             continue
         found = segment.base_offset

@@ -18,9 +18,9 @@ from journal.inspect.index_check import all_of, made_again, misled, read_index
 from journal.inspect.journal_walk import file_size, read_some
 from journal.inspect.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.interfaces import IFilesystem
-from journal.segment import BrokenChain, Read, Segment, SegmentState, header_fault, walk_headers
+from journal.segment import BrokenChain, Read, Segment, header_fault, walk_headers
 from journal.segment_header import SEGMENT_HEADER_BYTES
-from journal.store_state import StoreState
+from journal.store_state import SegmentState, StoreState
 from journal.words import span
 
 Count = Callable[[int, int], object]

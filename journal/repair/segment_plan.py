@@ -24,9 +24,8 @@ from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Again, Hole
 from journal.repair.pieces import Change, Piece, Slice, bytes_of
-from journal.segment import SegmentState
 from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
-from journal.store_state import StoreState
+from journal.store_state import SegmentState, StoreState
 
 _NO_NONCE = bytes(16)
 

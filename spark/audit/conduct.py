@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import txbroker
 from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.errors import InvalidSetting
-from journal.outcomes import wall_text
+from journal.outcome import wall_text
 from journal.spark_decision import TOPIC
 from spark import TxBrokerDataSource
 from spark.audit import summary, windows

@@ -23,6 +23,7 @@ from journal.inspect.findings import Finding, of_partition
 from journal.inspect.journal_walk import JournalFile, leaves_out, surveyed
 from journal.inspect.verification import needed_from
 from journal.outcome_archive import head_of
+from journal.segment import segments_of
 from journal.store_state import StoreState
 from journal.transaction import State
 from journal.witness import NOTHING, read_witness
@@ -170,7 +171,7 @@ def _is_removed(live: str, path: str) -> bool:
     if not path.startswith(filenames.PARTITION_DIRECTORY) or OSFilesystem(live).exists(path):
         return False
     stores = newest_checkpoint(live).stores
-    return not any(path in segment.paths for store in stores for segment in store.whole_segments())
+    return not any(path in segment.paths for store in stores for segment in segments_of(store))
 
 
 def verified(root: str, deep: bool, in_use: bool = False, live: str = "") -> Iterator[Fact]:

@@ -13,7 +13,7 @@ from journal.filesystem import OSFilesystem
 from journal.indexes import Anchor
 from journal.inspect.block_check import known_places
 from journal.inspect.segment_walk import frame_at
-from journal.segment import Segment
+from journal.segment import Segment, segments_of
 from journal.segment_header import SEGMENT_HEADER_BYTES
 from journal.store_state import StoreState
 
@@ -49,7 +49,7 @@ def cut(
     """The slices of these logs, whatever their files hold."""
     found: list[Slice] = []
     for store in stores:
-        for segment in store.whole_segments():
+        for segment in segments_of(store):
             edges = _edges(filesystem, segment, slice_bytes)
             for start, end in pairwise(edges):
                 found.append(

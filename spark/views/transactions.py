@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 import txbroker
 from journal.archived_outcome import ArchivedOutcome
 from journal.inspect.checkpoint_check import live_rows
-from journal.outcomes import Outcome
+from journal.outcome import Outcome
 from journal.record import Placement
 from journal.transaction import State
 from journal.transaction_state import TransactionRow

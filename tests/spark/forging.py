@@ -21,9 +21,9 @@ from journal.inspect.journal_walk import JournalEntry, surveyed, walk_group, win
 from journal.inspect.segment_walk import FrameEntry, partitions, walk_segment
 from journal.journal_file import FileScan, GroupHeader
 from journal.record import AnyRecord
-from journal.segment import Segment, SegmentState, run_on
+from journal.segment import Segment, run_on
 from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
-from journal.store_state import StoreState
+from journal.store_state import SegmentState, StoreState
 
 Frames = list[bytes]
 
