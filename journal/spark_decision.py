@@ -16,6 +16,9 @@ from journal.transaction import Xid
 
 TOPIC: Final = "spark.decisions"
 
+GROUPS: Final = "spark."
+"""How the consumer groups begin that are registers of writes; the write's name follows."""
+
 FORMAT_ID: Final = 0x7473
 """Marks an xid of a write of Spark."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from journal.spark_decision import GROUPS
 from spark import branches
 from spark.branches import Branch, Listed
-from spark.register import GROUPS, Register, RegisterState
+from spark.register import Register, RegisterState
 from txbroker import errors
 from txbroker.client.blocking import Connection
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from journal.errors import InvalidSetting
+from journal.spark_decision import GROUPS
 from spark.quantities import micros
 
 Place = Literal["earliest", "latest"]
@@ -317,8 +318,6 @@ def _assigned(name: str, value: str) -> dict[str, frozenset[int]]:
 
 
 def _group(name: str, value: str) -> str:
-    from spark.register import GROUPS
-
     if (text := _text(name, value)).startswith(GROUPS):
         raise refused(name, value, f"names with {GROUPS} in front are those of the registers of writes")
     return text

@@ -17,15 +17,13 @@ import msgspec
 
 from journal import spark_decision
 from journal.record import PartitionOffset
-from journal.spark_decision import Decided
+from journal.spark_decision import GROUPS, Decided
 from spark.branches import Branch, RegisterDamaged, Write, branch_of
 from txbroker import commands, errors
 from txbroker.client.blocking import Connection
 from txbroker.client.core import Core
 
 TOPIC: Final = spark_decision.TOPIC
-GROUPS: Final = "spark."
-"""How the groups begin that are registers; the write's name follows."""
 
 RETENTION: Final = timedelta(days=30)
 """How long a decision is kept: a stream may be down so long in the middle of a commit and still finish it."""

@@ -7,10 +7,11 @@ import greenlet
 import pytest
 
 import txbroker
+from journal.spark_decision import GROUPS
 from spark import branches, deciding
 from spark.branches import Branch, RegisterDamaged, Write
 from spark.deciding import WriteRefused
-from spark.register import GROUPS, TOPIC, Decision, Register, RegisterState
+from spark.register import TOPIC, Decision, Register, RegisterState
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
 from txbroker import errors

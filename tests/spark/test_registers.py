@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import txbroker
+from journal.spark_decision import GROUPS
 from spark import branches, deciding, leftovers, resolve
 from spark.branches import Write
-from spark.register import GROUPS, Register
+from spark.register import Register
 from spark.sink_options import SinkOptions
 from spark.writing import BatchSink, StreamSink
 from tests.broker_process import BrokerProcess

@@ -6,9 +6,10 @@ import time
 import pytest
 
 import txbroker
+from journal.spark_decision import GROUPS
 from spark import branches, deciding, leftovers, resolve
 from spark.branches import Write, of_application
-from spark.register import GROUPS, TOPIC, Register
+from spark.register import TOPIC, Register
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
 from tests.spark.test_deciding import half_committed

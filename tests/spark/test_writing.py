@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import txbroker
+from journal.spark_decision import GROUPS
 from spark import TxBrokerDataSource, branches, deciding, leftovers
 from spark.branches import Write
 from spark.deciding import WriteRefused
-from spark.register import GROUPS
 from spark.sink_options import SinkOptions
 from spark.writing import BatchSink, StreamSink, TaskWritten
 from tests.broker_process import BrokerProcess
