@@ -1,6 +1,6 @@
 """``make bench-fair``, or ``python -m benchmarks.fair``: what a client has of the broker while others take all.
 
-The client sends one message after the other, with a pause, and each is forced; beside that the same on an idle broker.
+The client does one thing after the other, with a pause, and each is forced; beside that the same on an idle broker.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from rich.table import Table
 
 from benchmarks import processes
 from benchmarks.certificate import write_certificate
-from benchmarks.fair_peers import TINY, TOPIC, kinds
-from benchmarks.frames import SINGLE
+from benchmarks.fair_clients import CLIENTS, PRODUCER, SAME, SMALL, TWO_MB
+from benchmarks.fair_peers import TOPIC, kinds
+from benchmarks.fair_workers import PARTITIONS, WIDE, WORKERS
+from benchmarks.frames import TINY
 from benchmarks.peer import Peer
 from benchmarks.proc import memory_of
 from benchmarks.processes import ServerProcess
@@ -31,8 +33,7 @@ from journal.constants import MIB
 from txbroker.commands import Send, Sent
 
 FOLDER: Final = Path("build/bench/fair")
-WIDTH: Final = 120
-PAUSE: Final = 0.003
+WIDTH: Final = 150
 TARGET: Final = 0.020
 """Seconds that its slowest in a hundred may be slower than on an idle broker."""
 NUMBERS: Final = (1, 8, 40)
@@ -41,10 +42,12 @@ PER_CONNECTION: Final = 0.004
 """Seconds until one more peer has connected, over TLS too."""
 CHUNK: Final = 4_000
 """Tiny frames of a request."""
+LEAST: Final = 20
+"""How often the client does it, however long that takes."""
 
 
 class Latency(NamedTuple):
-    """Seconds of a send, and how many were made; the broker's resident bytes at most so far."""
+    """Seconds of what the client does, and how often it did; the broker's resident bytes at most so far."""
 
     median: float
     slow: float
@@ -58,28 +61,49 @@ class Turn(NamedTuple):
 
     kind: str
     peers: int
+    client: str
     latency: Latency
 
 
+class Attack(NamedTuple):
+    """Which clients are measured beside it, and with how many peers at most."""
+
+    clients: tuple[str, ...] = (SMALL,)
+    peers: int = 1_000_000
+
+
+ATTACKS: Final = {name: Attack() for name in kinds(0, 0)} | {
+    "halves of sends of 15 MiB": Attack((SMALL, TWO_MB)),
+    "halves of sends of 15 MiB that drip": Attack((SMALL, TWO_MB)),
+    "a commit of 256 MiB of 1 KiB messages": Attack((SMALL, SAME), 1),
+    "a commit of 32 MiB of tiny frames": Attack((SMALL, SAME), 1),
+    "clients that open 100 producers": Attack((PRODUCER,)),
+    "clients that make 50,000 pairs": Attack((PRODUCER,)),
+}
+assert set(ATTACKS) == {*kinds(0, 0), *WORKERS}
+
+
 def fill(peer: Peer) -> None:
-    """Make the topic, and one of its partitions full of the smallest frames."""
+    """Make the topics, and one of the partitions full of the smallest frames."""
+    peer.create_topic(WIDE, PARTITIONS)
     full = peer.create_topic(TOPIC, 3)[0]
     for _ in range(FILLED // (CHUNK * len(TINY))):
         peer.ask(Send(1, full), Sent, TINY * CHUNK)
 
 
-def measure(broker: ServerProcess, certificate: Path | None, seconds: float) -> Latency:
-    """Send for so long, one after the other."""
+def measure(broker: ServerProcess, certificate: Path | None, seconds: float, name: str) -> Latency:
+    """Have the client do it for so long, one after the other."""
     found: list[float] = []
+    client = CLIENTS[name]
     with Peer(broker.port, certificate) as peer:
-        partition = peer.partitions(TOPIC)[1].number
+        once = client.begin(peer, broker, certificate)
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(found) < 20:
+        while time.perf_counter() < end or len(found) < LEAST:
             began = time.perf_counter()
-            peer.ask(Send(1, partition), Sent, SINGLE)
+            once()
             found.append(time.perf_counter() - began)
-            time.sleep(PAUSE)
-    cuts = statistics.quantiles(found, n=100)
+            time.sleep(client.pause)
+    cuts = statistics.quantiles(found, n=100, method="inclusive")
     return Latency(statistics.median(found), cuts[98], max(found), len(found), memory_of(broker.pid).peak)
 
 
@@ -99,46 +123,62 @@ def beside(port: int, certificate: Path | None, kind: str, peers: int) -> Iterat
 def run(
     names: Sequence[str], numbers: Sequence[int], seconds: float, folder: Path, tls: bool = False
 ) -> list[Turn]:
-    """Each attack on a broker of its own, which had the client alone before."""
+    """Each attack on a broker of its own for each client, who had it alone before."""
     turns: list[Turn] = []
     for name in names:
-        for number in numbers:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            certificate = write_certificate(folder / "certificate.pem") if tls else None
-            with processes.broker(folder / "data", certificate=certificate) as broker:
-                with Peer(broker.port, certificate) as peer:
-                    fill(peer)
-                time.sleep(1.0)
-                turns.append(Turn("", 0, measure(broker, certificate, seconds)))
-                with beside(broker.port, certificate, name, number):
-                    turns.append(Turn(name, number, measure(broker, certificate, seconds)))
-            shutil.rmtree(folder)
+        for number in sorted({min(number, ATTACKS[name].peers) for number in numbers}):
+            for client in ATTACKS[name].clients:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                certificate = write_certificate(folder / "certificate.pem") if tls else None
+                with processes.broker(folder / "data", certificate=certificate) as broker:
+                    with Peer(broker.port, certificate) as peer:
+                        fill(peer)
+                    time.sleep(1.0)
+                    turns.append(Turn("", 0, client, measure(broker, certificate, seconds, client)))
+                    with beside(broker.port, certificate, name, number):
+                        turns.append(
+                            Turn(name, number, client, measure(broker, certificate, seconds, client))
+                        )
+                shutil.rmtree(folder)
     return turns
 
 
+def alone(turns: Sequence[Turn]) -> dict[str, tuple[float, float]]:
+    """Median and slowest in a hundred of each client on an idle broker: the medians of all its turns."""
+    found: dict[str, tuple[float, float]] = {}
+    for client in dict.fromkeys(turn.client for turn in turns):
+        idle = [turn.latency for turn in turns if not turn.peers and turn.client == client]
+        found[client] = (
+            statistics.median(one.median for one in idle),
+            statistics.median(one.slow for one in idle),
+        )
+    return found
+
+
 def table(turns: Sequence[Turn]) -> Table:
-    """For people. What an idle broker gave is the median of all turns."""
-    alone = [turn.latency for turn in turns if not turn.peers]
-    median, slow = (
-        statistics.median(each) for each in zip(*((a.median, a.slow) for a in alone), strict=True)
-    )
-    shown = Table(title="One client's sends, ms, beside peers that take all they can get")
-    for title in ("beside", "peers", "p50", "p99", "longest", "p99 more than alone", "broker's peak, MiB"):
-        shown.add_column(title, justify="left" if title == "beside" else "right")
-    shown.add_row("nobody", "", f"{median * 1e3:.2f}", f"{slow * 1e3:.2f}", "", "", "")
-    for kind, peers, latency in turns:
+    """For people."""
+    shown = Table(title="One client, ms, beside peers that take all they can get")
+    for title in (
+        "beside", "peers", "client", "times", "p50", "p99", "longest", "p99 more than alone", "broker's peak, MiB",
+    ):  # fmt: skip
+        shown.add_column(title, justify="left" if title in ("beside", "client") else "right")
+    idle = alone(turns)
+    for client, (median, slow) in idle.items():
+        shown.add_row("nobody", "", client, "", f"{median * 1e3:.2f}", f"{slow * 1e3:.2f}", "", "", "")
+    for kind, peers, client, latency in turns:
         if peers:
-            more = latency.slow - slow
+            more = latency.slow - idle[client][1]
             mark = "" if more <= TARGET else "  missed"
             shown.add_row(
-                kind, str(peers), f"{latency.median * 1e3:.1f}", f"{latency.slow * 1e3:.1f}",
-                f"{latency.worst * 1e3:.0f}", f"{more * 1e3:.1f}{mark}", f"{latency.resident / MIB:.0f}",
+                kind, str(peers), client, str(latency.sends), f"{latency.median * 1e3:.1f}",
+                f"{latency.slow * 1e3:.1f}", f"{latency.worst * 1e3:.0f}", f"{more * 1e3:.1f}{mark}",
+                f"{latency.resident / MIB:.0f}",
             )  # fmt: skip
     return shown
 
 
-NAMES: Final = [*kinds(0, 0)]
+NAMES: Final = [*ATTACKS]
 
 
 @click.command()

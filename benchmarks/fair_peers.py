@@ -1,6 +1,7 @@
 """Peers that take what they can get: ``python -m benchmarks.fair_peers PORT KIND NUMBER [CERTIFICATE]``, until killed.
 
-Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers.
+Each says hello and then sends requests of one kind without a pause. All but those called deaf read the answers. What
+the peers of :mod:`benchmarks.fair_workers` send is more than one request again and again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.crowd import HELLO
+from benchmarks.fair_workers import WORKERS, work
+from benchmarks.frames import TINY
 from benchmarks.peer import Peer, connect
 from journal import frame
 from journal.compression import compressor
@@ -22,7 +25,6 @@ from txbroker.commands import AskStatus, DescribeTopics, Fetch, ListGroups, List
 
 TOPIC: Final = "fair"
 """Has two partitions: one full of the smallest frames, one that is empty, and what peers send goes to the third."""
-TINY: Final = frame.encode(b"", 1)
 AT_LEAST: Final = 60_000
 RECEIVE: Final = 1 << 20
 
@@ -121,4 +123,7 @@ if __name__ == "__main__":
     trusted = Path(sys.argv[4]) if len(sys.argv) > 4 else None
     with Peer(int(sys.argv[1]), trusted) as asking:
         first, second, third = (part.number for part in asking.partitions(TOPIC))
-    attack(int(sys.argv[1]), kinds(first, third)[sys.argv[2]], int(sys.argv[3]), trusted)
+    to, name, peers = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    if name in WORKERS:
+        work(WORKERS[name], to, third, peers, trusted)
+    attack(to, kinds(first, third)[name], peers, trusted)

@@ -20,3 +20,4 @@ def wrapper(body: bytes, count: int) -> bytes:
 SINGLE = frame.encode(BODY, TIMESTAMP)
 BATCH_BYTES = wrapper(BODY, BATCH)
 KIB_BATCH_BYTES = wrapper(KIB_BODY, KIB_BATCH)
+TINY = frame.encode(b"", 1)

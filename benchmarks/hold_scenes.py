@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from benchmarks.fair_peers import TINY
+from benchmarks.frames import TINY
 from journal import frame
 from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, MIB
 from journal.record import PartitionOffset
