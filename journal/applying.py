@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 
 from journal.catalog import Catalog
@@ -58,6 +59,8 @@ class SlicedApply:
         self.stores: list[MessageStore] = [catalog.stores[partition] for partition in self._bases]
         self.waiters: list[tuple[Deliver, Any]] = []
         """Answers that are to be given once all is there, forced and shown."""
+        self.groups = frozenset(group for group, _ in transaction.offsets)
+        """Consumer groups that it has moved: nobody is to learn of that before."""
         self._check_counts()
 
     def _check_counts(self) -> None:
@@ -146,6 +149,19 @@ class ApplyQueue:
             self.current = commit
         else:
             self._behind.append(commit)
+
+    def moves(self, group: str) -> bool:
+        """Whether one of them has moved that consumer group."""
+        return any(group in commit.groups for commit in self._all())
+
+    def ends(self, number: TransactionNumber) -> bool:
+        """Whether one of them is the commit of that transaction."""
+        return any(commit.number == number for commit in self._all())
+
+    def _all(self) -> Iterator[SlicedApply]:
+        if self.current is not None:
+            yield self.current
+        yield from self._behind
 
     @property
     def last(self) -> SlicedApply | None:

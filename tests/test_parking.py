@@ -27,7 +27,7 @@ def values(room, partition):
 
 
 class Busy:
-    """A room in which a large commit has been accepted and waits to be applied."""
+    """A room in which a large commit, which moves a group too, has been accepted and waits to be applied."""
 
     def __init__(self):
         self.room = Room(JournalSettings(low_water_bytes=0, pool_bytes=128 * MIB))
@@ -35,8 +35,9 @@ class Busy:
         self.peer = self.room.peer()
         for _ in range(2):
             self.peer.ask(commands.Add, 1, self.partition, data=BIG)
+        self.peer.ask(commands.AddOffsets, 1, "moved", [PartitionOffset(self.other, 0)])
         self.committed = self.peer.tell(
-            commands.Commit, serial=1, totals=Totals(18, 2, crc32c(BIG, crc32c(BIG)))
+            commands.Commit, serial=1, totals=Totals(18, 3, crc32c(BIG, crc32c(BIG)))
         )
         assert self.room.engine.busy
 
@@ -69,7 +70,7 @@ def test_what_decides_waits_until_the_commit_is_applied_and_is_then_carried_out_
 def test_heads_that_wait_count_as_what_they_take_when_decoded(busy):
     offsets = [PartitionOffset(busy.partition, 0, metadata="m" * 4000)] * 100
     peer = busy.room.peer()
-    peer.tell(commands.CommitOffsets, "g", offsets)
+    peer.tell(commands.CommitOffsets, "moved", offsets)
     assert peer.session.held == busy.room.broker.accounts.held > 400_000
     busy.room.engine.sync()
     assert peer.session.held == busy.room.broker.accounts.held == 0
@@ -190,12 +191,71 @@ class TestPassing:
         peer = busy.room.peer()
         for request in (
             (commands.CreateTopic, "new", 1, commands.TopicSettings()),
-            (commands.ClaimPartitions, "g", "m", [busy.other]),
-            (commands.OpenProducer,),
+            (commands.DeleteTopic, "orders", busy.room.topic_id()),
+            (commands.DeleteGroup, "other", bytes(16)),
+            (commands.ListGroups,),
             (commands.Rollback, 0, 7),
         ):
             assert self.answered(busy, busy.room.peer(), *request) is None
         assert isinstance(self.answered(busy, peer, commands.DescribeTopics), commands.Topics)
+
+    def test_groups_that_it_does_not_move_go_on_and_producers_are_opened(self, busy):
+        peer, partition = busy.room.peer(), busy.partition
+        claimed = self.answered(busy, peer, commands.ClaimPartitions, "g", "m", [partition])
+        [(_, generation)] = claimed.claims
+        moved = [PartitionOffset(partition, 0, generation)]
+        assert isinstance(self.answered(busy, peer, commands.CommitOffsets, "g", moved), commands.Done)
+        asked = self.answered(busy, peer, commands.FetchOffsets, "g", [partition])
+        assert [(each.offset, each.generation) for each in asked.offsets] == [(0, generation)]
+        beyond = [PartitionOffset(partition, 1, generation)]
+        refused(self.answered(busy, peer, commands.CommitOffsets, "g", beyond), "OffsetOutOfRange")
+        assert isinstance(self.answered(busy, peer, commands.OpenProducer), commands.ProducerOpened)
+        assert busy.room.engine.busy
+        busy.room.filesystem = busy.room.filesystem.crash_clone(1)
+        busy.room.start()
+        assert busy.room.broker.groups.find("g").positions == {partition: (0, "")}
+        assert values(busy.room, partition) == [b"x"] * 18
+
+    def test_a_group_that_it_moves_waits_for_its_messages(self, busy):
+        waiting = [
+            (peer := busy.room.peer(), peer.tell(*request))
+            for request in (
+                (commands.FetchOffsets, "moved"),
+                (commands.ClaimPartitions, "moved", "m", [busy.other]),
+                (commands.CommitOffsets, "moved", [PartitionOffset(busy.other, 0)], bytes(16), [None]),
+            )
+        ]
+        self.carry(busy)
+        assert [peer.answer(asked) for peer, asked in waiting] == [None] * 3
+        busy.room.engine.sync()
+        [asked, claimed, committed] = [peer.answer(asked) for peer, asked in waiting]
+        assert [each.offset for each in asked.offsets] == [0]
+        assert isinstance(claimed, commands.Claimed)
+        refused(committed, "GenerationFenced")
+
+    def test_outcomes_are_told_and_what_is_active_ends_but_for_what_waits_itself(self, busy):
+        peer, other, data = busy.room.peer(), busy.room.peer(), frames(b"1")
+        peer.tell(commands.Add, 1, busy.partition, data=data)
+        other.tell(commands.Add, 1, busy.partition, data=data)
+        number = peer.session.number
+        asked = self.answered(busy, busy.room.peer(), commands.AskOutcome, number, 1)
+        assert asked.state is State.ACTIVE
+        assert isinstance(self.answered(busy, peer, commands.Rollback, 0, 1), commands.Done)
+        assert (
+            self.answered(busy, busy.room.peer(), commands.AskOutcome, number, 1).state is State.ROLLED_BACK
+        )
+        other.tell(commands.Commit, serial=1, totals=Totals(1, 1, crc32c(data)))
+        asker, third, fourth = busy.room.peer(), busy.room.peer(), busy.room.peer()
+        fourth.tell(commands.Send, busy.partition, data=data)
+        fourth.tell(commands.Add, 1, busy.other, Xid(1, b"g", b"b"), data=data)
+        of_xid = (coordinator := busy.room.peer()).tell(commands.AskOutcome, xid=Xid(1, b"g", b"b"))
+        large = asker.tell(commands.AskOutcome, busy.peer.session.number, 1)
+        behind = third.tell(commands.AskOutcome, other.session.number, 1)
+        self.carry(busy)
+        assert (asker.answer(large), third.answer(behind)) == (None, None)
+        busy.room.engine.sync()
+        assert coordinator.answer(of_xid).state is State.ACTIVE
+        assert (asker.answer(large).state, third.answer(behind).state) == (State.COMMITTED, State.COMMITTED)
 
     def test_while_memory_is_short_nothing_that_needs_some_passes(self, busy):
         busy.room.engine.transactions.applies.current.short_of_memory = True

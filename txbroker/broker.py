@@ -126,7 +126,9 @@ class Broker:
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
         self.accounts = Accounts(engine)
-        self.parking = Parking(engine, self.accounts, self._carry_out, self._give_up, call_later)
+        self.parking = Parking(
+            engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
+        )
         self._line = self.parking.line
         self.sending = Sending(engine, settings, self.producers, self.sessions)
         self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)

@@ -8,7 +8,7 @@ others': where there is none for many there mostly is for these.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.applying import is_small
@@ -19,16 +19,22 @@ from txbroker.codec import encode
 from txbroker.commands import (
     Add,
     AddOffsets,
+    AskOutcome,
     AskStatus,
     Cancel,
+    ClaimPartitions,
     Commit,
+    CommitOffsets,
     DescribeTopics,
     Fetch,
+    FetchOffsets,
     OffsetsForTime,
+    OpenProducer,
     PinFiles,
     Ping,
     Prepare,
     Request,
+    Rollback,
     Send,
     Timed,
     UnpinFiles,
@@ -104,12 +110,14 @@ class Parking:
     def __init__(
         self,
         engine: Engine,
+        sessions: Mapping[int, Session],
         accounts: Accounts,
         carry_out: CarryOut,
         give_up: GiveUp,
         call_later: CallLater | None,
     ) -> None:
         self._engine = engine
+        self._sessions = sessions
         self._accounts = accounts
         self._transactions = engine.transactions
         self._carry_out = carry_out
@@ -138,7 +146,7 @@ class Parking:
         return True
 
     def _passes(self, session: Session, command: Any) -> bool:
-        """Whether neither it nor its answer has to do with the logs that a large commit is being put into."""
+        """Whether neither it nor its answer has to do with what a large commit puts into logs, and moves with that."""
         table = self._transactions
         if isinstance(command, Send):
             return command.partition not in table.applies.promised
@@ -147,7 +155,28 @@ class Parking:
             if known is None or command.operator or not is_small(known, table.small_bytes):
                 return False  # one after the other: a large one that passes would be passed for ever
             return table.applies.promised.isdisjoint(known.partitions)
-        return isinstance(command, Add | AddOffsets | Prepare)
+        if isinstance(command, CommitOffsets | ClaimPartitions | FetchOffsets):
+            return not table.applies.moves(command.group)
+        if isinstance(command, AskOutcome | Rollback):
+            return self._is_settled(session, command)
+        return isinstance(command, Add | AddOffsets | Prepare | OpenProducer)
+
+    def _is_settled(self, session: Session, command: AskOutcome | Rollback) -> bool:
+        """Whether neither a commit under way nor what waits of its session decides about a transaction."""
+        table = self._transactions
+        number: TransactionNumber | None
+        if command.serial:
+            number = TransactionNumber(command.session or session.number, command.serial)
+        elif command.xid is not None:
+            number = table.live_xids.get(command.xid) or table.outcomes.by_xid.get(command.xid)
+        else:
+            number = None
+        if number is None:
+            return False  # its prepare may be in line
+        if isinstance(command, Rollback) and number not in table.live:
+            return False
+        owner = self._sessions.get(number.session)
+        return not (table.applies.ends(number) or (owner is not None and owner.parked))
 
     def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
         """Put a request at the end of the line."""
