@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -38,7 +38,7 @@ class Piece:
     with, if it is a new one; ``closed`` is then the segment before it.
 
     ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset,
-    position) before them. ``views`` are their bytes.
+    position) before them. ``views`` are their bytes, ``inside`` places in those that are long.
     """
 
     before: Segment
@@ -48,6 +48,7 @@ class Piece:
     positions: Sequence[int]
     times: Sequence[int]
     views: list[memoryview]
+    inside: Mapping[int, Sequence[tuple[int, int]]]
     header: bytes = b""
     closed: Segment | None = None
 
@@ -258,5 +259,7 @@ def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:
     """The entries that the piece's messages get, after those that there are."""
     entries = IndexEntries(end.last_position)
     shift = piece.before.size - piece.first[1]
-    entries.add_appends(piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at)
+    entries.add_appends(
+        piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at, piece.inside
+    )
     return entries

@@ -190,6 +190,16 @@ def stamp(view: memoryview, base_offset: int) -> int:
     return base_offset
 
 
+def stamp_some(view: memoryview, position: int, until: int, base_offset: int) -> tuple[int, int]:
+    """As :func:`stamp`, of the frames from ``position`` on that begin before ``until``; also return where they end."""
+    while position < until:
+        header = _unpack_header(view, position)
+        _pack_id(view, position + 8, base_offset)
+        base_offset += header[4]
+        position += header[0]
+    return base_offset, position
+
+
 def walk(data: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
     """Yield (position, length, offset, count) of the frames of a run that is known to be whole.
 

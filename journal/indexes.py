@@ -16,7 +16,7 @@ has got one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -91,12 +91,14 @@ class IndexEntries:
         first: tuple[int, int],
         shift: int,
         bytes_at: Callable[[int, int], memoryview],
+        inside: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
         """Take the entries that are due for many appends, skipping from one to the next by bisection.
 
         ``ends`` and ``positions`` are offset and position after each append, ``first`` those before the first
         one; a position plus ``shift`` is one in the segment, ``bytes_at(start, end)`` gives the bytes of an
-        append.
+        append. ``inside`` has places in long appends, by where these begin; one that it does not have is walked, by
+        the thread that flushes: in a replay alone, for that keeps others from the interpreter.
         """
         number = 0
         while True:
@@ -105,7 +107,10 @@ class IndexEntries:
             if number >= len(ends):
                 return
             offset, start = (ends[number - 1], positions[number - 1]) if number else first
-            if positions[number] - start > LONG_APPEND:
+            if start in inside:
+                for place, position in [(offset, start), *inside[start]]:
+                    self.add(place, position + shift, times[number])
+            elif positions[number] - start > LONG_APPEND:
                 self.add_run(bytes_at(start, positions[number]), start + shift, times[number])
             else:
                 self.add(offset, start + shift, times[number])

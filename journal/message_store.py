@@ -319,7 +319,7 @@ class MessageStore:
             made = self._origin.header(self.number, segment.base_offset)
             header, segment, closed = pack_segment_header(made), segment.begun(made.salt), before
         after = segment.grown(end - start[1], end_offset, times[0], times[-1])
-        return Piece(segment, after, start, ends, positions, times, views, header, closed)
+        return Piece(segment, after, start, ends, positions, times, views, self._tail.inside, header, closed)
 
     def finish_flush(self, job: FlushJob) -> None:
         """Take note that the job has run: its messages are read from segments now, its memory goes back."""

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from journal.buffers.size_classes import CHUNK, rounded
-from journal.constants import KIB
+from journal.constants import INDEX_INTERVAL_BYTES, KIB
 from journal.errors import InvalidFrame, MemoryExhausted
-from journal.frame import stamp, walk
+from journal.frame import stamp, stamp_some, walk
+from journal.indexes import LONG_APPEND
 from journal.interfaces import IBuffer, IBufferAllocator
 from journal.read_plan import Frames
 from journal.stamping import Joined
@@ -45,7 +46,7 @@ class Tail:
 
     __slots__ = (
         "_allocator", "_chunks", "_ends", "_first", "_positions", "_room", "_times", "_used", "_view",
-        "base_offset", "base_position", "end_offset", "end_position", "last_time",
+        "base_offset", "base_position", "end_offset", "end_position", "inside", "last_time",
     )  # fmt: skip
 
     def __init__(self, allocator: IBufferAllocator, base_offset: int = 0, last_time: int = 0) -> None:
@@ -61,6 +62,8 @@ class Tail:
         self._ends = array("Q")
         self._positions = array("Q")
         self._times = array("q")
+        self.inside: dict[int, list[tuple[int, int]]] = {}
+        """(offset, position) of a frame in every 16 KiB or so of long appends, by where these begin; not of replayed."""
 
     def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
         """Copy a run of checked frames, stamp it from ``end_offset`` on, return the stamped bytes.
@@ -78,7 +81,11 @@ class Tail:
         view = self._view[start:used]
         view[:] = frames
         end = self.end_offset + count
-        if stamp(view, self.end_offset) != end:
+        if size > LONG_APPEND:
+            stamped = self._stamp_long(view, end)
+        else:
+            stamped = stamp(view, self.end_offset)
+        if stamped != end:
             raise InvalidFrame(f"a run of {size} bytes does not hold {count} messages; nothing was stored")
         self._used = used
         self.end_offset = end
@@ -88,6 +95,17 @@ class Tail:
         self._positions.append(position)
         self._times.append(time)
         return view
+
+    def _stamp_long(self, view: memoryview, end: int) -> int:
+        """Stamp an append and note where frames begin in it: the flusher would walk it for these, on the same lock."""
+        offset, position, start, found = self.end_offset, 0, self.end_position, []
+        while position < len(view):
+            until = min(position + INDEX_INTERVAL_BYTES, len(view))
+            offset, position = stamp_some(view, position, until, offset)
+            found.append((offset, start + position))
+        if offset == end:
+            self.inside[start] = found[:-1]
+        return offset
 
     def append_stamped(self, runs: Joined, first: int, ends: Sequence[int], times: Sequence[int]) -> int:
         """Append runs of frames that carry their offsets already, from that number on, up to the one without room.
@@ -214,6 +232,9 @@ class Tail:
         if not appends:
             return
         before = self.base_position
+        if self.inside:
+            dropped = self._positions[appends - 1]
+            self.inside = {start: places for start, places in self.inside.items() if start >= dropped}
         self.base_offset, self.base_position = self.edge(appends)
         del self._ends[:appends], self._positions[:appends], self._times[:appends]
         chunks = self._chunks

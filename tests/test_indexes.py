@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.constants import INDEX_INTERVAL_BYTES
+from journal.buffers import PooledAllocator
+from journal.constants import INDEX_INTERVAL_BYTES, MIB
 from journal.frame import encode, stamp, walk
 from journal.indexes import (
     LONG_APPEND,
@@ -21,6 +22,7 @@ from journal.indexes import (
     sound_entries,
 )
 from journal.segment_header import SEGMENT_HEADER_BYTES, seed_of
+from journal.tail import Tail
 
 SALT = seed_of(0x1122334455667788)
 START = SEGMENT_HEADER_BYTES
@@ -126,14 +128,23 @@ def test_entries_that_do_not_ascend_are_not_counted():
     assert sound_entries(*swapped, SALT, 2_000, 80_000) == 1
 
 
-def appends(sizes, shift):
-    """Offsets, positions, times and bytes of appends, each of frames of a kilobyte or so (or one larger)."""
+def noted_by(tail):
+    return {
+        start + 7_000: [(offset, position + 7_000) for offset, position in places]
+        for start, places in tail.inside.items()
+    }
+
+
+def appends(sizes, shift, noted):
+    """Indexes and bytes of appends, each of frames of a kilobyte or so (or one larger), with places in long ones."""
     runs, ends, offset = [], [], 50
+    tail = Tail(PooledAllocator(8 * MIB), base_offset=offset)
     for size in sizes:
         frames = bytearray(
             b"".join(encode(b"x" * 1_000, 1) for _ in range(size // 1_036)) or encode(b"x" * size, 1)
         )
-        offset = stamp(memoryview(frames), offset)
+        before, offset = offset, stamp(memoryview(frames), offset)
+        tail.append(frames, offset - before, 1)
         runs.append(bytes(frames))
         ends.append(offset)
     positions = [at + 7_000 for at in accumulate(map(len, runs))]
@@ -146,6 +157,7 @@ def appends(sizes, shift):
         (50, 7_000),
         shift - 7_000,
         lambda start, end: joined[start - 7_000 : end - 7_000],
+        noted_by(tail) if noted else {},
     )
     return made.packed(SALT, range(len(made.places))), bytes(joined)
 
@@ -155,9 +167,10 @@ def appends(sizes, shift):
         st.sampled_from((40, 900, 5_000, 20_000, LONG_APPEND, LONG_APPEND + 5_000, 120_000)), max_size=20
     ),
     st.sampled_from((START, 500)),
+    st.booleans(),
 )
-def test_no_frame_begins_a_gap_or_more_after_the_entry_before_it(sizes, shift):
-    (offsets, times), data = appends(sizes, shift)
+def test_no_frame_begins_a_gap_or_more_after_the_entry_before_it(sizes, shift, noted):
+    (offsets, times), data = appends(sizes, shift, noted)
     places = {offset: position + shift for position, _, offset, _ in walk(data)}
     found = [(offset, position) for offset, position, _, _ in OFFSET_ENTRY.iter_unpack(offsets)]
     assert all(places[offset] == position for offset, position in found)

@@ -53,6 +53,22 @@ def test_a_count_that_the_frames_do_not_have_changes_nothing(tail):
     assert offsets(tail.read(10, 11, KIB).data) == [10]
 
 
+def test_places_in_long_appends_are_noted_until_these_are_dropped(tail):
+    tail.append(frame(), 1, 5)
+    with pytest.raises(InvalidFrame):
+        tail.append(frame() * 500, 499, 5)
+    assert tail.inside == {}
+    tail.append(frame() * 500, 500, 5)
+    tail.append(frame() * 100, 100, 5)
+    tail.append(frame(60 * KIB) + frame(), 2, 5)
+    last = [(612, 10_100 + 50_000 + 60 * KIB)]
+    assert tail.inside == {100: [(175, 16_500), (339, 32_900), (503, 49_300)], 60_100: last}
+    tail.drop(2)
+    assert tail.inside == {60_100: last}
+    tail.drop(2)
+    assert tail.inside == {}
+
+
 def test_without_memory_nothing_changes():
     tail = Tail(PooledAllocator(64 * KIB))
     tail.append(frame(60 * KIB), 1, 5)
