@@ -235,10 +235,14 @@ def test_the_reactor_has_its_turn_however_much_there_is(house):
     one, other = house.session("one"), house.session("other")
     one.gets(100_000, seconds=TURN / 4)
     other.gets(100_000, seconds=TURN / 4)
+    rests = []
+    house.scheduler.on_rest = lambda: rests.append(house.clock.seconds())
     for _ in range(10):
         before = house.clock.seconds()
         house.round()
         assert STINT <= house.clock.seconds() - before <= STINT + TURN
+        assert rests.pop() == house.clock.seconds()
+        assert not rests
 
 
 def test_who_gets_in_line_while_messages_are_published_has_its_turn_in_the_same_turn_of_the_reactor(house):

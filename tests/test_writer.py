@@ -85,6 +85,20 @@ def made():
     return SimpleNamespace(clock=clock, lane=lane, engine=engine, failures=failures, writer=writer)
 
 
+def test_what_was_accepted_is_taken_when_the_turns_of_the_sessions_are_over(made):
+    made.writer.take_now()
+    made.engine.accept("a")
+    assert len(made.lane.work) == 0
+    made.writer.take_now()
+    assert len(made.lane.work) == 1
+    made.engine.accept("b")
+    made.writer.take_now()
+    made.clock.turn()
+    assert len(made.lane.work) == 1
+    made.lane.step()
+    assert made.engine.log == [("forced", "a"), ("hold",), ("published", "a"), ("flush",)]
+
+
 def test_all_that_one_turn_reads_shares_a_force(made):
     made.engine.accept("a")
     made.engine.accept("b")

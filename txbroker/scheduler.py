@@ -77,6 +77,8 @@ class Scheduler:
         """Work that was done for all together."""
         self._is_due = self._holds = self._running = False
         self.busy = False
+        self.on_rest: Callable[[], object] = int
+        """Called when turns have been given out, and the reactor has its own now."""
         self.at_once = 0
         self.until = 0.0
         """When the turn under way ends, by the clock's seconds; 0 if that is a stint from when it is asked first."""
@@ -169,6 +171,7 @@ class Scheduler:
             self.busy = bool(self._new or self._old) or self.at_once > AT_ONCE
             if self._new or self._old:
                 self._come_again()
+        self.on_rest()
 
     def _give_turn(self, now: float, stop: float) -> None:
         new, old = self._new, self._old

@@ -71,6 +71,7 @@ class Serving:
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces,
         )  # fmt: skip
+        self.factory.scheduler.on_rest = self.writer.take_now
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
         self._scrubbing = make_lane("scrubber", in_reactor)
         service = config.service

@@ -47,6 +47,7 @@ class Writer:
         self._on_failure = on_failure
         self._slow_forces = slow_forces
         self._at_work = False
+        self._waits = False
         self._applying = False
         self._failed = False
         self._drained: list[Deferred[None]] = []
@@ -55,8 +56,17 @@ class Writer:
     def wake(self) -> None:
         """There is something to write: take it at the end of this turn, with all that this turn reads."""
         if not self._at_work and not self._failed:
-            self._at_work = True
-            self._clock.callLater(0, self._next)
+            self._at_work = self._waits = True
+            self._clock.callLater(0, self.take_now)
+
+    def take_now(self) -> None:
+        """Take what waits for the end of this turn, if anything does: the turns of the sessions are over.
+
+        Left to the clock it waits until the reactor has been round once more: 6 ms beside large requests.
+        """
+        if self._waits:
+            self._waits = False
+            self._next()
 
     def drained(self) -> Deferred[None]:
         """Fires once all that has been accepted is forced and answered; never after a failure."""
