@@ -63,7 +63,7 @@ class Tail:
         self._positions = array("Q")
         self._times = array("q")
         self.inside: dict[int, list[tuple[int, int]]] = {}
-        """(offset, position) of a frame in every 16 KiB or so of long appends, by where these begin; not of replayed."""
+        """(offset, position) of a frame in every 16 KiB of long appends, by where these begin; not of replay's."""
 
     def append(self, frames: bytes | memoryview, count: int, time: int) -> memoryview:
         """Copy a run of checked frames, stamp it from ``end_offset`` on, return the stamped bytes.

@@ -319,6 +319,30 @@ def test_after_a_failure_nothing_that_waits_is_carried_out_or_logged_as_its_caus
     assert broken == []
 
 
+def test_large_requests_wait_for_the_journal_so_that_others_do_not_wait_for_them():
+    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=128 * MIB))
+    partition, other = room.topic(partitions=2)
+    peers = [room.peer() for _ in range(4)]
+    asked = [peer.tell(commands.Send, partition, data=BIG) for peer in peers[:2]]
+    asked.append(peers[2].tell(commands.Send, other, data=frames(bytes(2 * MIB))))
+    small = peers[3].tell(commands.Send, other, data=frames(b"1"))
+    assert room.engine.pending_bytes < len(BIG) + MIB
+    answered = []
+    while group := room.engine.take():
+        room.engine.write(group)
+        room.engine.publish(group)
+        answered.append(
+            [peer.answer(one) is not None for peer, one in zip(peers, [*asked, small], strict=True)]
+        )
+    assert answered == [
+        [True, False, False, False],
+        [True, False, False, True],
+        [True, True, False, True],
+        [True, True, True, True],
+    ]
+    assert not room.broker.parking.line
+
+
 class TestMemory:
     @pytest.fixture
     def room(self):

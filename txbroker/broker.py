@@ -275,8 +275,7 @@ class Broker:
         if waits and self.parking.must_wait(session, command, len(data)):
             self.parking.park(session, command, data)
             return
-        if len(data) >= LARGE and self.parking.is_scarce(len(data)):
-            self.parking.short_of_memory(session, command, data)
+        if len(data) >= LARGE and self.parking.holds_back(session, command, data):
             return
         try:
             if waits:

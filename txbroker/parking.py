@@ -1,4 +1,4 @@
-"""Requests that must wait: while a large commit is applied in slices, and while memory is short.
+"""Requests that must wait: while a large commit is applied in slices, while memory is short or the journal behind.
 
 They wait in the order in which they came, over all sessions; what a session sends after a request that waits,
 waits too, so that no session's requests overtake each other. Requests with few bytes do not wait for memory behind
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.applying import is_small
-from journal.constants import MIB
+from journal.constants import GROUP_BYTES, MIB
 from journal.transaction import TransactionNumber
 from txbroker.accounts import Accounts
 from txbroker.codec import encode
@@ -62,6 +62,12 @@ SMALL: Final = QUANTUM
 
 LARGE: Final = MIB
 """Bytes of messages of a request from which on it has to leave some memory free, for small ones."""
+
+AHEAD: Final = 2 * GROUP_BYTES
+"""Bytes that are not forced yet to which such a request may add: one group is written and forced, another gathers."""
+
+LITTLE: Final = MIB
+"""Where no more is unforced than this, it goes whatever its size: it waits for nobody else."""
 
 KEPT: Final = 64
 """This fraction of all memory for messages it leaves."""
@@ -123,7 +129,7 @@ class Parking:
         self._carry_out = carry_out
         self._give_up = give_up
         self._call_later = call_later
-        self._moving = self._woken = False
+        self._moving = self._woken = self._awaits = False
         self.line: deque[_Waiting] = deque()
         self.bytes = 0
         self._passed = 0
@@ -194,10 +200,39 @@ class Parking:
             self.bytes -= waiting.weight
             self._accounts.add(session, -waiting.weight)
 
-    def is_scarce(self, size: int) -> bool:
-        """Whether a request with so many bytes of messages, :data:`LARGE` or more, has to wait for memory."""
+    def holds_back(self, session: Session, command: Any, data: memoryview) -> bool:
+        """Whether a request with :data:`LARGE` bytes of messages or more has to wait; then it is put in line."""
+        if self._is_scarce(len(data)):
+            self.short_of_memory(session, command, data)
+            return True
+        if self._is_behind(len(data)):
+            self.park(session, command, data)
+            self._await_force()
+            return True
+        return False
+
+    def _is_scarce(self, size: int) -> bool:
+        """Whether it would take the memory that is kept for small ones."""
         allocator = self._engine.allocator
         return allocator.available() - size < allocator.budget // KEPT
+
+    def _is_behind(self, size: int) -> bool:
+        """Whether the journal has so much to write that whoever came next would wait long for it."""
+        pending = self._engine.pending_bytes
+        return pending > LITTLE and pending + size > AHEAD
+
+    def _await_force(self) -> None:
+        if not self._awaits:
+            self._awaits = True
+            under_way, _ = self._engine.under_way()
+            if under_way is None:
+                self._engine.when_forced(self._written, None)
+            else:
+                under_way.waiters.append((self._written, None))
+
+    def _written(self, _: None) -> None:
+        self._awaits = False
+        self.move()
 
     def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
         """Put a request in line that found no memory, and ask for a flush."""
@@ -230,12 +265,12 @@ class Parking:
                 return
             left -= 1
             waiting = line[0]
+            is_large = len(waiting.data) >= LARGE
+            if is_large and self._is_behind(len(waiting.data)):
+                self._await_force()
+                return
             try:
-                if (
-                    len(waiting.data) >= LARGE
-                    and waiting.tries + 1 < TRIES
-                    and self.is_scarce(len(waiting.data))
-                ):
+                if is_large and waiting.tries + 1 < TRIES and self._is_scarce(len(waiting.data)):
                     raise MemoryExhausted(
                         f"{len(waiting.data)} bytes would take what is kept for small requests"
                     )
