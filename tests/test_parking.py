@@ -331,6 +331,7 @@ def test_large_requests_wait_for_the_journal_so_that_others_do_not_wait_for_them
     while group := room.engine.take():
         room.engine.write(group)
         room.engine.publish(group)
+        assert room.engine.pending_bytes < len(BIG) + MIB
         answered.append(
             [peer.answer(one) is not None for peer, one in zip(peers, [*asked, small], strict=True)]
         )
