@@ -126,13 +126,13 @@ def test_one_that_would_be_over_alone_is_read_all_the_same():
 def test_what_waits_for_its_turn_counts_and_needs_not_grow():
     _, intake, [one, two, three] = made(assembly=100 * KIB)
     intake.holds(one, 90 * KIB)
-    intake.holds(two, 20 * KIB, 10)
-    intake.holds(three, 20 * KIB, 20)
+    intake.holds(two, 20 * KIB, 10 * KIB)
+    intake.holds(three, 20 * KIB, 20 * KIB)
     assert three.reasons
     for _ in range(3 * STALLED):
         intake.look()
         if two.given_up is None:
-            intake.holds(two, intake._parts[two].bytes + PACE, 10)
+            intake.holds(two, intake._parts[two].bytes + PACE, 10 * KIB)
     assert (one.given_up, one.reasons) == (None, 0)
 
 
@@ -157,23 +157,30 @@ def test_one_that_cannot_be_blamed_is_not_given_up():
     assert one in intake._parts
 
 
-@pytest.mark.parametrize("drip", [0, 1])
+@pytest.mark.parametrize("drip", [0, 1, PACE])
 @pytest.mark.parametrize(
     ("peers", "each", "lacks"),
     [
         (5, 12_500 * KIB, None),
         (5, 13_500 * KIB, None),
+        (40, 15_900 * KIB, None),
         (2500, 26 * KIB, None),
         (605, 110 * KIB, None),
         (605, 110 * KIB, 1),
     ],
 )
-def test_halves_that_do_not_go_on_keep_a_message_of_2_mb_for_a_few_looks_at_most(peers, each, lacks, drip):
+def test_halves_that_do_not_go_on_do_not_keep_a_message_of_2_mb_waiting(peers, each, lacks, drip):
     _, intake, hostile = made(assembly=64 * MIB, count=peers)
     for one in hostile:
         if lacks:
             one.size = each + lacks * KIB
-        one.sends(each)
+    for sent in range(0, each, 110 * KIB):
+        for one in hostile:
+            one.sends(min(110 * KIB, each - sent))
+    for _ in range(STALLED):  # those that wait are tried meanwhile
+        intake.look()
+        for one in hostile:
+            one.sends(drip)
     honest = Connection(intake, 2_000_000)
     looks = most = 0
     while honest.part < honest.size and looks < 60:
@@ -185,6 +192,26 @@ def test_halves_that_do_not_go_on_keep_a_message_of_2_mb_for_a_few_looks_at_most
         looks += 1
     assert honest.part == honest.size
     assert honest.given_up is None
+    assert looks == 1
+    assert most <= 64 * MIB * (1 + 1 / SPARE) + honest.size
+
+
+@pytest.mark.parametrize("drip", [0, 1])
+def test_as_many_that_lack_as_little_as_it_keep_it_for_a_few_looks_at_most(drip):
+    _, intake, hostile = made(assembly=64 * MIB, count=40)
+    for one in hostile:
+        one.size = 3_500_000
+        one.sends(1_600_000)
+    honest = Connection(intake, 2_000_000)
+    looks = most = 0
+    while honest.part < honest.size and looks < 60:
+        honest.sends(2 * MIB)
+        for one in hostile:
+            one.sends(drip)
+        most = max(most, intake.assembled)
+        intake.look()
+        looks += 1
+    assert honest.part == honest.size
     assert looks <= 2 * STALLED + 2
     assert most <= 64 * MIB * (1 + 1 / SPARE)
 
@@ -209,6 +236,7 @@ def test_honest_peers_that_all_begin_at_once_get_their_messages_through_within_t
     assert not intake._parts
     assert not intake._waiting
     assert intake._first is None
+    assert not intake._quick
 
 
 def test_it_is_told_when_memory_gets_short_and_when_it_is_not_any_more():

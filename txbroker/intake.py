@@ -6,8 +6,9 @@ read (Choudhury and Hahne's dynamic thresholds, IEEE/ACM Transactions on Network
 all, whoever holds little finds room, and nobody has to know how many they are.
 
 What waits for a force goes by itself. Parts of messages do not, so while some are kept waiting for these: the one that
-lacks least of its message goes on beyond; and whoever is read has to bring :data:`PACE` a second, or is ended. Those
-that wait are read a little, too, as many at a time as there is room for, so that it is seen who does not go on.
+lacks least of its message goes on beyond, and who lacks little, a few at a time; and whoever is read has to bring
+:data:`PACE` a second, or is ended. Those that wait are read a little, too, as many at a time as there is room for, so
+that it is seen who does not go on.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ STALLED: Final = 3
 
 SPARE: Final = 4
 """A fraction of either budget may be taken beyond it, by those that wait and are tried, and those that hold little."""
+
+QUICK: Final = 32
+"""A message that lacks no more than this fraction of its budget goes on while there is room for that in the spare."""
 
 LEAST_PEERS: Final = 128
 """Among fewer peers than this each may have as much accepted as among so many, however little is free."""
@@ -99,6 +103,8 @@ class Intake:
         self._producers: dict[Readable, None] = {}
         self._parts: dict[Readable, _Part] = {}
         self._waiting: dict[Readable, None] = {}
+        self._quick: dict[Readable, None] = {}
+        """Who goes on to the end of a message though there is no room, because it lacks little."""
         self._first: Readable | None = None
         """Who goes on though there is no room, because it lacks least. If anybody waits, there is one."""
         self._look = 0
@@ -145,7 +151,7 @@ class Intake:
         self.assembled += grown
         known.bytes, known.left = part, left
         if part and left and grown >= 0:
-            if part > known.allowed and part > self.room and connection is not self._first:
+            if part > known.allowed and part > self.room and not self._goes_beyond(connection):
                 self._hold_back(connection)
         else:
             self._ends(connection, known)
@@ -175,6 +181,20 @@ class Intake:
                 part.slow = 0
         self._try_some()
 
+    def _goes_beyond(self, connection: Readable) -> bool:
+        """Whether it is read though there is no room; who lacks little is, from now on, if the spare has that much."""
+        if connection is self._first or connection in self._quick:
+            return True
+        first, left = self._first, self._lacks(connection)
+        if left > self._assembly // QUICK:
+            return False
+        others = self._parts[first].bytes if first is not None else 0
+        taken = sum(map(self._lacks, self._quick)) - self.room - others
+        if taken + left > self._assembly // SPARE:
+            return False
+        self._quick[connection] = None
+        return True
+
     def _hold_back(self, connection: Readable) -> None:
         """It is not read, or the first one is not if that lacks more."""
         first = self._first
@@ -193,6 +213,7 @@ class Intake:
         part.allowed, part.look, part.slow = 0, -1, 0
         if not part.bytes:
             del self._parts[connection]
+        self._quick.pop(connection, None)
         if self._first is connection:
             self._first = None
         if connection in self._waiting:
