@@ -257,9 +257,15 @@ class TestPassing:
         assert coordinator.answer(of_xid).state is State.ACTIVE
         assert (asker.answer(large).state, third.answer(behind).state) == (State.COMMITTED, State.COMMITTED)
 
-    def test_while_memory_is_short_nothing_that_needs_some_passes(self, busy):
+    def test_while_memory_is_short_only_small_ones_that_need_some_pass_and_few_of_them(self, busy):
         busy.room.engine.transactions.applies.current.short_of_memory = True
-        assert self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1")) is None
+        for value, passes in [
+            (bytes(SMALL), False),
+            *[(bytes(SMALL - 100), True)] * (PASSING // SMALL),
+            (bytes(SMALL - 100), False),
+        ]:
+            sent = self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(value))
+            assert isinstance(sent, commands.Sent) is passes
 
     def test_what_passed_is_there_after_a_restart_and_so_is_the_commit(self, busy):
         self.answered(busy, busy.room.peer(), commands.Send, busy.other, data=frames(b"1"))

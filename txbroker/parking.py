@@ -143,7 +143,9 @@ class Parking:
             return bool(self.line) and kind in NEEDS_MEMORY and not self._is_small(size)
         if kind in READING:
             return False
-        return (applying.short_of_memory and kind in NEEDS_MEMORY) or not self._passes(session, command)
+        if not self._passes(session, command):
+            return True
+        return applying.short_of_memory and kind in NEEDS_MEMORY and not self._is_small(size)
 
     def _is_small(self, size: int) -> bool:
         if size > SMALL or self._passed + size > PASSING:
