@@ -7,6 +7,7 @@ want more or fewer than others say so through :func:`tests.thoroughness.examples
 
 import os
 import resource
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +29,10 @@ def loggers_left_as_found():
     with left_as_found():
         yield
 
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test that runs away ends with a MemoryError of its own, not with the machine's.
 _GIGABYTE = 1 << 30
