@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensur
 from twisted.internet.task import deferLater, react
 
 from txbroker import errors
+from txbroker.client.answers import MOST_AT_ONCE
 from txbroker.client.twisted import connect
 
 MOST_TURNS = 40
@@ -108,18 +109,41 @@ async def sends(reactor, address, topic):
         assert found == [number for number in range(100) if number not in gone]
 
 
+async def answers(reactor, broker, topic):
+    """Many whose answers come together go on some in each turn of the reactor."""
+    at_once = [0]
+
+    def counted(receipt):
+        at_once[-1] += 1
+        return receipt
+
+    def turned():
+        at_once.append(0)
+        turning.append(reactor.callLater(0, turned))
+
+    await broker.send(topic, b"")
+    turning = []
+    sends = [broker.send(topic, bytes(4000)).addCallback(counted) for _ in range(5000)]
+    turned()
+    for send in sends:
+        await send
+    turning[-1].cancel()
+    assert max(at_once) <= 2 * MOST_AT_ONCE, at_once
+
+
 async def main(reactor):
     address = sys.argv[1]
     for _ in range(3):
         opening = connect(address, reactor=reactor)
         await cancelled(reactor, opening, 1)
     async with await connect(address, reactor=reactor, timeout=20.0) as broker:
-        names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(3)]
+        names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(4)]
         for name in names:
             await broker.create_topic(name)
         await polls(reactor, broker, names[0], await receives(reactor, broker, names[0]))
         await commits(reactor, broker, names[1])
         await sends(reactor, address, names[2])
+        await answers(reactor, broker, names[3])
         waiting: Deferred[None] = deferLater(reactor, 0, lambda: None)
         await waiting
         status = await broker.status()

@@ -184,3 +184,85 @@ def test_it_tries_to_connect_several_times_within_the_time_that_a_call_has(timeo
         core.lost("refused")
         assert core.wakeup() - now <= longest + 1e-9
     assert core.wakeup() - now == pytest.approx(longest)
+
+
+def answered_at_once(rig, broker, count, most):
+    """The pings that are done, of ``count`` whose answers all came in one read, on a core that may give ``most``."""
+    rig.core.answers.most = most
+    broker.before = lambda request, data: broker.SWALLOW
+    done, pings = [], [rig.start(rig.core.ping()) for _ in range(count)]
+    for number, ping in enumerate(pings):
+        ping.then(lambda number=number: done.append(number))
+    asked = [request for request in broker.requests if type(request) is commands.Ping]
+    rig.core.received(b"".join(encode(commands.Done(request.correlation)) for request in asked))
+    return done, pings
+
+
+def test_an_event_loop_is_given_some_answers_a_turn_in_their_order(rig, broker):
+    done, _ = answered_at_once(rig, broker, 10, most=6)
+    for end in (3, 6, 9, 10):  # an answer counts, and who waits for it
+        assert done == list(range(end))
+        assert (rig.core.wakeup() <= rig.now) is (end < 10), "the rest is due at once"
+        rig.core.tick()
+
+
+def test_bytes_that_come_meanwhile_wait_behind_the_others(rig, broker):
+    done, _ = answered_at_once(rig, broker, 4, most=2)
+    late = rig.core.request(commands.Ping(rig.core.correlation()), commands.Done)
+    late.then(lambda: done.append("late"))
+    rig.core.received(encode(commands.Done(late.request.correlation)))
+    for end in (1, 2, 3, 4):
+        assert done == list(range(end))
+        rig.core.tick()
+    assert done == [0, 1, 2, 3, "late"]
+
+
+@pytest.mark.parametrize("end", ["lost", "stopped", "out of time"])
+def test_answers_that_have_come_are_given_before_their_calls_would_fail(rig, broker, end):
+    done, pings = answered_at_once(rig, broker, 10, most=2)
+    assert len(done) == 1
+    if end == "lost":
+        rig.cut()
+    elif end == "stopped":
+        rig.core.stop(errors.ConnectionClosed("closed"))
+    else:
+        rig.now += 31
+        rig.core.tick()
+    assert done == list(range(10))
+    assert [ping.error for ping in pings] == [None] * 10
+    rig.core.tick()
+
+
+def test_an_answer_that_breaks_the_protocol_in_a_later_turn_ends_the_connection(rig, broker):
+    rig.core.answers.most = 1
+    broker.before = lambda request, data: broker.SWALLOW
+    rig.start(rig.core.ping())
+    topics, ping = rig.start(rig.operations.topics(None)), rig.start(rig.core.ping())
+    rig.core.received(
+        b"".join(encode(commands.Done(request.correlation)) for request in broker.requests[-3:])
+    )
+    assert not rig.core.abort
+    rig.core.tick()
+    assert "DescribeTopics was answered by Done" in rig.core.abort
+    rig.cut()
+    assert not ping.done, "of such a peer nothing more is taken"
+    broker.before = lambda request, data: None
+    rig.connect()
+    assert topics.result()
+    assert ping.done
+
+
+def test_what_a_caller_raises_in_a_later_turn_ends_the_connection_and_comes_to_who_drives(rig, broker):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    done, pings = answered_at_once(rig, broker, 3, most=1)
+    pings[1].then(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rig.core.tick()
+    assert "interrupted" in rig.core.abort
+    rig.cut()
+    assert done == [0, 1], "what was to go on may be torn: the rest is asked for again"
+    broker.before = lambda request, data: None
+    rig.connect()
+    assert done == [0, 1, 2]

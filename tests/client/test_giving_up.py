@@ -15,7 +15,9 @@ import pytest
 from journal.transaction import State
 from tests.broker_process import BrokerProcess
 from txbroker import errors
+from txbroker.client.answers import MOST_AT_ONCE as ANSWERED_AT_ONCE
 from txbroker.client.asyncio import connect
+from txbroker.client.asyncio_reply import Reply
 from txbroker.client.decision import Stage
 from txbroker.client.waiting import MOST_AT_ONCE, Line
 
@@ -500,6 +502,53 @@ def test_many_who_wait_for_room_all_get_it_and_the_loop_is_theirs_meanwhile(proc
         assert len(broker.core.waits.alarms) == 0
 
     through(process, work, max_buffered=1 << 20)
+
+
+def test_many_whose_answers_come_together_go_on_some_in_each_turn_of_the_loop(process, monkeypatch):
+    """Their batches have some 16 of them, and come to be answered while the loop is with its caller."""
+
+    async def work(broker, topic):
+        count = 8000
+        at_once = [0]
+        settle = Reply._settle
+
+        def counted(reply):
+            at_once[-1] += 1
+            settle(reply)
+
+        def turned():
+            at_once.append(0)
+            asyncio.get_running_loop().call_soon(turned)
+
+        monkeypatch.setattr(Reply, "_settle", counted)
+        await broker.send(topic, b"first")
+        sends = [broker.send(topic, bytes(4000)) for _ in range(count)]
+        turned()
+        receipts = await asyncio.gather(*sends)
+        assert [receipt.offset for receipt in receipts] == list(range(1, count + 1))
+        assert max(at_once) <= 2 * ANSWERED_AT_ONCE, "so many were woken in one turn of the loop"
+
+    through(process, work)
+
+
+def test_what_is_raised_in_a_later_turn_ends_the_connection_in_that_turn(process):
+    async def work(broker, topic):
+        def broken():
+            broker.core.abort = "torn"
+            raise ValueError
+
+        raised = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+        opened, session = asyncio.Event(), broker.core.session
+        broker.core.on_open.append(opened.set)
+        broker.core.waits.soon(broken)
+        broker._settle()
+        async with asyncio.timeout(20.0):
+            await opened.wait()
+        assert type(raised[0]["exception"]) is ValueError
+        assert broker.core.session != session
+
+    through(process, work)
 
 
 def test_the_same_holds_on_twisted(process):

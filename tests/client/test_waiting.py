@@ -6,7 +6,7 @@ import random
 import pytest
 
 from txbroker.client.promise import Cancelled, Promise, Task, settled, start
-from txbroker.client.waiting import MOST_AT_ONCE, Alarms, Line
+from txbroker.client.waiting import MOST_AT_ONCE, Alarms, Line, Waits
 
 
 class Scene:
@@ -226,3 +226,16 @@ def test_a_task_whose_end_was_interrupted_before_it_was_noted_is_cancelled_when_
     assert not task.done
     task.wake()
     assert isinstance(task.error, Cancelled)
+
+
+def test_calls_of_a_later_turn_are_made_though_one_before_them_raises():
+    def interrupted():
+        raise KeyboardInterrupt
+
+    waits, called = Waits(lambda: 0.0), []
+    waits.soon(interrupted)
+    waits.soon(lambda: called.append(1))
+    with pytest.raises(KeyboardInterrupt):
+        waits.ring(0.0)
+    waits.ring(0.0)
+    assert called == [1]

@@ -64,7 +64,7 @@ class WatchedCore(Core):
         """Begin anew; what was under way will be posted again, or asked for."""
         super().connected()
         self._posted.clear()
-        self._decoder = _Unwrapping(self)
+        self.answers.decoder = _Unwrapping(self)
 
     def answered(self, head: AnyAnswer) -> AnyAnswer:
         """Take in what an answer tells of the time; return the answer that the client waits for."""

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import commands, errors
+from txbroker.client.answers import Answers
 from txbroker.client.call import AnswerLost as AnswerLost
 from txbroker.client.call import AnswerType, check, in_doubt, name_of
 from txbroker.client.call import Call as Call
@@ -25,7 +26,7 @@ from txbroker.client.phase import Phase
 from txbroker.client.retry import Backoff, Lost, Options, repetition
 from txbroker.client.shared_fetch import SharedFetch
 from txbroker.client.waiting import Waits
-from txbroker.codec import Decoder, answer_decoder, encode
+from txbroker.codec import encode
 from txbroker.commands import MAGIC, VERSIONS, Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
@@ -86,7 +87,7 @@ class Core:
         """The thread that asks the caller's partitioner just now: it must not use the client meanwhile."""
         self._told = False
         self._heard = 0.0
-        self._decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)
+        self.answers = Answers(self)
         self.shared_fetch = SharedFetch(self)
 
     # -- the side of the operations ----------------------------------------------------------------
@@ -222,7 +223,7 @@ class Core:
         self.phase = Phase.GREETING
         self.abort = ""
         self.take_output()
-        self._decoder = answer_decoder(1 << 30)
+        self.answers.begin()
         hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.former)
         greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
@@ -257,32 +258,28 @@ class Core:
     def received(self, data: bytes) -> None:
         """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
         self._heard = self.clock()
-        pending = self._pending
-        try:
-            for head, body in self._decoder.feed(data):
-                call = pending.get(head.correlation)
-                if call is None:
-                    continue  # its caller ran out of time
-                if type(head) is Refused:
-                    call.refused(error_of(head))
-                elif isinstance(head, call.expected):
-                    call.answered(head, body)
-                else:
-                    raise errors.PeerViolation(
-                        f"{type(call.request).__name__} was answered by {type(head).__name__}"
-                    )
-                pending.pop(head.correlation, None)  # last: interrupted before, it is asked for again
-        except errors.PeerViolation as violation:
-            self.abort = str(violation)
-        except BaseException as error:
-            # An interrupt, or what a partitioner raises: the rest has not been taken in.
-            self.abort = f"taking in answers was interrupted ({error!r:.80})"
-            raise
+        self.answers.received(data)
+
+    def give(self, head: AnyAnswer, body: memoryview) -> int:
+        """Give an answer to its call; return how many waited for it. Raises PeerViolation for one of another kind."""
+        call = self._pending.get(head.correlation)
+        if call is None:
+            return 0  # its caller ran out of time
+        waiting = call.waiting
+        if type(head) is Refused:
+            call.refused(error_of(head))
+        elif isinstance(head, call.expected):
+            call.answered(head, body)
+        else:
+            raise errors.PeerViolation(f"{type(call.request).__name__} was answered by {type(head).__name__}")
+        self._pending.pop(head.correlation, None)  # last: interrupted before, it is asked for again
+        return waiting
 
     def lost(self, reason: str) -> None:
         """The connection is gone, or could not be made. Unanswered requests meet their rules."""
         if self.phase is Phase.CLOSED:
             return
+        self.answers.drain()
         self.reason = reason
         self.phase = Phase.DOWN
         self.abort = ""
@@ -308,6 +305,7 @@ class Core:
 
     def stop(self, error: errors.TxBrokerError) -> None:
         """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
+        self.answers.drain()
         self.fatal = self.fatal or error
         self.phase = Phase.CLOSED
         calls = [*self._pending.values(), *self._waiting.values()]
@@ -358,6 +356,7 @@ class Core:
         now = self.clock()
         self.waits.ring(now)
         if now >= self._next_expiry:
+            self.answers.drain()
             self._expire(now)
 
     def _expire(self, now: float) -> None:

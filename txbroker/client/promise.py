@@ -28,6 +28,11 @@ class Promise(Generic[T]):
         self._value: T | None = None
         self._callbacks: list[Callable[[], object]] | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many callbacks will run in the call that settles it."""
+        return len(self._callbacks) if self._callbacks else 0
+
     def resolve(self, value: T) -> None:
         """Keep the promise; does nothing if it is settled already, unless that was interrupted: then it is finished."""
         if not self.done:

@@ -289,5 +289,9 @@ class Waits:
 
     def _call_soon(self) -> None:
         soon, self._called_soon = self._called_soon, []
-        for call in soon:
-            call()
+        for number, call in enumerate(soon, 1):
+            try:
+                call()
+            except BaseException:
+                self._called_soon[:0] = soon[number:]  # the others are not to wait for ever
+                raise

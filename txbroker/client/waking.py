@@ -16,6 +16,7 @@ from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client import fork
 from txbroker.client import url as urls
+from txbroker.client.answers import MOST_AT_ONCE
 from txbroker.client.companion import Companion
 from txbroker.client.consumer_options import consumer_options
 from txbroker.client.consuming import ConsumerCore
@@ -49,6 +50,7 @@ class LoopConnection(Exceptions, ABC):
         self.address = address
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        self.core.answers.most = MOST_AT_ONCE
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
         self._operations = Operations(self.core)
@@ -118,8 +120,10 @@ class LoopConnection(Exceptions, ABC):
             # The loop was held up: what has come meanwhile is taken in before anything is given up.
             self._set_alarm(0.0)
             return
-        self.core.tick()
-        self._settle()
+        try:
+            self.core.tick()
+        finally:
+            self._settle()
 
     def _made(self) -> None:
         self._connected = True
