@@ -220,7 +220,7 @@ def test_a_consumer_opens_no_more_than_may_wait_and_one_batch(broker, name):
     send_all(rig, [bytes(900_000)] * 24)
     core = reader(rig, prefetch=3 << 20)
     fetches = sum(type(request) is Fetch for request in broker.requests)
-    assert 3 << 20 <= core._held < (3 << 20) + (2 << 20)
+    assert 3 << 20 <= core._ahead.size < (3 << 20) + (2 << 20)
     assert taken(core, rig) == list(range(24))
     assert sum(type(request) is Fetch for request in broker.requests) == fetches == 1
 

@@ -266,3 +266,22 @@ def test_what_a_caller_raises_in_a_later_turn_ends_the_connection_and_comes_to_w
     broker.before = lambda request, data: None
     rig.connect()
     assert done == [0, 1, 2]
+
+
+def test_an_answer_that_an_interrupt_kept_from_who_waits_is_not_asked_for_again(rig, broker):
+    """A claim that was made twice would fence the first one's commits."""
+    called = []
+
+    def interrupted():
+        called.append(1)
+        if len(called) == 1:
+            raise KeyboardInterrupt
+
+    call = rig.core.request(commands.ClaimPartitions(rig.core.correlation(), "g", "m", [1]), commands.Claimed)
+    call.then(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rig.pump()
+    rig.cut()
+    assert (call.done, len(called)) == (True, 2)
+    rig.connect()
+    assert [type(request) for request in broker.requests].count(commands.ClaimPartitions) == 1

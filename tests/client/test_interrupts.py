@@ -84,9 +84,12 @@ class AtLine:
         return error is not None
 
 
-def at_every_line(case, most=3000):
-    """Run a case with the exception at the first line, at the second, and so on, until it comes to none."""
-    for line in range(1, most):
+def at_every_line(case, most=3000, step=1, first=1):
+    """Run a case with the exception at the first line, at the second, and so on, until it comes to none.
+
+    With a ``step`` at each so-manieth line only, from the ``first`` on.
+    """
+    for line in range(first, most, step):
         at = AtLine(line)
         began = time.monotonic()
         case(at)

@@ -36,7 +36,7 @@ from txbroker.client.promise import Promise, Task, start
 from txbroker.client.receiving import Receivers
 from txbroker.client.results import Receipt
 from txbroker.client.retry import Options
-from txbroker.client.sending import SendFuture
+from txbroker.client.sending import SendFuture, flush
 from txbroker.client.serials import Serials
 from txbroker.client.transactions import Transaction as TransactionCore
 from txbroker.client.twophase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
@@ -270,7 +270,7 @@ class Connection(Exceptions, OperationCalls):
         seconds.
         """
         limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
-        self.run(self._producer.flush(), limit)
+        flush(self, limit)
 
     # -- transactions ------------------------------------------------------------------------------
 

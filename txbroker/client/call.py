@@ -35,7 +35,7 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
     @property
     def is_over(self) -> bool:
         """Whether its answer was taken in though it still waits for one, as an interrupt came just then."""
-        return False
+        return self.done
 
     def answered(self, head: Answer, data: memoryview) -> None:
         """Take the right kind of answer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime
 
 from journal import frame
@@ -15,7 +15,7 @@ from txbroker import errors
 from txbroker.client.call import named_error
 from txbroker.client.consumer_options import ConsumerOptions
 from txbroker.client.core import Core
-from txbroker.client.delivery import Chunk, Delivery
+from txbroker.client.delivery import Delivery
 from txbroker.client.moments import Moments
 from txbroker.client.positions import (
     Joined,
@@ -27,6 +27,7 @@ from txbroker.client.positions import (
     without_group,
 )
 from txbroker.client.promise import Errand, Promise
+from txbroker.client.read_ahead import ReadAhead
 from txbroker.client.waiting import Turn
 from txbroker.commands import (
     Claimed,
@@ -62,9 +63,8 @@ class ConsumerCore:
         """Whether messages were given back, and nobody has asked since whether the claim on the partitions stands."""
         self._asking: Errand | None = None
         self._begun_asking: Promise[None] = Promise()
-        self._chunks: deque[Chunk] = deque()
-        self._undecoded: deque[tuple[Position, Iterator[tuple[list[frame.Message], int]]]] = deque()
-        self._decoded = 0
+        self._ahead = ReadAhead()
+        self._chunks = self._ahead.chunks
         self._moments = Moments(options.follow, options.max_bytes)
         self._reading: Errand | None = None
         self._begun_reading: Promise[None] = Promise()
@@ -152,7 +152,7 @@ class ConsumerCore:
     def whole(self) -> bool:
         """Whether what was handed out is all of one moment. What waits is looked at last: others take in more."""
         is_read = self._begun and self._moments.is_read(list(self.positions.values()))
-        waits = self._is_doubtful or self.current or self._returned or self._chunks or self._undecoded
+        waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
         return is_read and not waits
 
     def join(self, deadline: float = math.inf) -> Turn:
@@ -173,8 +173,7 @@ class ConsumerCore:
         """Drop what has been read and end the reading."""
         self._current = None
         self._returned.clear()
-        self._chunks.clear()
-        self._undecoded.clear()
+        self._ahead.clear()
         self._core.shared_fetch.leave(self)
         if self._reading is not None:
             self._reading.cancel()
@@ -204,17 +203,13 @@ class ConsumerCore:
 
     # -- the reading -------------------------------------------------------------------------------
 
-    @property
-    def _held(self) -> int:
-        """Bytes that wait here, opened."""
-        return self._decoded - self._chunks[0].before if self._chunks else 0
-
     def _go_on(self) -> None:
         """Have the reading go on, if it does not and there is room. Interrupted anywhere it can be called again."""
         if self._is_doubtful and not self._closed:
             self._ask_for_claim()
         has_ended = self._reading is None or self._reading.done
-        if has_ended and not self._closed and self._held < self.options.prefetch:
+        if has_ended and not self._closed and self._ahead.size < self.options.prefetch:
+            self._ahead.mend(None if self._current is None else self._current.chunk)
             begun: Promise[None] = Promise()
             reading = Errand(self._read(begun))
             reading.then(self.line.move)
@@ -264,9 +259,10 @@ class ConsumerCore:
                 await self._begin()
                 self._begun = True
                 self.line.move()
-            while not self._closed and self._held < self.options.prefetch:
-                if self._undecoded:
-                    self._decode()
+            while not self._closed and self._ahead.size < self.options.prefetch:
+                if self._ahead.undecoded:
+                    if self._ahead.decode():
+                        self.line.move()
                     continue
                 if not self.options.follow and not self._behind():
                     break
@@ -363,23 +359,7 @@ class ConsumerCore:
             self._out_of_range(position, part)
         elif part.length:
             self._moments.took(part.length)
-            self._undecoded.append((position, frame.decode_pieces(data, position.next)))
-
-    def _decode(self) -> None:
-        """Decode some of what has been fetched: compressed, it may come out larger than all that is to wait."""
-        position, pieces = self._undecoded[0]
-        try:
-            messages, size = next(pieces, ([], 0))
-        except BaseException:
-            self._undecoded.popleft()  # it is fetched again, from where the last message has been decoded
-            raise
-        if not messages:
-            self._undecoded.popleft()
-            return
-        position.next = messages[-1].offset + 1
-        self._chunks.append(Chunk(position, messages, self._decoded))
-        self._decoded += size
-        self.line.move()
+            self._ahead.undecoded.append((position, frame.decode_pieces(data, position.next)))
 
     def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
         where = f"{position.topic}-{position.index}"

@@ -286,6 +286,7 @@ class Core:
         self.take_output()
         self._connect_at = self.clock() + self._backoff.next()
         pending, self._pending = self._pending, {}
+        over = [call for call in pending.values() if call.is_over]
         pending = {number: call for number, call in pending.items() if not call.is_over}
         again = {number: call for number, call in pending.items() if call.rule is not Lost.ASK}
         self._waiting = again | self._waiting
@@ -294,6 +295,8 @@ class Core:
                 call.refused(
                     AnswerLost(f"the connection died ({reason}) before {name_of(call)} was answered")
                 )
+        for call in over:
+            call.finish()  # an interrupt came between its answer and those who wait for it
         for callback in self.on_lost:
             callback()
         if self.fatal is None and not self.options.reconnect:

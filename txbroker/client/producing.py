@@ -326,31 +326,41 @@ class Producer:
             batch.watched = self.asynchronous = True
         return lane, batch, position
 
-    async def flush(self) -> None:
-        """Send everything, wait for all answers; raise the first failure since the last flush."""
-        batches = [batch for batch in self.failed if batch.watched]
-        self.failed = []
-        for lane in list(self._lanes.values()):
-            lane.flush()
-            batches += [batch for batch in lane.batches() if batch.watched]
-        for batch in batches:
-            batch.watched = batch.untold = False  # this flush tells of it
-        told = False
+    async def flush(self, batches: list[Batch] | None = None) -> None:
+        """Send everything, wait for all answers; raise the first failure since the last flush.
+
+        ``batches`` gets those that it waits for: a caller who is interrupted before it has been told has them kept.
+        """
+        batches = [] if batches is None else batches
+        has_ended = False
         try:
+            batches += [batch for batch in self.failed if batch.watched]
+            self.failed = []
+            for lane in list(self._lanes.values()):
+                lane.flush()
+                batches += [batch for batch in lane.batches() if batch.watched]
+            for batch in batches:
+                batch.watched = batch.untold = False  # this flush tells of it
             for batch in batches:
                 await settled(batch)
-            told = True
+            has_ended = True
         finally:
-            if not told:
-                for batch in batches:
-                    batch.watched = batch.untold = True
-                self.failed += [batch for batch in batches if batch.done and batch.error is not None]
+            if not has_ended:
+                self.keep(batches)
         failed = [batch for batch in batches if batch.error is not None]
         if failed:
             error = cast(BaseException, failed[0].error)
             count = sum(batch.count for batch in failed)
             error.add_note(f"{count} messages failed since the last flush; each one's future says how")
             raise error
+
+    def keep(self, batches: list[Batch]) -> None:
+        """A flush of these was given up: the next one tells of them."""
+        for batch in batches:
+            batch.watched = batch.untold = True
+        self.failed += [
+            batch for batch in batches if batch.done and batch.error is not None and batch not in self.failed
+        ]
 
     @property
     def unattended(self) -> bool:

@@ -47,6 +47,10 @@ class Promise(Generic[T]):
             self.done = True
         self._settled()
 
+    def finish(self) -> None:
+        """Call those back whom an interrupt has kept from it; only once it is done."""
+        self._settled()
+
     def _settled(self) -> None:
         # An interrupt may come at any line: a callback that was not called through is called again.
         while self._callbacks:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from journal.arguments import seconds
 from txbroker.client.batching import Batch
 from txbroker.client.lanes import Lane
 from txbroker.client.partitioning import check_asking
+from txbroker.client.promise import Promise
 from txbroker.client.results import Receipt
 
 if TYPE_CHECKING:
     from txbroker.client.driver import Driver
+    from txbroker.client.producing import Producer
     from txbroker.commands import Sent
 
 
@@ -87,3 +90,24 @@ class SendFuture:
                 return
             driver.core.later.append(lambda: callback(self))
         driver.call_back()
+
+
+class Sender(Protocol):
+    """The connection, as far as a flush needs it."""
+
+    _driver: Driver
+    _producer: Producer
+
+    def run(self, operation: Coroutine[Promise[Any], None, None], timeout: float | None = None) -> None:
+        """Run an operation of the core."""
+
+
+def flush(sender: Sender, limit: float | None) -> None:
+    """Wait for all, and raise the first failure among them; interrupted before that is told, it is for the next one."""
+    batches: list[Batch] = []
+    try:
+        sender.run(sender._producer.flush(batches), limit)
+    except BaseException as error:
+        if batches and not any(error is batch.error for batch in batches):
+            sender._driver.guarded(partial(sender._producer.keep, batches))
+        raise

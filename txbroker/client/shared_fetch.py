@@ -109,8 +109,12 @@ class SharedFetch:
         self._carried = carried
         self._cancelled = False
         call = core.request(request, Fetched, timeout=wait + core.options.timeout)
+        call.then(
+            lambda: self._answered(call)
+        )  # first: interrupted before, it is nobody's, and another one goes out
         self._call = call
-        call.then(lambda: self._answered(call))
+        if call.done:
+            self._answered(call)
 
     def _answered(self, call: Call[Fetched]) -> None:
         """Give everybody what came for them, then ask for those who want more."""
