@@ -10,6 +10,7 @@ from itertools import count
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensureDeferred
 from twisted.internet.task import deferLater, react
 
+from journal.transaction import State
 from txbroker import errors
 from txbroker.client.answers import MOST_AT_ONCE
 from txbroker.client.twisted import connect
@@ -109,6 +110,58 @@ async def sends(reactor, address, topic):
         assert found == [number for number in range(100) if number not in gone]
 
 
+async def prepares(reactor, broker, topic):
+    """A prepare that is cancelled in its block is followed by a roll-back; one that was told stays prepared."""
+    for turns in count(0):
+        xid = broker.xid(1, uuid.uuid4().hex, "b")
+        was_through = False
+        try:
+            async with broker.transaction(xid) as tx:
+                await tx.send(topic, b"never")
+                was_through, _ = await cancelled(reactor, tx.prepare(), turns)
+                raise RuntimeError
+        except RuntimeError:
+            await broker.ping()  # behind the roll-back
+        prepared = [each.xid for each in await broker.transactions([State.PREPARED])]
+        assert prepared == ([xid] if was_through else []), turns
+        if was_through:
+            await broker.tpc_rollback(xid)
+            break
+    assert turns
+    assert await broker.read(topic, 0, 0) == []
+
+
+async def positions(reactor, broker, topic):
+    """A cancelled commit of positions may have happened, and can be made again."""
+    consumer = broker.consume(topic, group=topic)
+    for turns in count(0):
+        await broker.send(topic, b"")
+        (message,) = await consumer.poll(20.0)
+        assert message.offset == turns
+        was_through, _ = await cancelled(reactor, consumer.commit(), turns)
+        await consumer.commit()
+        (at,) = await broker.group_offsets(topic)
+        assert at.offset == turns + 1
+        if was_through:
+            break
+    assert turns
+    consumer.close()
+
+
+async def closes(reactor, address, topic):
+    """A cancelled close leaves nothing, whatever was still to be answered."""
+    for turns in count(0):
+        broker = await connect(address, reactor=reactor)
+        await broker.send(topic, b"")
+        sent = broker.send(topic, b"")
+        sent.addErrback(lambda failure: failure.trap(errors.TxBrokerError))
+        was_through, _ = await cancelled(reactor, broker.close(), turns)
+        if was_through:
+            break
+        await cancelled(reactor, broker.close(), 0)
+    assert turns
+
+
 async def answers(reactor, broker, topic):
     """Many whose answers come together go on some in each turn of the reactor."""
     at_once = [0]
@@ -137,17 +190,23 @@ async def main(reactor):
         opening = connect(address, reactor=reactor)
         await cancelled(reactor, opening, 1)
     async with await connect(address, reactor=reactor, timeout=20.0) as broker:
-        names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(4)]
+        names = [f"t-{uuid.uuid4().hex[:12]}" for _ in range(7)]
         for name in names:
             await broker.create_topic(name)
         await polls(reactor, broker, names[0], await receives(reactor, broker, names[0]))
         await commits(reactor, broker, names[1])
         await sends(reactor, address, names[2])
         await answers(reactor, broker, names[3])
+        await prepares(reactor, broker, names[4])
+        await positions(reactor, broker, names[5])
+        await closes(reactor, address, names[6])
         waiting: Deferred[None] = deferLater(reactor, 0, lambda: None)
         await waiting
-        status = await broker.status()
-        assert status["sessions"] == 1, status["sessions"]
+        for _ in range(1000):
+            sessions = (await broker.status())["sessions"]
+            if sessions == 1:
+                break
+        assert sessions == 1, sessions
     print("ok")
 
 
