@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 
 import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 import txbroker
 from tests.databases.lite_scene import numbers, rows, shop
@@ -254,3 +256,18 @@ def test_a_busy_database_refuses_the_block_before_any_work(sqlite, database, bro
         other.rollback()
         with txbroker.atomic(impatient, broker):
             pass
+
+
+def test_a_session_that_is_refused_before_it_has_a_connection_says_why_and_the_block_around_goes_on(
+    database, broker, topic
+):
+    refused = Session(create_engine("sqlite://"), twophase=True)
+    for _ in range(2):
+        with txbroker.atomic(database, broker) as tx:
+            database.execute("INSERT INTO orders (number) SELECT count(*) FROM orders")
+            tx.send(topic, b"1")
+            with pytest.raises(errors.Misuse, match="two-phase") as told, txbroker.atomic(refused, broker):
+                raise AssertionError
+        assert told.value.__context__ is None, "nothing failed while it was ended"
+        assert tx.outcome is State.COMMITTED
+    assert (numbers(database), values(broker, topic)) == ([0, 1], [b"1", b"1"])
