@@ -212,6 +212,26 @@ def test_an_interrupted_block_of_a_connection_that_nobody_has_any_more_keeps_no_
     shop.check()
 
 
+def test_a_block_whose_end_never_began_keeps_no_lock_though_only_its_own_frame_has_it(shop):
+    """As one that an interrupt took away at the entry of ``__exit__``."""
+
+    def lost():
+        database = sqlite3.connect(shop.path, timeout=1.0)
+        tx = txbroker.atomic(database, shop.broker).__enter__()
+        database.execute("INSERT INTO orders VALUES (1000)")
+        tx.send(shop.topic, b"never")
+
+    gc.disable()
+    try:
+        lost()
+        with txbroker.atomic(shop.database, shop.broker) as tx:
+            shop.work(tx)
+        assert tx.outcome is State.COMMITTED
+    finally:
+        gc.enable()
+    shop.check()
+
+
 SLOWLY = (
     "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$; "
     "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED "
