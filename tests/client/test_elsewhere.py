@@ -16,6 +16,8 @@ from tests.client.test_faces import TWISTED
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORKS = "tests/client/test_blocking.py::test_a_forked_child_is_refused_and_the_parents_connection_lives"
 """The only test of a client that needs more than a connection."""
+WITH_A_BROKER = ("giving_up", "real_broker", "receiving", "receiving_fenced", "moments", "bounds")
+"""Files whose slow tests have a broker in an ordinary process."""
 NOT_HERE = ("test_elsewhere.py", "test_interrupts.py", "test_lost_answers.py")
 """This file; timers that send signals, which POSIX alone has; a broker in the test's own process, which is Linux's."""
 
@@ -49,26 +51,30 @@ def server(broker):
     server.close()
 
 
+def run_tests(folder: Path, plugins: tuple[str, ...], which: str, *choice: str) -> str:
+    """Run tests of the clients in a process that what is missing elsewhere has been taken from."""
+    places = ("--basetemp", str(folder / "tests"), "-p", "no:cacheprovider", "-p", "no:xdist", "-m", which)
+    return run(
+        "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *places, *choice, timeout=900
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
 def test_all_tests_of_the_clients_pass(plugins, tmp_path):
     """Those that take seconds aside. Seen to fail with eventfd, poll, register_at_fork or fcntl asked for."""
     choice = ["--deselect", FORKS, *(f"--ignore=tests/client/{name}" for name in NOT_HERE)]
-    places = (
-        "--basetemp",
-        str(tmp_path / "tests"),
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-m",
-        "not slow and not deep",
-    )
-    said = run(
-        "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *choice, *places, "tests/client",
-        timeout=600,
-    )  # fmt: skip
-    assert "[100%]" in said
+    assert "[100%]" in run_tests(tmp_path, plugins, "not slow and not deep", *choice, "tests/client")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
+@pytest.mark.parametrize(
+    "files", [("receiving",), pytest.param(WITH_A_BROKER, marks=pytest.mark.deep)], ids=["some", "all"]
+)
+def test_those_that_take_seconds_pass(plugins, files, tmp_path):
+    paths = [f"tests/client/test_{name}.py" for name in files]
+    assert "[100%]" in run_tests(tmp_path, plugins, "slow and not deep", *paths)
 
 
 def test_the_twisted_face_goes_through_everything(broker, server):
