@@ -1,4 +1,4 @@
-"""A Spark application that copies a topic to files: ``python -m tests.spark.stream_program JSON``."""
+"""A Spark application that copies a topic to files or to a topic: ``python -m tests.spark.stream_program JSON``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from spark import TxBrokerDataSource
 
 @dataclass
 class Copying:
-    """What to do. ``now``: up to where the topic ends, and then stop."""
+    """What to do. ``now``: up to where the topic ends, and then stop. ``to``: options of a sink instead of files."""
 
     folder: str
     options: dict[str, str]
     master: str = "local[2]"
     now: bool = False
     conf: dict[str, str] = field(default_factory=dict)
+    to: dict[str, str] = field(default_factory=dict)
 
 
 def main(job: Copying) -> None:
@@ -41,11 +42,10 @@ def main(job: Copying) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(TxBrokerDataSource)
     source = spark.readStream.format("txbroker").options(**job.options).load()
-    query = (
-        source.writeStream.format("parquet")
-        .option("path", f"{job.folder}/out")
-        .option("checkpointLocation", f"{job.folder}/checkpoint")
-    )
+    sink = source.writeStream.format("parquet").option("path", f"{job.folder}/out")
+    if job.to:
+        sink = source.select("value").writeStream.format("txbroker").options(**job.to)
+    query = sink.option("checkpointLocation", f"{job.folder}/checkpoint")
     query = query.trigger(availableNow=True) if job.now else query.trigger(processingTime="100 milliseconds")
     query.start().awaitTermination()
     spark.stop()

@@ -1,10 +1,13 @@
-"""From a topic to another through Spark, exactly once: whatever is set back, taken or deleted meanwhile.
+"""From a topic to another through Spark, exactly once: whatever is killed, set back, taken or deleted.
 
 The judge is a plain client that reads the topic ``out``: it holds what ``in`` held, each message once, or it lacks just
 what an error told.
 """
 
+import os
 import shutil
+import signal
+import subprocess
 from collections import Counter
 
 import pytest
@@ -16,6 +19,8 @@ from journal.filesystem import OSFilesystem
 from journal.record import LogStartMoved
 from journal.recovery import recover
 from tests.broker_process import BrokerProcess
+from tests.spark.stream_program import Copying
+from tests.spark.test_streaming import Application, batches
 from tests.spark.writes import seen
 from txbroker.broker import folds
 
@@ -23,17 +28,19 @@ pytestmark = pytest.mark.slow
 
 
 class Pipe:
-    """A broker with the topics ``in`` and ``out``, and a stream between them in the session of all tests."""
+    """A stream from the topics ``in`` and ``also`` of a broker to its topic ``out``, in the session of all tests."""
 
-    def __init__(self, spark, folder, broker, **options):
+    def __init__(self, spark, folder, broker):
         self.spark, self.folder, self.broker = spark, folder, broker
-        self.options = {"broker": broker.address, "subscribe": "in", "startingOffsets": "earliest", **options}
+        self.options = {"broker": broker.address, "subscribe": "in,also", "startingOffsets": "earliest"}
         self.sent = []
         with txbroker.connect(broker.address) as connection:
             connection.create_topic("in", 1)
+            connection.create_topic("also", 1)
             connection.create_topic("out", 2)
 
     def send(self, count, topic="in"):
+        """In transactions of twenty; return what was sent."""
         values = [b"%s-%06d" % (topic.encode(), len(self.sent) + number) for number in range(count)]
         with txbroker.connect(self.broker.address, timeout=60.0) as connection:
             for start in range(0, count, 20):
@@ -41,9 +48,10 @@ class Pipe:
                     for value in values[start : start + 20]:
                         tx.send(topic, value, partition=0)
         self.sent += values
+        return values
 
     def run(self, **options):
-        """To the end of what there is."""
+        """To the end of what there is; return how many rows that were."""
         query = (
             self.spark.readStream.format("txbroker")
             .options(**{**self.options, **options})
@@ -80,91 +88,141 @@ class Pipe:
 def pipe(spark, tmp_path):
     with BrokerProcess(tmp_path / "data") as broker:
         pipe = Pipe(spark, tmp_path, broker)
-        pipe.send(200)
+        pipe.send(100)
+        pipe.send(50, "also")
         yield pipe
 
 
-class TestOnABrokerOfItsOwn:
-    def test_a_checkpoint_that_was_restored_writes_nothing_twice_and_nothing_is_left_out_in_silence(
-        self, pipe
-    ):
-        assert pipe.run() == 200
-        shutil.copytree(pipe.checkpoint, pipe.folder / "copy")
-        pipe.send(100)
-        assert pipe.run() == 100
-        pipe.judge()
-        self.restore(pipe)
-        pipe.run()
-        pipe.judge()
-        self.restore(pipe)
-        pipe.send(30)
-        pipe.refused("is written already, with 100 rows, and this time it has 130")
-        pipe.judge(but=pipe.sent[-30:])
+def test_what_is_set_back_taken_or_deleted_comes_once_or_is_told(pipe):
+    """One stream meets all of it, one after another: a start of a query is what takes the time."""
+    assert pipe.run() == 150
+    unread = restored_checkpoint(pipe)
+    unread = restored_broker(pipe, unread)
+    taken_and_deleted(pipe, unread)
 
-    def restore(self, pipe):
-        shutil.rmtree(pipe.checkpoint)
-        shutil.copytree(pipe.folder / "copy", pipe.checkpoint)
 
-    def test_a_broker_that_was_restored_is_named_and_what_is_not_read_is_what_was_told(self, pipe):
-        """It was set back behind what the stream had read, and has grown past that again."""
-        pipe.run()
-        pipe.broker.stop()
-        shutil.copytree(pipe.broker.data_dir, pipe.folder / "copy")
-        pipe.broker.start()
-        pipe.send(100)
-        pipe.run()
-        pipe.judge()
+def restored_checkpoint(pipe):
+    """A batch is written again with the same rows, which is no batch; or with others, which is refused."""
+    shutil.copytree(pipe.checkpoint, pipe.folder / "older")
+    pipe.send(100)
+    assert pipe.run() == 100
+    pipe.judge()
+    shutil.copytree(pipe.checkpoint, pipe.folder / "newest")
+    restore(pipe.folder / "older", pipe.checkpoint)
+    assert pipe.run() == 100, "read again"
+    pipe.judge()
+    restore(pipe.folder / "older", pipe.checkpoint)
+    unread = pipe.send(30)
+    pipe.refused("is written already, with 100 rows, and this time it has 130")
+    pipe.judge(but=unread)
+    restore(pipe.folder / "newest", pipe.checkpoint)
+    return unread
+
+
+def restored_broker(pipe, unread):
+    """It was set back behind what the stream had read, and has grown past that again."""
+    pipe.broker.stop()
+    shutil.copytree(pipe.broker.data_dir, pipe.folder / "copy")
+    pipe.broker.start()
+    sent = list(pipe.sent)
+    pipe.send(100)
+    assert pipe.run() == 130
+    pipe.judge()
+    pipe.broker.kill()
+    restore(pipe.folder / "copy", pipe.broker.data_dir)
+    pipe.broker.start()
+    pipe.sent = sent
+    pipe.judge(but=unread)
+    later = pipe.send(150)
+    pipe.refused("also-0: which messages are below offset 50, and of 1 other .*set back to an older copy")
+    pipe.judge(but=unread + later)
+    assert pipe.run(failOnDataLoss="false") == 50
+    pipe.judge(but=unread + later[:100])
+    return unread + later[:100]
+
+
+def taken_and_deleted(pipe, unread):
+    """What retention took and a topic that was deleted with messages; a topic of that name is another one."""
+    later = pipe.send(200)
+    pipe.broker.stop()
+    trim(pipe.broker.data_dir, "in", 500)
+    pipe.broker.start()
+    pipe.refused(r"in-0: offsets 380 to 499 cannot be read: retention has taken .*new checkpointLocation")
+    lost = unread + later[:120]
+    pipe.judge(but=unread + later)
+    assert pipe.run(failOnDataLoss="false") == 80
+    pipe.judge(but=lost)
+    lost += pipe.send(5, "also")
+    with txbroker.connect(pipe.broker.address) as connection:
+        connection.delete_topic("also")
+    later = pipe.send(10)
+    pipe.refused("also-0: offset 50 cannot be read: its topic has been deleted")
+    pipe.judge(but=lost + later)
+    assert pipe.run(failOnDataLoss="false") == 10
+    with txbroker.connect(pipe.broker.address) as connection:
+        connection.create_topic("also", 1)
+    pipe.send(5, "also")
+    pipe.send(10)
+    assert pipe.run() == 15, "what was told is told once"
+    pipe.judge(but=lost)
+
+
+def test_each_message_comes_once_though_a_worker_the_broker_and_the_driver_are_killed_and_one_comes_back(
+    pipe,
+):
+    """The last driver is stopped in its work; another one ends that, and then it comes back to itself."""
+    options = {**pipe.options, "maxOffsetsPerTrigger": "40"}
+    to = {"broker": pipe.broker.address, "topic": "out", "timeout": "60s"}
+    program = Application(Copying(str(pipe.folder), options, "local[2,4]", to=to))
+    try:
+        program.start()
+        at_work(pipe, program)
+        kill_workers(program)
+        at_work(pipe, program)
         pipe.broker.kill()
-        shutil.rmtree(pipe.broker.data_dir)
-        (pipe.folder / "copy").rename(pipe.broker.data_dir)
         pipe.broker.start()
-        pipe.sent = pipe.sent[:200]
-        pipe.judge()
-        pipe.send(300)
-        told = "in-0: which messages are below offset 300 .*set back to an older copy"
-        for _ in range(2):
-            pipe.refused(told)
-        pipe.judge(but=pipe.sent[200:])
-        assert pipe.run(failOnDataLoss="false") == 200
-        pipe.judge(but=pipe.sent[200:300])
-        pipe.send(10)
-        assert pipe.run() == 10, "it was told once"
-        pipe.judge(but=pipe.sent[200:300])
-
-    def test_what_retention_took_is_told_and_everything_else_comes_once(self, pipe):
+        at_work(pipe, program)
+        program.kill()
+        program.start()
+        at_work(pipe, program)
+        os.killpg(program.process.pid, signal.SIGSTOP)
+        pipe.send(100)
         pipe.run()
-        pipe.send(500)
-        pipe.broker.stop()
-        trim(pipe.broker.data_dir, "in", 350)
-        pipe.broker.start()
-        pipe.refused(r"in-0: offsets 200 to 349 cannot be read: retention has taken .*new checkpointLocation")
-        pipe.judge(but=pipe.sent[200:])
-        assert pipe.run(failOnDataLoss="false") == 350
-        pipe.send(10)
-        assert pipe.run() == 10
-        pipe.judge(but=pipe.sent[200:350])
+        pipe.judge()
+        os.killpg(program.process.pid, signal.SIGCONT)
+        assert program.process.wait(180) == 1, "it has found that another driver has done its work"
+    finally:
+        program.kill()
+    pipe.send(20)
+    assert pipe.run() == 20
+    pipe.judge()
 
-    def test_a_topic_that_is_deleted_is_told_and_the_others_go_on(self, pipe):
-        with txbroker.connect(pipe.broker.address) as connection:
-            connection.create_topic("also", 1)
-        pipe.options["subscribe"] = "in,also"
-        pipe.send(50, "also")
-        assert pipe.run() == 250
-        with txbroker.connect(pipe.broker.address) as connection:
-            connection.delete_topic("also")
-        pipe.send(20)
-        pipe.refused("also-0: offset 50 cannot be read: its topic has been deleted")
-        pipe.judge(but=pipe.sent[250:])
-        assert pipe.run(failOnDataLoss="false") == 20
-        for count in (30, 40):
-            pipe.send(count)
-            assert pipe.run() == count, "it was told"
-        pipe.judge()
-        with txbroker.connect(pipe.broker.address) as connection:
-            connection.create_topic("also", 1)
-        pipe.send(5, "also")
-        assert pipe.run() == 5
-        pipe.judge()
+
+def at_work(pipe, program):
+    """Have it do some batches of what it has to do."""
+    pipe.send(200)
+    program.wait_for_batches(batches(pipe.folder) + 2)
+
+
+def kill_workers(program):
+    """Those that run tasks: the children of a process with the same command, in the session but not in the group."""
+    command = ["pgrep", "-s", str(program.process.pid), "-f", "pyspark.daemon pyspark.worker"]
+    found = subprocess.run(command, capture_output=True, check=True)
+    daemons = {int(pid) for pid in found.stdout.split()}
+    workers = [pid for pid in daemons if parent(pid) in daemons]
+    assert workers, "there are no workers"
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def restore(copy, place):
+    shutil.rmtree(place)
+    shutil.copytree(copy, place)
 
 
 def trim(path, topic, offset):
