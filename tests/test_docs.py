@@ -19,7 +19,7 @@ from journal.recovery import recover
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
 from tests import wire_tables
-from tests.spark import forgeries, test_damages_forged, test_damages_outcomes
+from tests.spark import forgeries, test_damages_forged
 from txbroker import codec, commands, config
 from txbroker.broker import Broker, folds
 from txbroker.cli import command_line
@@ -180,14 +180,23 @@ def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, mon
     assert capsys.readouterr().out == "[b'one', b'two', b'three']\n"
 
 
-def test_the_table_of_forgeries_has_each_that_is_tried_and_each_that_nothing_finds() -> None:
+@pytest.mark.parametrize("table", forgeries.TABLES, ids=lambda table: table.modules[0])
+def test_a_table_of_damages_has_each_that_is_tried_and_each_that_nothing_finds(table) -> None:
     """Of what is found, the test of each damage compares the kind."""
-    names = [*test_damages_forged.damage.done, *test_damages_outcomes.damage.done]
-    assert list(forgeries.documented()) == names + [what for what, _ in forgeries.NOT_FOUND.values()]
-    for what, (kind, why) in forgeries.documented().items():
-        assert why == (forgeries.BY[kind] if kind else dict(forgeries.NOT_FOUND.values())[what])
+    documented = forgeries.documented_in(table)
+    names = [name for module in forgeries.tests_of(table) for name in module.damage.done]
+    kinds = {name: documented.get(name, ("", ""))[0] for name in names}
+    assert documented == forgeries.rows(table, kinds)
+    tests = [text for module in forgeries.tests_of(table) for text in [Path(module.__file__).read_text()]]
+    assert all(any(f"def {test}(" in text for text in tests) for test in table.not_found)
+
+
+def test_what_the_bytes_alone_cannot_show_is_in_the_table_and_no_damage_is_in_two():
     shown = vars(test_damages_forged.TestWhatTheBytesAloneCannotShow)
-    assert {name for name in shown if name.startswith("test_")} == forgeries.NOT_FOUND.keys()
+    assert {name for name in shown if name.startswith("test_")} == forgeries.TABLES[0].not_found.keys()
+    assert sum(len(forgeries.documented_in(table)) for table in forgeries.TABLES) == len(
+        forgeries.documented()
+    )
 
 
 def test_every_command_that_the_documents_name_is_one() -> None:

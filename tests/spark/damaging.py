@@ -14,7 +14,8 @@ from tests.spark.forgeries import documented
 from tests.spark.forging import held
 
 Named = dict[str, object]
-Damage = Callable[[Path], Named]
+Damage = Callable[..., Named]
+"""Of a path, and of what a table of its own has besides."""
 
 
 class Damages:
@@ -43,9 +44,9 @@ class Damages:
             "python -m tests.spark.forgeries writes the table"
         )
 
-    def kind(self, name: str, path: Path) -> str:
+    def kind(self, name: str, path: Path, *more: object) -> str:
         """Do it, see it found and named, and return the kind of what has found it."""
-        wanted = self.done[name](path)
+        wanted = self.done[name](path, *more)
         found = [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)]
         assert (What.VIOLATION in {fact.what for fact in found}) == (name not in self._harmless), found[:10]
         fitting = [fact for fact in found if _fits(fact, wanted)]

@@ -21,13 +21,17 @@ from spark.branches import Write
 from tests.broker_process import BrokerProcess
 from tests.spark import writes
 from tests.spark.audited import audited, violations
+from tests.spark.damaging import Damages, Named
 from tests.spark.forging import flip, held, store_of
 from tests.spark.world import SEGMENT, World
 from txbroker import errors
 
 pytestmark = pytest.mark.slow
 
+damage = Damages()
+
 ROWS = 3
+FORGOTTEN = "a decided branch is rolled back by hand and forgotten since"
 
 
 class Job(World):
@@ -86,26 +90,125 @@ def told(path):
     return [fact for fact in audited(path) if fact.what in (What.VIOLATION, What.NOTICE)]
 
 
-def test_writes_that_ended_as_decided_are_sound(job):
-    job.write(1)
-    job.write(1, "other")
-    job.write(2)
-    assert told(job.close()) == []
+# -- a job that did not end as decided ------------------------------------------------------------------------
 
 
-def test_a_decided_branch_that_was_rolled_back_by_hand_is_a_violation(job):
+@damage("a decided branch is rolled back by hand")
+def _(path, archive=True):
+    job = Job(path, archive)
     job.write(1)
     (one, first), (two, second) = job.branch(2), job.branch(2)
     job.decide(2, one, two)
     job.end(first)
     job.end(second, commit=False, by="root")
-    path = job.close()
-    [found] = violations(path)
-    assert (found.kind, found.topic, found.session, found.serial) == ("decision", TOPIC, *second)
-    assert found.xid == str(xid_of("job", 2, two))
-    assert (found.first, found.path) == (1, held(path, TOPIC)[1].segment)
-    assert "job/2 was decided, and its branch" in found.text
-    assert "was rolled back by root: night shift; its 3 rows are missing" in found.text
+    job.close()
+    xid = str(xid_of("job", 2, two))
+    return {
+        "kind": "decision", "topic": TOPIC, "session": second.session, "serial": second.serial, "xid": xid,
+        "first": 1, "path": held(path, TOPIC)[1].segment,
+        "says": f"job/2 was decided, and its branch {xid} was rolled back by root: night shift; its 3 rows are missing",
+    }  # fmt: skip
+
+
+@damage(FORGOTTEN, harmless=True)
+def _(path, archive=True):
+    job = Job(path, archive)
+    (one, first), (two, second) = job.branch(2), job.branch(2)
+    job.decide(2, one, two)
+    job.end(first)
+    job.end(second, commit=False, by="root")
+    job.engine.transactions.forget(second)
+    job.engine.sync()
+    job.close()
+    return {"kind": "decision", "serial": second.serial, "says": "before it was forgotten"}
+
+
+@damage("the driver dies behind the decision", harmless=True)
+def _(path, archive=True):
+    job = Job(path, archive)
+    (one, first), (two, _) = job.branch(2), job.branch(2)
+    job.decide(2, one, two)
+    job.end(first)
+    job.close()
+    return {"kind": "decision", "says": "is not committed yet: the next run of the same version finishes it"}
+
+
+@damage("a decided branch is in doubt, and a later version is decided")
+def _(path, archive=True):
+    job = Job(path, archive)
+    (one, first), (two, _) = job.branch(2), job.branch(2)
+    job.decide(2, one, two)
+    job.end(first)
+    job.write(3)
+    job.close()
+    return {"kind": "decision", "says": "though a later version is decided"}
+
+
+@damage("a branch is committed that no decision lists, of a version that is decided")
+def _(path, archive=True):
+    job = Job(path, archive)
+    job.write(1)
+    key, number = job.branch(1)
+    job.end(number)
+    job.close()
+    return _unlisted(1, number, key)
+
+
+@damage("a branch is committed that no decision lists, of a version that is not decided")
+def _(path, archive=True):
+    job = Job(path, archive)
+    job.write(1)
+    key, number = job.branch(2)
+    job.end(number)
+    job.close()
+    return _unlisted(2, number, key)
+
+
+def _unlisted(version: int, number: TransactionNumber, key: str) -> Named:
+    says = "no decision lists it: its 3 rows may be there twice"
+    return {
+        "kind": "decision",
+        "serial": number.serial,
+        "xid": str(xid_of("job", version, key)),
+        "says": says,
+    }
+
+
+@damage("a decision has another number of rows than its branches")
+def _(path, archive=True):
+    job = Job(path, archive)
+    key, number = job.branch(1)
+    job.decide(1, key, rows=4)
+    job.end(number)
+    job.close()
+    return {"kind": "decision", "says": "job/1 was decided with 4 rows, its branches hold 3"}
+
+
+@damage("a message that is no decision is sent there", harmless=True)
+def _(path, archive=True):
+    job = Job(path, archive)
+    job.put(TOPIC, 0, b"by hand")
+    job.write(1)
+    job.close()
+    return {"kind": "decision", "first": 0}
+
+
+@pytest.mark.parametrize("name", damage.done)
+def test_a_job_that_did_not_end_as_decided_is_named_once(tmp_path, name):
+    damage.check(name, tmp_path / "data")
+    assert len(told(tmp_path / "data")) == 1
+    if name != FORGOTTEN:  # only the archive knows it
+        damage.kind(name, tmp_path / "unarchived", False)
+
+
+# -- what is sound, or cannot be known -------------------------------------------------------------------------
+
+
+def test_writes_that_ended_as_decided_are_sound(job):
+    job.write(1)
+    job.write(1, "other")
+    job.write(2)
+    assert told(job.close()) == []
 
 
 def test_a_deep_verification_finds_it_and_a_quicker_one_does_not_look(job):
@@ -120,71 +223,10 @@ def test_a_deep_verification_finds_it_and_a_quicker_one_does_not_look(job):
     assert diagnose(place, lambda *_: None).is_sound, "there is nothing that a repair could do"
 
 
-def test_one_that_was_forgotten_since_is_told_as_a_notice(tmp_path):
-    job = Job(tmp_path / "data")
-    (one, first), (two, second) = job.branch(2), job.branch(2)
-    job.decide(2, one, two)
-    job.end(first)
-    job.end(second, commit=False, by="root")
-    job.engine.transactions.forget(second)
-    job.engine.sync()
-    [found] = told(job.close())
-    assert (found.what, found.kind, found.serial) == (What.NOTICE, "decision", second.serial)
-    assert "before it was forgotten" in found.text
-
-
-def test_a_write_whose_driver_died_behind_the_decision_is_a_notice(job):
-    (one, first), (two, _) = job.branch(2), job.branch(2)
-    job.decide(2, one, two)
-    job.end(first)
-    [found] = told(job.close())
-    assert (found.what, found.kind) == (What.NOTICE, "decision")
-    assert "is not committed yet: the next run of the same version finishes it" in found.text
-
-
-def test_it_is_a_violation_once_a_later_version_is_decided(job):
-    (one, first), (two, _) = job.branch(2), job.branch(2)
-    job.decide(2, one, two)
-    job.end(first)
-    job.write(3)
-    [found] = violations(job.close())
-    assert "though a later version is decided" in found.text
-
-
 def test_prepared_branches_that_nobody_has_decided_about_are_nothing(job):
     job.write(1)
     job.branch(2)
     assert told(job.close()) == []
-
-
-def test_a_branch_that_is_committed_and_that_no_decision_lists_is_a_violation(job):
-    job.write(1)
-    key, number = job.branch(1)
-    job.end(number)
-    stray, other = job.branch(2)
-    job.end(other)
-    found = violations(job.close())
-    assert sorted((each.kind, each.serial) for each in found) == [
-        ("decision", number.serial), ("decision", other.serial)
-    ]  # fmt: skip
-    assert all("no decision lists it: its 3 rows may be there twice" in each.text for each in found)
-    assert key in found[0].text
-    assert stray in found[1].text
-
-
-def test_a_decision_with_another_number_of_rows_than_its_branches_have_is_a_violation(job):
-    key, number = job.branch(1)
-    job.decide(1, key, rows=4)
-    job.end(number)
-    [found] = violations(job.close())
-    assert "job/1 was decided with 4 rows, its branches hold 3" in found.text
-
-
-def test_a_message_that_is_no_decision_is_a_notice(job):
-    job.put(TOPIC, 0, b"by hand")
-    job.write(1)
-    [found] = told(job.close())
-    assert (found.what, found.kind, found.first) == (What.NOTICE, "decision", 0)
 
 
 def test_where_a_decision_is_damaged_no_branch_is_held_against_the_others(job):
@@ -196,8 +238,10 @@ def test_where_a_decision_is_damaged_no_branch_is_held_against_the_others(job):
     assert {fact.kind for fact in violations(path)} == {"damaged frame", "send"}
 
 
-def test_what_ended_before_the_oldest_decision_that_is_kept_is_not_missed(tmp_path):
+def test_of_what_ended_before_the_oldest_decision_that_is_kept_nothing_is_told(tmp_path):
     job = Job(tmp_path / "data", retention_bytes=SEGMENT)
+    _, unlisted = job.branch(0, "other")
+    job.end(unlisted)
     late, number = job.branch(0, "slow")
     job.decide(0, late, name="slow")
     for version in range(8):

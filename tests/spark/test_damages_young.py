@@ -40,7 +40,7 @@ from tests.spark.world import World
 damage = Damages()
 
 
-def filled(path: Path) -> World:
+def world(path: Path) -> World:
     made = World(path)
     for number in range(4):
         made.put("orders", number % 3, b"sent %d" % number)
@@ -51,9 +51,13 @@ def filled(path: Path) -> World:
     return made
 
 
+def filled(path: Path) -> Path:
+    return world(path).close()
+
+
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    return filled(tmp_path_factory.mktemp("sound") / "data").close()
+    return filled(tmp_path_factory.mktemp("sound") / "data")
 
 
 def told(path: Path):
@@ -309,7 +313,7 @@ def test_a_damage_is_found_and_named(sound, tmp_path, name):
 
 
 def test_one_whose_broker_was_killed_before_its_first_checkpoint_passes_and_its_outcomes_are_told(tmp_path):
-    path = filled(tmp_path / "data").kill()
+    path = world(tmp_path / "data").kill()
     assert not list((path / "checkpoints").iterdir())
     assert told(path) == []
     ended = [fact for fact in audited(path) if fact.what == What.ENTRY]
