@@ -78,3 +78,18 @@ def test_a_client_says_nothing_to_another_broker_behind_the_same_address(scripte
         waiting.result()
     assert rig.core.phase is Phase.CLOSED
     assert rig.core.abort
+
+
+def test_a_read_whose_answer_was_on_its_way_when_the_broker_was_replaced_says_so(scripted):
+    """It said that it could be tried again, which it could not."""
+    welcome = scripted.before
+    scripted.before = lambda request, data: (
+        scripted.SWALLOW if type(request) is commands.DescribeTopics else welcome(request, data)
+    )
+    rig = Rig(scripted)
+    asked = rig.start(rig.operations.topics(None))
+    rig.cut()
+    scripted.identity = "b" * 32
+    rig.connect()
+    with pytest.raises(errors.BrokerReplaced, match="Open a new connection"):
+        asked.result()

@@ -90,7 +90,7 @@ def test_a_client_whose_brokers_data_were_set_back_to_a_copy_is_told_and_ends_no
         broker.start()
         with txbroker.connect(broker.address) as other:
             assert other.identity == connection.identity
-            with pytest.raises(errors.TxBrokerError, match="set back to an older copy"):
+            with pytest.raises(errors.BrokerReplaced, match="set back to an older copy"):
                 connection.ping()  # it may have been on its way when the first broker died
             with pytest.raises(errors.BrokerReplaced):
                 connection.send("orders", b"more")

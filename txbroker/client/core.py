@@ -313,8 +313,12 @@ class Core:
         self.phase = Phase.CLOSED
         calls = [*self._pending.values(), *self._waiting.values()]
         self._pending, self._waiting = {}, {}
+        is_replaced = isinstance(error, errors.BrokerReplaced)
         for call in calls:
-            call.abandoned(in_doubt(call, str(error)) if call.attempts else error)
+            in_vain = (
+                is_replaced and call.rule is Lost.READ
+            )  # what it asked of is not there to be asked again
+            call.abandoned(in_doubt(call, str(error)) if call.attempts and not in_vain else error)
         self.take_output()
         for callback in self.on_lost:
             callback()
