@@ -59,6 +59,8 @@ class Plan(NamedTuple):
 def conduct(plan: Plan) -> dict[str, Any]:
     """Make the audit and write its report; return the summary. Raises what keeps it from being made."""
     check_not_connect(plan.master)
+    if SparkSession.getActiveSession() is None:
+        check_master(_master(plan))  # before an earlier report is replaced
     if plan.broker:
         return _beside_a_broker(plan)
     if plan.copy_state:
@@ -156,8 +158,7 @@ def session(plan: Plan) -> SparkSession:
     if active is not None:
         return active
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    submitted = "SPARK_ENV_LOADED" in os.environ  # by spark-submit, which has settings of its own
-    check_master(plan.master or (SparkConf().get("spark.master") if submitted else None) or LOCAL)
+    submitted = _submitted()
     builder = SparkSession.builder.appName(f"txbroker audit of {Path(plan.data).name}")
     if plan.master:
         builder = builder.master(plan.master)
@@ -168,6 +169,15 @@ def session(plan: Plan) -> SparkSession:
         # Its JVM lives for a minute: what it would compile to the utmost costs more than it saves.
         builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     return builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
+
+
+def _submitted() -> bool:
+    """Whether spark-submit has started this, which has settings of its own."""
+    return "SPARK_ENV_LOADED" in os.environ
+
+
+def _master(plan: Plan) -> str:
+    return plan.master or (SparkConf().get("spark.master") if _submitted() else None) or LOCAL
 
 
 def _rows(spark: SparkSession, facts: list[Fact]) -> DataFrame:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 LOCAL = "local[2]"
+EARLIER = '{"sound": true}'
 HERE = "/proc/self/cwd"
 """Each process has its own: the driver's is not a worker's, as the disks of two machines are not."""
 
@@ -146,6 +147,12 @@ class TestWorkersThatSeeOtherDisks:
         assert "sound" not in ended.out
 
 
+def earlier_report(out: Path) -> Path:
+    out.mkdir()
+    (out / "summary.json").write_text(EARLIER)
+    return out / "summary.json"
+
+
 class TestWrongUsage:
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -165,11 +172,13 @@ class TestWrongUsage:
         (tmp_path / "file").write_text("mine")
         (tmp_path / "foreign" / "findings").mkdir(parents=True)
         (tmp_path / "foreign" / "findings" / "mine").write_text("mine")
+        earlier = earlier_report(tmp_path / "o")
         ended = run(tmp_path, *(each.format(sound=sound) for each in arguments))
         assert (ended.code, says in ended.err) == (2, True), ended.err
         assert "log4j" not in ended.err
         assert (tmp_path / "foreign" / "findings" / "mine").read_text() == "mine"
         assert not (sound / "report").exists()
+        assert earlier.read_text() == EARLIER
 
 
 class TestSparkConnect:
@@ -186,12 +195,10 @@ class TestSparkConnect:
         ids=["master", "remote", "both", "session"],
     )
     def test_it_ends_with_2_before_anything_is_done(self, sound, tmp_path, arguments, environment, says):
-        report = tmp_path / "report"
-        report.mkdir()
-        (report / "summary.json").write_text('{"sound": true}')
-        ended = run(tmp_path, "--data", sound, "--out", report, *arguments, **environment)
+        earlier = earlier_report(tmp_path / "report")
+        ended = run(tmp_path, "--data", sound, "--out", "report", *arguments, **environment)
         assert (ended.code, says in ended.err) == (2, True), ended.err
-        assert (report / "summary.json").read_text() == '{"sound": true}'
+        assert earlier.read_text() == EARLIER
 
 
 class TestWhatCannotBeFoundOut:
@@ -213,12 +220,14 @@ class TestWhatCannotBeFoundOut:
         (tmp_path / "file").write_text("mine")
         (tmp_path / "other").mkdir()
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
+        earlier = earlier_report(tmp_path / "o")
         with socket.socket() as held_port:
             held_port.bind(("127.0.0.1", 0))  # and nobody listens
             port = held_port.getsockname()[1]
             ended = run(tmp_path, *(each.format(sound=sound, port=port) for each in arguments))
         assert (ended.code, says in ended.message) == (3, True), ended.err
         assert "Traceback" not in ended.err
+        assert earlier.read_text() == EARLIER
 
     def test_java_that_is_not_there_is_named(self, sound, tmp_path):
         ended = run(
@@ -230,8 +239,7 @@ class TestWhatCannotBeFoundOut:
         self, sound, tmp_path
     ):
         out = tmp_path / "report"
-        out.mkdir()
-        (out / "summary.json").write_text('{"sound": true}')
+        summary = earlier_report(out)
         (out / "index.html").write_text("an earlier page")
         with start(tmp_path, "--data", sound, "--out", out, "--master", LOCAL) as process:
             assert process.stderr is not None
@@ -241,7 +249,7 @@ class TestWhatCannotBeFoundOut:
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=100)
         assert (process.returncode, "was stopped: nothing is proven" in err) == (130, True), err
-        assert json.loads((out / "summary.json").read_text())["sound"] is None
+        assert json.loads(summary.read_text())["sound"] is None
         assert not (out / "index.html").exists()
 
 
