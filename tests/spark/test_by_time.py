@@ -6,10 +6,13 @@ import pytest
 
 import txbroker
 from journal.errors import InvalidSetting, UnknownPartition
+from spark.by_time import first_since
+from spark.logs import Losses
 from spark.options import read_options
 from spark.planning import ending, starting, subscribed
 from spark.reading import open_logs
 from tests.broker_process import BrokerProcess
+from tests.spark.directories import START, fill, flip, segments
 
 pytestmark = pytest.mark.slow
 SECOND = 1_000_000
@@ -128,3 +131,15 @@ def test_a_sender_whose_clock_is_ahead_is_found_with_the_difference_that_is_allo
         place, asked = {"broker": broker.address}, {"t": {"0": late}}
         assert by_time(place, "endingOffsetsByTimestamp", asked) == [802]
         assert by_time(place, "endingOffsetsByTimestamp", asked, clockSkew="2h") == [0]
+
+
+def test_it_is_found_wherever_the_parts_begin_in_which_it_is_looked_for_and_not_in_what_is_damaged(tmp_path):
+    fill(tmp_path / "d", 300, wrapped=False, value=lambda number: b"%08d" % number + b"." * 2000)
+    logs = open_logs(read_options({"path": str(tmp_path / "d"), "subscribe": "t"}))
+    [log] = logs.logs(lambda topic: topic == "t")
+    for number in range(300):
+        assert first_since(logs, log, START + number * SECOND, 0, Losses(True)) == number
+    assert first_since(logs, log, START + 300 * SECOND, 0, Losses(True)) is None
+    flip(segments(tmp_path / "d")[-1], segments(tmp_path / "d")[-1].stat().st_size - 20)
+    assert first_since(logs, log, START + 299 * SECOND, 0, Losses(False)) is None
+    logs.close()

@@ -38,6 +38,7 @@ def read(**options):
         ),
         ({"endingOffsetsByTimestamp": '{"t": {"1": 0}}'}, "ending_times", {"t": {1: 0}}),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "late_start", "latest"),
+        ({"maxBytesPerTrigger": "512k"}, "max_bytes", 1 << 19),
         ({"clockSkew": "5m"}, "clock_skew", 300_000_000),
         ({"timeout": "90"}, "timeout", 90.0),
         ({"columns": "value,offset"}, "columns", ("value", "offset")),
@@ -77,6 +78,8 @@ def test_an_option_is_taken_whatever_the_case_of_its_name(options, field, value)
         ({"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"t": {"0": 1}}'}, "contradict each other"),
         ({"startingOffsetsByTimestamp": '{"t": {"0": "now"}}'}, "in ms since 1970 UTC"),
         ({"startingOffsetsByTimestamp": '{"t": 5}'}, "in ms since 1970 UTC"),
+        ({"endingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "in ms since 1970 UTC"),
+        ({"endingOffsetsByTimestamp": '{"t": {"0": 1700000000000000}}'}, "in ms since 1970 UTC"),
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "error or latest is wanted"),
         ({"maxBytesPerTrigger": "0"}, "such as 1048576, 512k, 64m or 1g"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "no batch can be both"),
@@ -87,6 +90,7 @@ def test_an_option_is_taken_whatever_the_case_of_its_name(options, field, value)
         ({"subscribe": "a,a"}, "each once"),
         ({"clockSkew": "soon"}, "500ms"),
         ({"timeout": "0"}, "at most an hour"),
+        ({"timeout": "61m"}, "at most an hour"),
         ({"view": "topics"}, "messages, transactions, journal, segments are known"),
         ({"broker": "tcp:127.0.0.1:7654"}, "both path and broker"),
     ],
@@ -132,7 +136,7 @@ def test_a_group_is_a_name_at_a_broker_that_no_write_has():
 
 
 @pytest.mark.parametrize(
-    "value", ["[]", "{}", '{"t": 0}', '{"t": []}', '{"t": [0, 0]}', '{"t": [-1]}', '{"t": [true]}', "t"]
+    "value", ["[]", "{}", '{"t": 5}', '{"t": []}', '{"t": [0, 0]}', '{"t": [-1]}', '{"t": [true]}', "t"]
 )
 def test_partitions_are_assigned_by_number_each_once(value):
     assert read_options({"path": "d", "assign": '{"t": [0, 2], "u": [1]}'}).topics == ("t", "u")
