@@ -30,7 +30,7 @@ EARLIEST: Final = 365 * 86_400_000_000
 LOWEST: Final = -(1 << 62)
 """Windows of earlier times, which no calendar has, are one."""
 MOST_WINDOWS: Final = 20_000
-"""Of one slice; times that are spread wider are told of, and counted together."""
+"""Of one slice; times that are spread wider are reported, and counted together."""
 
 
 class Limits:
@@ -197,7 +197,7 @@ class _Check:
     # -- claims ----------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """The next claim; one that takes what another one has is told of, and passed over."""
+        """The next claim; one that takes what another one has is reported, and passed over."""
         self._claim = None
         for fact in self._claims:
             claim = _Claim(fact, self._part)
@@ -329,7 +329,7 @@ def judge(fact: Fact, found: tuple[int, int, int], path: str, position: int) -> 
 def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
     """Claims that went across slices, put together; there are a few of them for each slice at most.
 
-    What a log lacks at its end is told of here, too, unless it ends earlier for what is missing before.
+    What a log lacks at its end is reported here, too, unless it ends earlier for what is missing before.
     """
     by_claim: dict[tuple[int, int, int, int, int], list[Fact]] = {}
     for row in rows:
@@ -341,7 +341,7 @@ def joined(rows: Iterable[Fact], shifted: Shifted) -> Iterator[Fact]:
     for mine in by_claim.values():
         mine.sort(key=lambda each: each.slice)
         if any(each.checksum < 0 for each in mine):
-            continue  # told where the damage is
+            continue  # reported where the damage is
         messages = size = checksum = 0
         for each in mine:
             messages, size = messages + each.messages, size + each.bytes

@@ -177,9 +177,9 @@ def _is_removed(live: str, path: str) -> bool:
 def verified(root: str, deep: bool, in_use: bool = False, live: str = "") -> Iterator[Fact]:
     """What is wrong with anything but the logs' frames; with ``deep`` these are compared with the journal, too.
 
-    Damaged frames are told by who checks their slices; what lies there and belongs elsewhere is told here. Under a
-    broker at work what is damage stays, and what only looks so, for something was just being written, does not: what
-    is not found thrice is none.
+    Damaged frames are reported by who checks their slices; what lies there and belongs elsewhere is reported here.
+    Under a broker at work what is damage stays, and what only looks so, for something was just being written, does not:
+    what is not found thrice is none.
     """
     found = stable(root, lambda: _verified(root, deep))
     for _ in range(2 if in_use else 0):
@@ -215,7 +215,7 @@ def _witnessed(filesystem: OSFilesystem, newest: int) -> Iterator[Fact]:
     try:
         witness = read_witness(filesystem) or NOTHING
     except OSError:
-        return  # told by the verification
+        return  # reported by the verification
     if newest < witness.checkpoint:
         what = f"the witness knows of a checkpoint at LSN {witness.checkpoint}, which is missing or damaged"
         path = filenames.checkpoint_file(witness.checkpoint)
@@ -259,7 +259,7 @@ def of_finding(found: Finding, repaired: bool = False) -> Fact:
 
 
 def waiting(directory: Directory, reached: Mapping[int, int]) -> Iterator[Fact]:
-    """Entries of the archive that the checkpoint alone has: how far the journal has ``reached`` is told by log."""
+    """Entries of the archive that the checkpoint alone has: how far the journal has ``reached`` is given by log."""
     ground = directory.ground
     head, frames = head_of(directory.checkpoint.folds.get("archive", []))
     path = filenames.checkpoint_file(directory.checkpoint.header.lsn)

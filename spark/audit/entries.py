@@ -84,9 +84,9 @@ class Ground:
             return  # of a topic that was deleted
         topic, index = self.names[claim.number]
         claim = claim._replace(topic=topic, partition=index)
-        # Of a commit that the archive has, its entry tells it; of an outcome in the checkpoint, the verification does.
-        told = claim.kind == REMEMBERED or (claim.kind == COMMIT and bool(self.archive))
-        if claim.last >= end and claim.lsn <= self.lsn and not told:
+        # Of a commit that the archive has, its entry reports it; of an outcome in the checkpoint, the verification.
+        is_reported = claim.kind == REMEMBERED or (claim.kind == COMMIT and bool(self.archive))
+        if claim.last >= end and claim.lsn <= self.lsn and not is_reported:
             what = (
                 f"the log ends at offset {end}, messages up to {claim.last} were decided at LSN {claim.lsn}"
             )
@@ -108,7 +108,7 @@ class Ground:
 
 
 def archive_facts(root: str, part: Slice, ground: Ground) -> Iterator[Fact]:
-    """All that a slice of the archive says. Its damage is told where it is checked as a log."""
+    """All that a slice of the archive says. Its damage is reported where it is checked as a log."""
     before = 0
     for each in walk(OSFilesystem(root), part):
         if not isinstance(each, Frames):
@@ -181,7 +181,7 @@ def _contradiction(entry: ArchivedOutcome) -> str:
 def journal_facts(root: str, path: str, ground: Ground) -> Iterator[Fact]:
     """What one file of the journal says of the logs: sends, commits, and entries that the archive has not yet.
 
-    A file that is gone, for a broker at work needs it no more, and damage are told as a gap.
+    A file that is gone, for a broker at work needs it no more, and damage are reported as a gap.
     """
     filesystem = OSFilesystem(root)
     files = stable(root, lambda: surveyed(filesystem))

@@ -66,7 +66,7 @@ class Expectation(NamedTuple):
 
 
 class Comparison:
-    """One table and one topic. Made before the audit begins: what cannot be compared is found out then, and told.
+    """One table and one topic. Made before the audit begins: what cannot be compared is found out then, and reported.
 
     The table is read once, and kept on the disks of the executors until :meth:`close`.
     """

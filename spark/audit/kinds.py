@@ -1,4 +1,4 @@
-"""What each kind of finding means, and what to do about it; and how the place of one is told."""
+"""What each kind of finding means, and what to do about it; and how the place of one is written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KINDS: Final = {
     "shifted": Kind(
         "Messages stand at other offsets than they were given, for some before them are missing or too many.",
         f"Do not send them again: they are there, byte for byte. {_COPY}. Positions of consumers in that log are off "
-        "by as many, and what is missing before is told of by itself if it is known.",
+        "by as many, and what is missing before is reported by itself if it is known.",
     ),
     "decision": Kind(
         "A write of Spark was decided, and not all of its branches ended so; or one is committed that nobody decided.",
@@ -113,7 +113,7 @@ KINDS: Final = {
         "Somebody sends without reporting, or twice: look for clients without reports= on this topic.",
     ),
     "window: unreported": Kind(
-        "The log holds more than was reported so far, and a producer has not told its last.",
+        "The log holds more than was reported so far, and a producer has not reported its last.",
         "Audit again when it has closed its connection.",
     ),
     "expect: missing": Kind(

@@ -33,7 +33,7 @@ figure > svg { width: calc(100% - 56px); margin-left: 46px; overflow: visible; d
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg .grid { stroke: var(--line); }
 svg .bar { fill: var(--bar); } .outcome { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 12px; }
 .proofs { display: flex; height: 22px; border-radius: 3px; overflow: hidden; gap: 1px; }
-.legend { list-style: none; margin: 10px 0 0; padding: 0; } .legend li { padding: 1px 0; }
+.legend { list-style: none; margin: 10px 0 0; padding: 0; } .legend li { padding: 1px 0 1px 20px; text-indent: -20px; }
 .legend i { display: inline-block; width: 12px; height: 12px; border-radius: 2px; margin-right: 8px; }
 .by_archive { background: var(--good); } .by_journal { background: var(--bar); } .by_checkpoint { background: #6aa9d8; }
 .by_reports { background: #7b5ea7; } .by_nothing { background: #b9bfc7; }
@@ -46,7 +46,7 @@ table { border-collapse: collapse; width: 100%; background: var(--card); font-si
 th, td { text-align: left; padding: 5px 12px; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 500; white-space: nowrap; }
 td.wide { min-width: 240px; max-width: 520px; } td.topic { min-width: 110px; } td.whole { white-space: nowrap; }
-td.xid { min-width: 150px; } td.file { min-width: 230px; font: 12.5px/1.6 ui-monospace, monospace; }
+td.xid { min-width: 150px; } td.file { min-width: 330px; font: 12.5px/1.6 ui-monospace, monospace; }
 td.number, th.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 @media (max-width: 600px) { body { padding: 18px 14px 40px; } .verdict { padding: 10px 12px; }
   figure { padding: 12px 8px; } figure > svg { width: calc(100% - 52px); } svg .spare { display: none; } }

@@ -2,7 +2,7 @@
 
 One message that is taken out, all others being numbered again, makes every claim behind it fail, though all that is
 claimed is there. So what a failing claim says is looked for in the whole slice: where it was found last, and else
-everywhere. Ids are no part of its checksum. What is found moved by as much as its neighbours is told of once, for all.
+everywhere. Ids are no part of its checksum. What is found moved by as much as its neighbours is reported once, for all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SEARCHED: Final = 64
 
 
 class Failed(NamedTuple):
-    """A claim that the log does not fulfil at its place, and what is to be told if it is not found elsewhere."""
+    """A claim that the log does not fulfil at its place, and what is to be reported if it is not found elsewhere."""
 
     claim: Fact
     problem: Fact
@@ -151,7 +151,7 @@ def _is_in_order(shifts: Sequence[_Shift]) -> bool:
 
 
 def _alone(each: _Shift, part: Slice, shifts: Sequence[_Shift]) -> Fact:
-    """A claim that is told of by itself, and where it was found."""
+    """A claim that is reported by itself, and where it was found."""
     if not each.by:
         first, end = each.failed.claim.first, each.failed.claim.last + 1
         leaves = any(

@@ -75,7 +75,7 @@ def _edges(filesystem: OSFilesystem, segment: Segment, slice_bytes: int) -> list
 def _cut_inside(
     filesystem: OSFilesystem, segment: Segment, slice_bytes: int, known: list[Anchor], edges: list[Anchor]
 ) -> None:
-    """An entry is believed where a frame agrees: what it says else, is told of the slice that it lies in."""
+    """An entry is believed where a frame agrees: what it says else, is reported of the slice that it lies in."""
     file = filesystem.open(segment.path, writable=False)
     try:
         for each in known:

@@ -1,7 +1,7 @@
 """Tables from elsewhere that logs are compared with: where they are, how they are opened, why one cannot be.
 
 Passwords are taken out of what was given before anybody else sees it: Spark gets them as the option ``password``,
-which it hides wherever it shows options, and what is told or written down is :attr:`Source.shown`.
+which it hides wherever it shows options, and what is shown or written down is :attr:`Source.shown`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _RAISED = re.compile(r"^(?:\w+\.)*[A-Z]\w*: (.+)$", re.MULTILINE)
 
 
 class TableUnusable(RequestRefused):
-    """A table that a log is to be compared with cannot be read, or its rows cannot be told apart by the key."""
+    """A table that a log is to be compared with cannot be read, or its rows cannot be distinguished by the key."""
 
 
 class Source(NamedTuple):
-    """Where a table is: ``shown`` may be told to everybody, ``options`` hold user and password of a database."""
+    """Where a table is: ``shown`` may be shown to everybody, ``options`` hold user and password of a database."""
 
     shown: str
     path: str = ""
@@ -141,7 +141,7 @@ def readable(source: Source) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """PySpark logs each error's Java trace as a line of JSON; here it is told in words."""
+    """PySpark logs each error's Java trace as a line of JSON; here it is said in words."""
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

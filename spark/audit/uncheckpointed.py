@@ -1,7 +1,8 @@
 """A data directory without a sound checkpoint, as its journal has it.
 
 No broker has one in its first minute. A start then begins with nothing and takes all from the journal, which must go
-back to the first record; whether it does, and whether there had been a checkpoint, is told by who verifies the rest.
+back to the first record; whether it does, and whether there had been a checkpoint, is reported by who verifies the
+rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the logs hold by topic and window of time, against what producers say that they have sent.
 
 ``docs/clients.md`` has the format of producers' reports. A message that is reported and not in the log is missing. What
-the log has in excess is wrong only where every run of every producer has told its last.
+the log has in excess is wrong only where every run of every producer has reported its last.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Reports:
         return both.withColumn("window", begin).groupBy("topic", "window", "producer").agg(*sums)
 
     def open_producers(self) -> list[str]:
-        """Producers with a run that has not told its last: what is in excess may be theirs."""
+        """Producers with a run that has not reported its last: what is in excess may be theirs."""
         runs = self._all.groupBy("producer", "run").agg(F.max("closed").alias("closed"))
         return sorted(
             row["producer"] for row in runs.where("not closed").select("producer").distinct().collect()
