@@ -14,12 +14,11 @@ from spark import TxBrokerDataSource
 
 @dataclass
 class Copying:
-    """What to do. ``now``: up to where the topic ends, and then stop. ``to``: options of a sink instead of files."""
+    """What to do. ``to``: options of a sink instead of files."""
 
     folder: str
     options: dict[str, str]
     master: str = "local[2]"
-    now: bool = False
     conf: dict[str, str] = field(default_factory=dict)
     to: dict[str, str] = field(default_factory=dict)
 
@@ -46,8 +45,7 @@ def main(job: Copying) -> None:
     if job.to:
         sink = source.select("value").writeStream.format("txbroker").options(**job.to)
     query = sink.option("checkpointLocation", f"{job.folder}/checkpoint")
-    query = query.trigger(availableNow=True) if job.now else query.trigger(processingTime="100 milliseconds")
-    query.start().awaitTermination()
+    query.trigger(processingTime="100 milliseconds").start().awaitTermination()
     spark.stop()
 
 
