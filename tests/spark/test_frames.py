@@ -97,6 +97,15 @@ def test_columns_that_are_slices_are_taken_from_where_they_begin():
     assert bytes(frames.packed(0, 10, 0)) == b"".join(inner)
 
 
+def test_frames_are_packed_at_any_position_and_again_at_another():
+    """A send that is repeated goes into another wrapper, and what was packed before stays as it is."""
+    [(_, frames)] = split(Columns("t", pa.array([b"v"] * 300, BYTES)), Places(0, True, RUN), 1, NOW)
+    packed = [(position, frames.packed(0, 300, position)) for position in (0, 65_000)]
+    for position, found in packed:
+        inner = [frame.encode_inner(position + n, b"v", NOW) for n in range(300)]
+        assert bytes(found) == b"".join(inner)
+
+
 def test_no_rows_are_no_frames():
     assert (
         list(split(Columns("t", pa.array([], BYTES), pa.array([], BYTES)), Places(0, True, RUN), 3, NOW))
