@@ -19,10 +19,10 @@ from benchmarks.load import Dialogue, converse
 from benchmarks.peer import Peer
 from benchmarks.runs import TOPIC, WARM_UP, timed
 from benchmarks.transactions import OnePhase, TwoPhase
-from journal.archived_outcome import OUTCOMES_TOPIC
-from journal.filesystem import OSFilesystem
-from journal.inspect.journal_walk import surveyed
-from journal.journal_file import FIRST_GROUP, GROUP_HEADER_BYTES, blocks, unpack_group_header
+from journal.check.journal_walk import surveyed
+from journal.formats.journal_headers import FIRST_GROUP, GROUP_HEADER_BYTES, blocks, unpack_group_header
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.vfs.filesystem import OSFilesystem
 
 CLIENTS: Final = 64
 KINDS: Final[dict[str, Callable[[Peer, int, bytes], Dialogue]]] = {

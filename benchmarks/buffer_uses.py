@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.frames import SINGLE
 from journal.buffers import PooledAllocator
 from journal.constants import KIB, MIB
-from journal.tail import Tail
+from journal.log.tail import Tail
 
 POOL: Final = PooledAllocator(256 * MIB)
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.peer import MAX_DATA, PATIENCE, UnexpectedAnswer, received
-from txbroker.codec import Decoder, answer_decoder, encode
-from txbroker.commands import MAGIC, VERSIONS, AnyAnswer, Hello, Refused, Welcome
+from txbroker.wire.codec import Decoder, answer_decoder, encode
+from txbroker.wire.messages import MAGIC, VERSIONS, AnyAnswer, Hello, Refused, Welcome
 
 HELLO = encode(Hello(1, MAGIC, list(VERSIONS), "crowd"))
 RECEIVE = 1 << 16

@@ -30,7 +30,7 @@ from benchmarks.peer import Peer
 from benchmarks.proc import memory_of
 from benchmarks.processes import ServerProcess
 from journal.constants import MIB
-from txbroker.commands import Send, Sent
+from txbroker.wire.messages import Send, Sent
 
 FOLDER: Final = Path("build/bench/fair")
 WIDTH: Final = 150

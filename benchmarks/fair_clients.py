@@ -10,8 +10,8 @@ from benchmarks.fair_peers import TOPIC
 from benchmarks.frames import SINGLE, TIMESTAMP
 from benchmarks.peer import Peer
 from benchmarks.processes import ServerProcess
-from journal import frame
-from txbroker.commands import OpenProducer, ProducerOpened, Send, Sent
+from journal.formats import frame
+from txbroker.wire.messages import OpenProducer, ProducerOpened, Send, Sent
 
 LARGE: Final = frame.encode(bytes(2_000_000), TIMESTAMP)
 

@@ -16,12 +16,12 @@ from benchmarks.crowd import HELLO
 from benchmarks.fair_workers import WORKERS, work
 from benchmarks.frames import TINY
 from benchmarks.peer import Peer, connect
-from journal import frame
-from journal.compression import compressor
 from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_MESSAGES, MIB, OPENED_FRAME
-from txbroker.client.batching import Batch
-from txbroker.codec import encode
-from txbroker.commands import AskStatus, DescribeTopics, Fetch, ListGroups, ListTransactions, Ping, Send
+from journal.formats import frame
+from journal.formats.compression import compressor
+from txbroker.client.producer.batch import Batch
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import AskStatus, DescribeTopics, Fetch, ListGroups, ListTransactions, Ping, Send
 
 TOPIC: Final = "fair"
 """Has two partitions: one full of the smallest frames, one that is empty, and what peers send goes to the third."""

@@ -16,11 +16,11 @@ from crc32c import crc32c
 
 from benchmarks.frames import TIMESTAMP, TINY
 from benchmarks.peer import Peer, UnexpectedAnswer, expected, received
-from journal import frame
 from journal.constants import MAX_REQUEST_MESSAGES, MIB
+from journal.formats import frame
 from journal.transaction import Totals
-from txbroker.codec import encode
-from txbroker.commands import (
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
     Add,
     AnyAnswer,
     Commit,

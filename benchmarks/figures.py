@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.frames import BATCH, BATCH_BYTES, SINGLE
 from journal.constants import MIB
-from journal.journal_settings import JournalSettings
+from journal.engine.settings import JournalSettings
 
 POOL = JournalSettings().pool_bytes / MIB
 

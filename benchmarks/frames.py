@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from journal import frame
+from journal.formats import frame
 
 BODY = bytes(range(100))
 KIB_BODY = bytes(range(256)) * 4

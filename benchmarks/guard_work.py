@@ -22,21 +22,33 @@ from crc32c import crc32c
 from twisted.internet.task import Clock
 
 from benchmarks.frames import BATCH_BYTES, SINGLE
-from journal.filesystem import OSFilesystem
-from journal.recovery import recover
+from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
 from journal.transaction import Totals, Xid
-from txbroker.broker import folds
-from txbroker.client import blocking, url
-from txbroker.client.promise import start
-from txbroker.client.retry import Options
-from txbroker.client.sending import SendFuture
-from txbroker.codec import answer_decoder, encode
-from txbroker.commands import MAGIC, VERSIONS, Add, Commit, CreateTopic, Fetch, Hello, Prepare, Refused, Send
-from txbroker.config import merged
-from txbroker.connections import BrokerFactory
-from txbroker.serving import Serving
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.broker.broker import folds
+from txbroker.client import blocking
+from txbroker.client.blocking.send_future import SendFuture
+from txbroker.client.core import url
+from txbroker.client.core.options import Options
+from txbroker.client.core.promise import start
+from txbroker.server.config import merged
+from txbroker.server.connections import BrokerFactory
+from txbroker.server.running import Serving
+from txbroker.wire.codec import answer_decoder, encode
+from txbroker.wire.messages import (
+    MAGIC,
+    VERSIONS,
+    Add,
+    Commit,
+    CreateTopic,
+    Fetch,
+    Hello,
+    Prepare,
+    Refused,
+    Send,
+)
 
 MARKER = "getppid"
 """A function of the C library that nothing else calls: callgrind writes its counts out before each call of it."""

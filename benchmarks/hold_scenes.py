@@ -8,14 +8,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from crc32c import crc32c
 
 from benchmarks.frames import TINY
-from journal import frame
 from journal.constants import MAX_REQUEST_DATA, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, MIB
-from journal.record import PartitionOffset
+from journal.formats import frame
+from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
-from txbroker import commands
-from txbroker.codec import encode
-from txbroker.settings import BrokerSettings
+from txbroker.broker.settings import BrokerSettings
+from txbroker.wire import messages as commands
+from txbroker.wire.codec import encode
 
 LIMIT: Final = MAX_REQUEST_ENTRIES
 OVER: Final = 10_000

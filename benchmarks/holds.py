@@ -25,19 +25,19 @@ from twisted.internet.endpoints import TCP4ServerEndpoint
 
 from benchmarks.crowd import HELLO
 from benchmarks.hold_scenes import scenes
-from journal.clock import SystemClock
 from journal.constants import MIB
-from journal.filesystem import OSFilesystem
-from journal.journal_settings import JournalSettings
-from journal.recovery import recover
+from journal.engine.settings import JournalSettings
+from journal.recovery.start import recover
 from journal.settings import TopicSettings
-from txbroker import commands
-from txbroker.broker import folds
-from txbroker.codec import answer_decoder, encode
-from txbroker.config import Config, ServiceSettings
-from txbroker.service import tune
-from txbroker.serving import Serving
-from txbroker.settings import SECOND, BrokerSettings
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.broker.broker import folds
+from txbroker.broker.settings import SECOND, BrokerSettings
+from txbroker.server.config import Config, ServiceSettings
+from txbroker.server.running import Serving
+from txbroker.server.service import tune
+from txbroker.wire import messages
+from txbroker.wire.codec import answer_decoder, encode
 
 installed: Any = reactor
 FOLDER: Final = Path("build/bench/holds")
@@ -128,18 +128,18 @@ class Broker:
 
     def add(self, data: bytes) -> None:
         """Send what is not answered."""
-        self.ask(data + encode(commands.Ping(1)))
+        self.ask(data + encode(messages.Ping(1)))
 
     def create(self, name: str, partitions: int) -> list[int]:
         """Make a topic; return its partitions' numbers."""
-        made = self.ask(encode(commands.CreateTopic(1, name, partitions, TopicSettings())))[-1]
-        assert isinstance(made, commands.Topics), made
+        made = self.ask(encode(messages.CreateTopic(1, name, partitions, TopicSettings())))[-1]
+        assert isinstance(made, messages.Topics), made
         return [part.number for part in made.topics[0].partitions]
 
     def measure(self, name: str, data: bytes) -> Hold:
         """Carry a request out."""
         times = list(self.turns(data))
-        refused = next((each.error for each in self.answers if isinstance(each, commands.Refused)), "")
+        refused = next((each.error for each in self.answers if isinstance(each, messages.Refused)), "")
         return Hold(name, max(times), sum(times), len(times), refused)
 
 

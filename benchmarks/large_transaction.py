@@ -11,11 +11,11 @@ from crc32c import crc32c
 from benchmarks.frames import SINGLE, TIMESTAMP
 from benchmarks.load import Tally
 from benchmarks.peer import Peer, UnexpectedAnswer, expected, received
-from journal import frame
 from journal.constants import MIB
+from journal.formats import frame
 from journal.transaction import Totals
-from txbroker.codec import encode
-from txbroker.commands import Add, Commit, Committed, Done, Fetch, Fetched, Ping, Send, Sent
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Add, Commit, Committed, Done, Fetch, Fetched, Ping, Send, Sent
 
 PIECE = frame.encode(bytes(MIB - frame.HEADER_BYTES), TIMESTAMP)
 """A message whose frame is exactly a MiB."""

@@ -16,8 +16,8 @@ from itertools import cycle
 from typing import NamedTuple, Protocol
 
 from benchmarks.peer import PATIENCE, Peer, UnexpectedAnswer, expected, received
-from txbroker.codec import Decoder, encode
-from txbroker.commands import AnyAnswer, AnyRequest, Send, Sent
+from txbroker.wire.codec import Decoder, encode
+from txbroker.wire.messages import AnyAnswer, AnyRequest, Send, Sent
 
 FIRST_CORRELATION = 1 << 16
 """Correlation numbers from here on all take the same room on the wire, as those of a client at work do."""

@@ -8,10 +8,10 @@ from crc32c import crc32c
 
 from benchmarks.frames import SINGLE, TIMESTAMP
 from benchmarks.peer import Peer, expected, received
-from journal import frame
+from journal.formats import frame
 from journal.transaction import Totals, Xid
-from txbroker.codec import encode
-from txbroker.commands import Add, Commit, Committed, Done, Ping, Prepare
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Add, Commit, Committed, Done, Ping, Prepare
 
 TOGETHER = 500
 """Transactions that go out together and are answered before the next."""

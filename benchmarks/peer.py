@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from journal.settings import TopicSettings
-from txbroker.codec import Decoder, answer_decoder, encode
-from txbroker.commands import (
+from txbroker.wire.codec import Decoder, answer_decoder, encode
+from txbroker.wire.messages import (
     MAGIC,
     VERSIONS,
     Answer,

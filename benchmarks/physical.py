@@ -16,8 +16,8 @@ from benchmarks import processes
 from benchmarks.load import FIRST_CORRELATION, SendDialogue, Tally, converse
 from benchmarks.peer import PATIENCE, connect
 from journal.constants import GROUP_BYTES, KIB, MIB
-from txbroker.codec import encode, request_decoder
-from txbroker.commands import Send
+from txbroker.wire.codec import encode, request_decoder
+from txbroker.wire.messages import Send
 
 FILE_BYTES = 64 * MIB
 BLOCK = 4 * KIB
@@ -104,4 +104,6 @@ def read_and_check(paths: Sequence[Path]) -> Tally:
 
 
 INTERPRETER = "pass"
-IMPORTS = "import twisted.scripts.twistd, twisted.internet.reactor, txbroker.tap, txbroker.service"
+IMPORTS = (
+    "import twisted.scripts.twistd, twisted.internet.reactor, txbroker.server.tap, txbroker.server.service"
+)

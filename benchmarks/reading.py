@@ -12,9 +12,9 @@ import msgspec
 
 from benchmarks.load import Tally
 from benchmarks.peer import MAX_DATA, Peer, UnexpectedAnswer, expected, received
-from journal.frame import decode_run
-from txbroker.codec import OVERHEAD, encode
-from txbroker.commands import AnyAnswer, Fetch, Fetched, FetchedPartition
+from journal.formats.frame import decode_run
+from txbroker.wire.codec import OVERHEAD, encode
+from txbroker.wire.messages import AnyAnswer, Fetch, Fetched, FetchedPartition
 
 FETCH_BYTES = 1 << 20
 _decode_head = msgspec.msgpack.Decoder(AnyAnswer).decode

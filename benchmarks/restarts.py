@@ -12,11 +12,11 @@ from benchmarks import physical, processes
 from benchmarks.frames import SINGLE
 from benchmarks.peer import PATIENCE, Peer, UnexpectedAnswer
 from benchmarks.scenes import SETTINGS, Scene
-from journal import filenames
 from journal.constants import MIB
+from journal.formats import filenames
 from journal.quantities import Quantity, written
-from txbroker.answers import Sent
-from txbroker.requests import Send
+from txbroker.wire.answers import Sent
+from txbroker.wire.requests import Send
 
 NO_CHECKPOINT: Final = (
     f"checkpoint_bytes={SETTINGS.checkpoint_bytes}",

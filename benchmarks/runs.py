@@ -18,8 +18,8 @@ from benchmarks.peer import Peer, UnexpectedAnswer
 from benchmarks.processes import ServerProcess
 from benchmarks.transactions import OnePhase, TwoPhase
 from journal.constants import MIB
-from txbroker.codec import encode
-from txbroker.commands import Send
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Send
 
 CLIENTS = 64
 TOPIC = "benchmark"

@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.report import machine, number, verdict
 from benchmarks.scale_scenes import Measured
 from journal.constants import MIB
-from journal.journal_settings import JournalSettings
+from journal.engine.settings import JournalSettings
 
 POOL: Final = JournalSettings().pool_bytes
 RATE: Final = {("partitions", 1_000): 0.8, ("partitions", 10_000): 0.6}

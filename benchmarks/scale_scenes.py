@@ -19,8 +19,8 @@ from benchmarks.many_transactions import commit_all, open_many, prepare_many
 from benchmarks.peer import Peer, UnexpectedAnswer
 from benchmarks.proc import Memory, memory_of
 from benchmarks.processes import ServerProcess
-from txbroker.codec import encode
-from txbroker.commands import Send
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Send
 
 TOPIC: Final = "scale"
 WINDOW: Final = 8192

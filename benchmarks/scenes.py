@@ -11,20 +11,20 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from benchmarks.frames import BATCH, BATCH_BYTES, KIB_BODY, SINGLE, TIMESTAMP
-from journal import frame
-from journal.clock import SystemClock
 from journal.constants import GROUP_BYTES, MIB
-from journal.engine import Engine
+from journal.engine.engine import Engine
+from journal.engine.settings import JournalSettings
 from journal.errors import MemoryExhausted
-from journal.filesystem import OSFilesystem
-from journal.journal_settings import JournalSettings
-from journal.message_store import MessageStore
+from journal.formats import frame
+from journal.formats.record import ProducerOpened
+from journal.log.message_store import MessageStore
 from journal.random_id import new_id
-from journal.record import ProducerOpened
-from journal.recovery import recover
+from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
-from txbroker.broker import folds
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.broker.broker import folds
 
 TOPIC: Final = "recovery"
 KIB_SINGLE: Final = frame.encode(KIB_BODY, TIMESTAMP)

@@ -6,8 +6,8 @@ from crc32c import crc32c
 
 from benchmarks.peer import Peer, UnexpectedAnswer, expected
 from journal.transaction import Totals, Xid
-from txbroker.codec import encode
-from txbroker.commands import Add, Commit, Committed, Done, Prepare
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Add, Commit, Committed, Done, Prepare
 
 
 class OnePhase:

@@ -17,8 +17,8 @@ from rich.console import Console
 from demo.delays import delays, table
 from demo.source import TOPICS, Day, read_year
 from spark.audit.__main__ import summary_lines
+from spark.audit.checks.expected_table import Expectation
 from spark.audit.conduct import Plan, conduct, session
-from spark.audit.expecting import Expectation
 
 WINDOW = 1_000_000
 """Microseconds. The whole year is sent within a minute."""

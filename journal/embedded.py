@@ -14,23 +14,23 @@ from typing import Self, Unpack
 
 from crc32c import crc32c
 
-from journal import frame
 from journal.arguments import NOTHING_CHANGED, NOTHING_READ, index_of, text, whole, wrong_type
-from journal.clock import SystemClock
-from journal.engine import Engine
+from journal.engine.engine import Engine
+from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
-from journal.filenames import is_internal
-from journal.filesystem import OSFilesystem
-from journal.frame import Message
-from journal.frame_check import check_run
+from journal.formats import frame
+from journal.formats.filenames import is_internal
+from journal.formats.frame import Message
+from journal.formats.frame_check import check_run
+from journal.formats.record import LogStartMoved
 from journal.interfaces import IClock, IFilesystem
-from journal.journal_settings import JournalSettings
-from journal.message_store import MessageStore
+from journal.log.message_store import MessageStore
 from journal.random_id import new_id
-from journal.record import LogStartMoved
-from journal.recovery import recover
+from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid, checked_xid
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
 
 _READ_BYTES = 1 << 20
 
@@ -39,7 +39,7 @@ def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = No
     """Open the log in a directory, made if it does not exist; recovers first.
 
     Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
-    process has it open, and what :func:`journal.recovery.recover` raises for damaged files.
+    process has it open, and what :func:`journal.recovery.start.recover` raises for damaged files.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type("path", path, "the path of a directory, as str or Path", "nothing was opened")

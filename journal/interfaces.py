@@ -29,7 +29,7 @@ class IFile(Interface):
         """Write the start of ``buffers`` (at most IOV_MAX of them) at ``position``; may be short.
 
         Returns how many bytes were written, at least one. Use
-        :func:`journal.filesystem.write_fully`, which goes on after short writes.
+        :func:`journal.vfs.filesystem.write_fully`, which goes on after short writes.
         """
 
     def force() -> None:
@@ -176,7 +176,7 @@ class IRunFold(IFold):
     """
 
     def apply_run(run: Any) -> None:
-        """What ``apply`` does with each record of a :class:`journal.message_run.MessageRun` in turn."""
+        """What ``apply`` does with each record of a :class:`journal.log.message_run.MessageRun` in turn."""
 
 
 class ICommitFold(IFold):

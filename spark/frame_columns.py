@@ -1,6 +1,6 @@
 """The headers of many frames at once, as NumPy's records: for the reader and for the audit.
 
-The layout is that of :data:`journal.frame.HEADER`; here its fields have names.
+The layout is that of :data:`journal.formats.frame.HEADER`; here its fields have names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from journal.frame import HEADER, HEADER_BYTES
+from journal.formats.frame import HEADER, HEADER_BYTES
 
 Numbers = npt.NDArray[np.int64]
 Headers = npt.NDArray[np.void]

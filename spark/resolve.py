@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from journal.quantities import duration
-from spark import branches, deciding
-from spark.leftovers import Left, Used, expire, is_of, left_registers, look, registers
-from spark.register import Register
+from spark.sink import branches, decision
+from spark.sink.leftovers import Left, Used, expire, is_of, left_registers, look, registers
+from spark.sink.register import Register
 from txbroker import errors
-from txbroker.client import url as urls
 from txbroker.client.blocking import Connection, connect
+from txbroker.client.core import url as urls
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def _run(broker: Connection, options: argparse.Namespace) -> int:
         ended = False
         if options.execute and left.age is not None and left.age >= options.older_than:
             try:
-                deciding.settle(broker, left.name)
+                decision.settle(broker, left.name)
                 ended = True
             except (errors.RequestRefused, branches.RegisterDamaged) as error:
                 failures.append(error)

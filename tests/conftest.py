@@ -2,7 +2,7 @@
 
 `ci`, the default, draws the same examples on every run, so that a red test is red for everyone. `check` draws a tenth
 of them, for `make check`. `dev` looks for new ones: `.venv/bin/python -m pytest --hypothesis-profile dev`. Tests that
-want more or fewer than others say so through :func:`tests.thoroughness.examples`.
+want more or fewer than others say so through :func:`tests.support.thoroughness.examples`.
 """
 
 import os
@@ -12,14 +12,17 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.loggers import left_as_found
-from tests.thoroughness import FULL
+from tests.support.loggers import left_as_found
+from tests.support.thoroughness import FULL
 
 pytest_plugins = ["tests.databases.fixtures"]
 
 # What several test files assert through: without this a failure there says no values.
 pytest.register_assert_rewrite(
-    "tests.damage_scene", "tests.engine_machine", "tests.engine_steps", "tests.filesystem_conformance"
+    "tests.support.damage_scene",
+    "tests.engine.engine_machine",
+    "tests.engine.engine_steps",
+    "tests.support.filesystem_conformance",
 )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import journal
 from journal.embedded import Log
+from journal.engine.settings import JournalSettings
 from journal.errors import (
     DirectoryLocked,
     InvalidSetting,
@@ -26,11 +27,10 @@ from journal.errors import (
     WrongType,
     WrongValue,
 )
-from journal.journal_settings import JournalSettings
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from journal.transaction_limits import TransactionLimits
-from tests.builders import xid
+from journal.transactions.limits import TransactionLimits
+from tests.support.builders import xid
 
 SMALL = JournalSettings(file_bytes=1 << 20, pool_bytes=1 << 20, low_water_bytes=0)
 

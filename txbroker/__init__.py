@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from txbroker.neighbours import check_neighbours
+from txbroker.foreign_packages import check_neighbours
 
 if TYPE_CHECKING:
     from journal.settings import TopicSettings as TopicSettings
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from txbroker import errors as errors
     from txbroker.client.blocking import Connection as Connection
     from txbroker.client.blocking import connect as connect
-    from txbroker.client.results import Durability as Durability
-    from txbroker.client.results import Message as Message
-    from txbroker.client.results import Receipt as Receipt
-    from txbroker.commands import TopicInfo as TopicInfo
-    from txbroker.commands import TransactionInfo as TransactionInfo
+    from txbroker.client.core.results import Durability as Durability
+    from txbroker.client.core.results import Message as Message
+    from txbroker.client.core.results import Receipt as Receipt
     from txbroker.coordinator.joining import join as join
     from txbroker.databases.blocking import Atomic as Atomic
     from txbroker.databases.blocking import atomic as atomic
     from txbroker.databases.blocking import create_decision_table as create_decision_table
     from txbroker.databases.resolver import Resolution as Resolution
     from txbroker.databases.resolver import Resolver as Resolver
+    from txbroker.wire.messages import TopicInfo as TopicInfo
+    from txbroker.wire.messages import TransactionInfo as TransactionInfo
 
 __version__ = "0.1.0"
 """The version of this package and of ``txbroker-server``; nothing else states it."""
@@ -41,15 +41,15 @@ check_neighbours()
 _HOMES = {
     "Atomic": "txbroker.databases.blocking",
     "Connection": "txbroker.client.blocking",
-    "Durability": "txbroker.client.results",
-    "Message": "txbroker.client.results",
-    "Receipt": "txbroker.client.results",
+    "Durability": "txbroker.client.core.results",
+    "Message": "txbroker.client.core.results",
+    "Receipt": "txbroker.client.core.results",
     "Resolution": "txbroker.databases.resolver",
     "Resolver": "txbroker.databases.resolver",
     "State": "journal.transaction",
-    "TopicInfo": "txbroker.commands",
+    "TopicInfo": "txbroker.wire.messages",
     "TopicSettings": "journal.settings",
-    "TransactionInfo": "txbroker.commands",
+    "TransactionInfo": "txbroker.wire.messages",
     "TransactionNumber": "journal.transaction",
     "Xid": "journal.transaction",
     "atomic": "txbroker.databases.blocking",

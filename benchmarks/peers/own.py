@@ -18,8 +18,8 @@ from benchmarks.peers.contender import Contender, Measure, Measures, Run
 from benchmarks.peers.python_clients import run_python
 from benchmarks.processes import ServerProcess, broker
 from benchmarks.transactions import OnePhase, TwoPhase
-from txbroker.codec import encode
-from txbroker.commands import Send
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import Send
 
 CLIENTS = 64
 PARTITIONS = 4

@@ -16,8 +16,8 @@ from crc32c import crc32c
 import journal
 from benchmarks.frames import BODY, TIMESTAMP
 from benchmarks.spark.watching import Watch
-from journal import frame
-from journal.journal_settings import JournalSettings
+from journal.engine.settings import JournalSettings
+from journal.formats import frame
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 
 DRIVER_MEMORY: Final = "512m"

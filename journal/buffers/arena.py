@@ -16,9 +16,9 @@ from journal.buffers.chunk import Chunk
 from journal.buffers.chunk_list import ChunkLists
 from journal.buffers.size_classes import CHUNK, DEEPEST, FIRST_RUN, PAGE, SIZES, class_of, depth_of, rounded
 from journal.buffers.subpage import Subpage
-from journal.c_library import give_back_freed_memory
 from journal.constants import MIB
 from journal.errors import MemoryExhausted
+from journal.vfs.c_library import give_back_freed_memory
 
 RESERVE: Final = 1 * MIB
 """Memory that stays at hand, although nobody has needed it for a while."""

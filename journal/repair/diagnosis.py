@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from journal import filenames
-from journal.checkpoint import Checkpoint, packed_checkpoint
+from journal.check import Finding, Level, verify
+from journal.check.checkpoint_check import checkpoints, live_rows
+from journal.check.findings import Affected
+from journal.check.journal_walk import file_size
+from journal.check.segment_walk import partitions, segments
 from journal.errors import Irreparable
-from journal.filenames import SegmentKind
-from journal.inspect import Finding, Level, verify
-from journal.inspect.checkpoint_check import checkpoints, live_rows
-from journal.inspect.findings import Affected
-from journal.inspect.journal_walk import file_size
-from journal.inspect.segment_walk import partitions, segments
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint, packed_checkpoint
+from journal.formats.filenames import SegmentKind
+from journal.formats.record import TransactionCommitted, TransactionRolledBack
+from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
-from journal.journal_scan import own_witness, stranger
-from journal.record import TransactionCommitted, TransactionRolledBack
 from journal.repair.followed import Finder
 from journal.repair.journal_choice import Choice, choose
 from journal.repair.journal_files import plan_journal
@@ -37,8 +37,8 @@ from journal.repair.pieces import Change, Piece
 from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction import TransactionNumber
-from journal.transaction_state import TransactionRow
-from journal.witness import NOTHING, Witness, pack_witness, read_witness
+from journal.transactions.state import TransactionRow
+from journal.wal.end_scan import own_witness, stranger
 from journal.words import count_text
 
 Progress = Callable[[str, int], object]

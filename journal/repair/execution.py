@@ -17,16 +17,16 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from journal import filenames
-from journal.filesystem import write_fully
-from journal.inspect.journal_walk import file_size, read_some
+from journal.check.journal_walk import file_size, read_some
+from journal.engine.settings import JournalSettings
+from journal.formats import filenames
+from journal.formats.repair_notes import RepairNote, repair_notes
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
-from journal.journal_settings import JournalSettings
 from journal.repair.diagnosis import Diagnosis
 from journal.repair.first_start import start_once
 from journal.repair.pieces import Change, Slice, write_pieces
-from journal.repair_notes import RepairNote, repair_notes
 from journal.transaction import TransactionNumber
+from journal.vfs.filesystem import write_fully
 
 SPARE_BYTES = 1 << 20
 """What must be free beside what a repair writes."""

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from journal import filenames
-from journal.engine import Engine
+from journal.engine.engine import Engine
+from journal.engine.settings import JournalSettings
 from journal.errors import InvalidSetting
+from journal.formats import filenames
 from journal.interfaces import IClock, IFilesystem, IFold, ILock
-from journal.journal_settings import JournalSettings
-from journal.recovery import recover
-from journal.segment import Segment
-from journal.segment_index import SegmentIndex
+from journal.log.segment import Segment
+from journal.log.segment_index import SegmentIndex
+from journal.recovery.start import recover
 from journal.transaction import Cause, TransactionNumber
 
 BY = "txbroker repair"

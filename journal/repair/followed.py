@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from journal import filenames
+from journal.check.journal_walk import JournalEntry, read_some
 from journal.errors import InvalidFrame
-from journal.frame import walk
-from journal.inspect.journal_walk import JournalEntry, read_some
+from journal.formats import filenames
+from journal.formats.frame import walk
+from journal.formats.record import Messages, TransactionAdded, TransactionCommitted, TransactionRolledBack
 from journal.interfaces import IFilesystem
-from journal.record import Messages, TransactionAdded, TransactionCommitted, TransactionRolledBack
 from journal.repair.pieces import Slice, Stamped
 from journal.transaction import TransactionNumber
-from journal.transaction_state import TransactionRow
+from journal.transactions.state import TransactionRow
 
 
 @dataclass(frozen=True, slots=True)

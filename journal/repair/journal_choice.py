@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journal.checkpoint import Checkpoint
+from journal.formats.checkpoint import Checkpoint
 from journal.repair.journal_runs import Run, SoundFile
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from journal import filenames
+from journal.check.journal_walk import JournalEntry, journal_files, read_some, walk_group, window
 from journal.constants import START_STRIDE
-from journal.inspect.journal_walk import JournalEntry, journal_files, read_some, walk_group, window
-from journal.interfaces import IFilesystem
-from journal.journal_file import (
+from journal.formats import filenames
+from journal.formats.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
@@ -23,6 +22,7 @@ from journal.journal_file import (
     pack_file_header,
     pack_group_header,
 )
+from journal.interfaces import IFilesystem
 from journal.repair.journal_choice import Choice
 from journal.repair.journal_runs import Run, SoundFile, SoundGroup
 from journal.repair.pieces import Change, Piece, Slice

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from journal import filenames
-from journal.constants import START_STRIDE
-from journal.inspect.findings import Finding
-from journal.inspect.journal_walk import (
+from journal.check.findings import Finding
+from journal.check.journal_walk import (
     JournalEntry,
     groups_beyond,
     journal_files,
@@ -17,8 +15,10 @@ from journal.inspect.journal_walk import (
     walk_group,
     window,
 )
+from journal.constants import START_STRIDE
+from journal.formats import filenames
+from journal.formats.journal_headers import FIRST_GROUP, FileHeader, FileScan, Group
 from journal.interfaces import IFilesystem
-from journal.journal_file import FIRST_GROUP, FileHeader, FileScan, Group
 from journal.repair.salt import find_salt
 
 

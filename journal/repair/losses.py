@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from journal.inspect.findings import Affected
-from journal.inspect.journal_walk import JournalEntry
-from journal.record import (
+from journal.check.findings import Affected
+from journal.check.journal_walk import JournalEntry
+from journal.formats.record import (
     Messages,
     OffsetsCommitted,
     TopicCreated,
@@ -17,9 +17,9 @@ from journal.record import (
     TransactionPrepared,
     TransactionRolledBack,
 )
-from journal.store_state import StoreState
+from journal.formats.store_state import StoreState
 from journal.transaction import State, TransactionNumber, Xid
-from journal.transaction_state import TransactionRow
+from journal.transactions.state import TransactionRow
 from journal.words import count_text, span
 
 MOST_NAMED = 1000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from journal.check.journal_walk import read_some
 from journal.constants import MIB
-from journal.filesystem import write_fully
-from journal.frame import stamp
-from journal.inspect.journal_walk import read_some
+from journal.formats.frame import stamp
 from journal.interfaces import IFile, IFilesystem
+from journal.vfs.filesystem import write_fully
 
 
 class Slice(NamedTuple):

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from crc32c import crc32c
 
-from journal import record
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.file_window import FileWindow
-from journal.journal_file import (
+from journal.formats import record
+from journal.formats.journal_headers import (
     FIRST_GROUP,
     GROUP_CRC_END,
     GROUP_HEADER_BYTES,
@@ -21,6 +20,7 @@ from journal.journal_file import (
     Group,
     unpack_group_header,
 )
+from journal.vfs.file_window import FileWindow
 
 _ALL = 0xFFFFFFFF
 

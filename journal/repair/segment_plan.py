@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import error as StructError
 
-from journal import filenames
+from journal.check.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
+from journal.check.findings import second_crc32c
+from journal.check.journal_walk import read_some
+from journal.check.segment_walk import FrameEntry, header_of, walk_segment
 from journal.constants import MIB
-from journal.filenames import SegmentKind
-from journal.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
-from journal.inspect.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
-from journal.inspect.findings import second_crc32c
-from journal.inspect.journal_walk import read_some
-from journal.inspect.segment_walk import FrameEntry, header_of, walk_segment
+from journal.formats import filenames
+from journal.formats.filenames import SegmentKind
+from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES, encode_lost
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
+from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Again, Hole
 from journal.repair.pieces import Change, Piece, Slice, bytes_of
-from journal.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
-from journal.store_state import SegmentState, StoreState
 
 _NO_NONCE = bytes(16)
 

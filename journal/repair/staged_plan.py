@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journal import filenames
+from journal.check.findings import second_crc32c
+from journal.check.journal_walk import read_some
+from journal.check.run_check import messages_of
 from journal.errors import InvalidFrame
-from journal.inspect.findings import second_crc32c
-from journal.inspect.journal_walk import read_some
-from journal.inspect.run_check import messages_of
-from journal.interfaces import IFilesystem
-from journal.repair.followed import Finder
-from journal.repair.pieces import Change, Piece, Slice
-from journal.staged_header import (
+from journal.formats import filenames
+from journal.formats.staged_header import (
     STAGED_HEADER_BYTES,
     StagedHeader,
     pack_staged_header,
     unpack_staged_header,
 )
-from journal.staging import Entry
-from journal.transaction_state import TransactionRow
+from journal.interfaces import IFilesystem
+from journal.repair.followed import Finder
+from journal.repair.pieces import Change, Piece, Slice
+from journal.transactions.staging import Entry
+from journal.transactions.state import TransactionRow
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ from threading import RLock
 
 from zope.interface import implementer
 
-from journal.directory_lock import locked_message, lost_message
 from journal.errors import DirectoryLocked, LockLost
-from journal.filesystem import IOV_MAX, check_path
 from journal.interfaces import IFile, IFilesystem, ILock
 from journal.testing.names import Directory, Names, os_error
 from journal.testing.pages import Content
+from journal.vfs.directory_lock import locked_message, lost_message
+from journal.vfs.filesystem import IOV_MAX, check_path
 
 SURVIVAL = (0.0, 0.1, 0.5, 0.9, 1.0)
 """The chances that :meth:`MemoryFilesystem.crash_clone` draws from: the extremes find their own faults."""

@@ -15,22 +15,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import txbroker
-from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.errors import InvalidSetting
-from journal.outcome import wall_text
-from journal.spark_decision import TOPIC
+from journal.formats.outcome import wall_text
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats.spark_decision import TOPIC
 from spark import TxBrokerDataSource
-from spark.audit import summary, windows
-from spark.audit.checking import Limits
-from spark.audit.directory import Directory, held, look
-from spark.audit.expecting import Comparison, Expectation, comparing
-from spark.audit.facts import SCHEMA, Fact
+from spark.audit.checks import windows
+from spark.audit.checks.expected_table import Comparison, Expectation, comparing
+from spark.audit.checks.slice_check import Limits
+from spark.audit.checks.uncommitted import NOT_LOOKED_FOR
+from spark.audit.claims.directory import Directory, held, look
+from spark.audit.claims.facts import SCHEMA, Fact
 from spark.audit.failures import check_master, check_not_connect
-from spark.audit.page import page
-from spark.audit.report import Report
+from spark.audit.report import summary
+from spark.audit.report.output import Report
+from spark.audit.report.page import page
 from spark.audit.run import DAY, Audit
 from spark.audit.state_copy import look_at_copy
-from spark.audit.uncommitted import NOT_LOOKED_FOR
 
 LOCAL: Final = "local[*]"
 STATE: Final = ".txbroker-audit-state"

@@ -11,11 +11,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from journal.archived_outcome import OUTCOMES_TOPIC
-from spark.audit import checking, uncommitted
-from spark.audit.checking import Limits
-from spark.audit.directory import Directory, check_seen, undecided, verified, waiting
-from spark.audit.entries import (
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from spark.audit.checks import slice_check, uncommitted
+from spark.audit.checks.shifts import Shifted
+from spark.audit.checks.slice_check import Limits
+from spark.audit.claims.directory import Directory, check_seen, undecided, verified, waiting
+from spark.audit.claims.entries import (
     COMMIT,
     NEVER,
     REMEMBERED,
@@ -24,11 +25,10 @@ from spark.audit.entries import (
     journal_facts,
     remembered_facts,
 )
-from spark.audit.facts import ARROW, SCHEMA, Fact, What, batches, facts
-from spark.audit.known import Known
-from spark.audit.log_tails import check_tail
-from spark.audit.shifts import Shifted
-from spark.audit.stable import stable
+from spark.audit.claims.facts import ARROW, SCHEMA, Fact, What, batches, facts
+from spark.audit.claims.known import Known
+from spark.audit.claims.log_tails import check_tail
+from spark.audit.claims.stable import stable
 
 DAY: Final = 86_400_000_000
 INNER: Final = [What.CLAIM.value, What.TURNED.value, What.GAP.value, What.END.value, What.SHORT.value, SHAPE]
@@ -63,7 +63,7 @@ class Audit:
         parts = chain(
             *(self._local(found, each) for each in (What.PIECE, What.EDGE)), self._local(said, What.SHORT)
         )
-        joined = self._of(checking.joined(parts, shifted))
+        joined = self._of(slice_check.joined(parts, shifted))
         return self._keep(kept.unionByName(joined).unionByName(self._twice(said)))
 
     @staticmethod
@@ -166,7 +166,7 @@ class Audit:
                 part = slices[number]
                 since = decided.get(part.number, NEVER)
                 wanted = shapes.value.get(part.number)
-                yield from checking.check_slice(root, part, mine, since, limits, wanted, live)
+                yield from slice_check.check_slice(root, part, mine, since, limits, wanted, live)
 
         ordered = brought.sortWithinPartitions("slice", "first", "what", F.desc("kind"))
         return self._mapped(ordered, work).unionByName(self._of(uncommitted.left_out(looked_for)))

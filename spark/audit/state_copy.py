@@ -13,12 +13,12 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from journal import filenames
 from journal.errors import StorageUnavailable
-from journal.segment_header import SEGMENT_HEADER_BYTES
-from spark.audit.directory import Directory, look
-from spark.audit.log_tails import Tail
-from spark.audit.slices import SLICE_BYTES
+from journal.formats import filenames
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from spark.audit.claims.directory import Directory, look
+from spark.audit.claims.log_tails import Tail
+from spark.audit.claims.slices import SLICE_BYTES
 
 _COPIED = (filenames.JOURNAL_DIRECTORY, filenames.CHECKPOINT_DIRECTORY, filenames.STAGED_DIRECTORY)
 _NOT_COPIED = (filenames.LOCK, filenames.BALLAST)

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from journal.errors import InvalidSetting
-from spark.options import NOTHING_READ, ReadOptions, View
+from spark.source.options import NOTHING_READ, ReadOptions, View
 from spark.views import records, segments, transactions
 
 

@@ -10,11 +10,11 @@ import msgspec
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from journal.filesystem import OSFilesystem
-from journal.inspect import Finding, walk_journal
-from journal.record import AnyRecord
-from spark.checkpoints import newest_checkpoint
-from spark.options import ReadOptions
+from journal.check import Finding, walk_journal
+from journal.formats.record import AnyRecord
+from journal.vfs.filesystem import OSFilesystem
+from spark.source.checkpoints import newest_checkpoint
+from spark.source.options import ReadOptions
 
 SCHEMA = StructType(
     [

@@ -16,9 +16,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark.files import Directory
-from spark.options import ReadOptions
-from spark.segment_cursor import segments_of
+from spark.source.files import Directory
+from spark.source.options import ReadOptions
+from spark.source.segment_cursor import segments_of
 from spark.views.times import time_of
 
 SCHEMA = StructType(

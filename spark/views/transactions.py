@@ -22,20 +22,20 @@ from pyspark.sql.types import (
 )
 
 import txbroker
-from journal.archived_outcome import ArchivedOutcome
-from journal.inspect.checkpoint_check import live_rows
-from journal.outcome import Outcome
-from journal.record import Placement
+from journal.check.checkpoint_check import live_rows
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import ArchivedOutcome
+from journal.formats.record import Placement
 from journal.transaction import State
-from journal.transaction_state import TransactionRow
-from spark.archive import archive_log, entries
-from spark.files import Directory
-from spark.logs import Logs, Losses
-from spark.options import ReadOptions
-from spark.planning import Range, Task, cut_into_tasks
-from spark.reading import open_logs
+from journal.transactions.state import TransactionRow
+from spark.source.archive import archive_log, entries
+from spark.source.files import Directory
+from spark.source.logs import Logs, Losses
+from spark.source.options import ReadOptions
+from spark.source.partition_plan import Range, Task, cut_into_tasks
+from spark.source.reader import open_logs
 from spark.views.times import time_of
-from txbroker.commands import TransactionInfo
+from txbroker.wire.messages import TransactionInfo
 
 PARTITION = StructType(
     [

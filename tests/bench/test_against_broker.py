@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import click
 import msgspec
@@ -16,7 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 import txbroker
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import ROOT
 from txbroker.bench.histogram import Histogram
 from txbroker.bench.report import Report
 from txbroker.bench.rows import ADVICE
@@ -24,7 +24,6 @@ from txbroker.cli import command_line
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 TXBROKER = [sys.executable, "-c", "from txbroker.cli import main; main()"]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from txbroker.bench.phases import PHASES, Phases
-from txbroker.commands import Times
+from txbroker.wire.messages import Times
 
 
 def rows(phases):

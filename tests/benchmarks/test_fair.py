@@ -11,9 +11,9 @@ from benchmarks.fair_peers import TOPIC, kinds
 from benchmarks.frames import TINY
 from benchmarks.peer import Peer, UnexpectedAnswer
 from journal.constants import MAX_REQUEST_MESSAGES
-from journal.frame_check import check_run
-from txbroker.codec import request_decoder
-from txbroker.commands import Send
+from journal.formats.frame_check import check_run
+from txbroker.wire.codec import request_decoder
+from txbroker.wire.messages import Send
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.frames import SINGLE
 from benchmarks.load import FIRST_CORRELATION, Pipeline, SendDialogue, Tally, converse, send_chunks
 from benchmarks.peer import UnexpectedAnswer
-from txbroker.codec import answer_decoder, encode, request_decoder
-from txbroker.commands import Refused, Send, Sent
+from txbroker.wire.codec import answer_decoder, encode, request_decoder
+from txbroker.wire.messages import Refused, Send, Sent
 
 
 class Answering:

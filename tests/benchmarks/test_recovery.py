@@ -11,11 +11,11 @@ from benchmarks import recovery_report
 from benchmarks.recovery import SCENES, main, small
 from benchmarks.restarts import Measured, Restart
 from benchmarks.scenes import LOADS, SETTINGS, TITLES, Builder, Scene, build
-from journal.clock import SystemClock
 from journal.constants import MIB
-from journal.filesystem import OSFilesystem
-from journal.recovery import recover
-from txbroker.broker import folds
+from journal.recovery.start import recover
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.broker.broker import folds
 
 
 def measured(scene, seconds, records, size, checked=0.1):

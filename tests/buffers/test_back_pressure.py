@@ -6,7 +6,7 @@ import pytest
 
 import txbroker
 from journal.constants import MIB
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

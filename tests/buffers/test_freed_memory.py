@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.buffer_churn import resident
 from journal.buffers import PooledAllocator
-from journal.c_library import KEPT, keep_freed_memory
 from journal.constants import KIB, MIB
+from journal.vfs.c_library import KEPT, keep_freed_memory
 
 HELD = 96 * MIB
 EACH = 20 * KIB

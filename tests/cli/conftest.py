@@ -6,9 +6,9 @@ from hashlib import sha256
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
 from tests.cli.in_doubt import prepare
 from tests.cli.running import runner
+from tests.support.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 import txbroker
-from tests.twistd_process import twistd_process
+from tests.support.twistd_process import twistd_process
 from txbroker.cli.transaction_choice import Choice
 
 

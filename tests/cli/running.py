@@ -6,13 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from click.testing import CliRunner
 
+from tests.support.repository import ROOT
 from txbroker.cli import command_line
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Meanwhile(io.BytesIO):

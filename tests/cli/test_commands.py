@@ -17,8 +17,8 @@ from txbroker.cli.send import Tally, bodies
 from txbroker.cli.status import grouped, value_text
 from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
 from txbroker.cli.topics import known_topic, setting_text, topic_json
-from txbroker.client.results import Message, Receipt
-from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo
+from txbroker.client.core.results import Message, Receipt
+from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
 PART = PartitionInfo(index=0, number=7, start_offset=100, high_watermark=200)
 TOPIC = TopicInfo("orders", [PART, PartitionInfo(1, 8, 0, 3)], TopicSettings(), b"t" * 16)

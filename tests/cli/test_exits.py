@@ -10,10 +10,9 @@ from pathlib import Path
 import click
 import pytest
 
+from tests.support.repository import ROOT
 from txbroker import errors
 from txbroker.cli.exits import Exit, Failure, errors_as_exits, exit_for, no_exit_by_accident
-
-ROOT = Path(__file__).resolve().parents[2]
 
 ALL_ERRORS = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.TxBrokerError)

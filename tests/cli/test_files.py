@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import journal
 import journal.embedded
+from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
-from journal.filesystem import OSFilesystem
-from journal.journal_settings import JournalSettings
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli import command_line
 from txbroker.cli.data_directory import files_that_stay
 from txbroker.cli.exits import Exit, Failure
@@ -275,7 +275,7 @@ def test_a_file_that_goes_away_meanwhile_is_explained(directory, monkeypatch):
     def gone(*_):
         raise FileNotFoundError(2, "No such file or directory", "journal/x")
 
-    monkeypatch.setattr("journal.inspect.verify", gone)
+    monkeypatch.setattr("journal.check.verify", gone)
     result = run("verify", directory)
     assert (result.exit_code, "is a broker running on it?" in result.output) == (Exit.UNREACHABLE, True)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import txbroker
-from spark.register import Register, RegisterState
+from spark.sink.register import Register, RegisterState
 from tests.cli.running import Meanwhile
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import journal
+from journal.engine.settings import JournalSettings
 from journal.errors import CorruptSegment
-from journal.journal_settings import JournalSettings
 from txbroker.cli import command_line
 from txbroker.cli.exits import Exit
 
@@ -140,5 +140,5 @@ def test_what_cannot_be_repaired_without_guessing_is_refused(directory):
 @pytest.mark.parametrize("execute", [("--execute", "--yes"), ("--execute",)], ids=["done", "nobody answered"])
 def test_a_repair_in_a_process_that_goes_on_leaves_its_log_as_loud_as_before(directory, execute, caplog):
     run(directory, *execute)
-    logging.getLogger("journal.recovery").warning("of the next command")
+    logging.getLogger("journal.recovery.start").warning("of the next command")
     assert "of the next command" in caplog.messages

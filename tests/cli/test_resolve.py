@@ -12,7 +12,7 @@ import time
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from txbroker import State
 from txbroker.cli.exits import Failure
 from txbroker.cli.resolve import database_errors
@@ -59,7 +59,7 @@ def abandoned(broker, sqlite):
         connection.resolver = None
         tx.send("t", b"1")
         deciding = tx.deciding
-        from txbroker.databases.adapter import run
+        from txbroker.databases.adapters.adapter import run
 
         run(deciding.prepare())
         yield connection, database, tx

@@ -9,8 +9,8 @@ from crc32c import crc32c
 from journal.transaction import Totals, Xid
 from tests.cli.in_doubt import started
 from tests.cli.running import runner
-from tests.twistd_process import Peer, frames
-from txbroker import commands
+from tests.support.twistd_process import Peer, frames
+from txbroker.wire import messages
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +21,9 @@ def prepare_many(port, count):
         partition = peer.topic("t")
         run = frames(b"debit")
         for serial in range(1, count + 1):
-            peer.say(commands.Add, serial, partition, data=run)
-            peer.say(commands.Prepare, serial, Xid(7, b"%06d" % serial, b""), Totals(1, 1, crc32c(run)))
-        assert {type(peer.read()[0]) for _ in range(count)} == {commands.Done}
+            peer.say(messages.Add, serial, partition, data=run)
+            peer.say(messages.Prepare, serial, Xid(7, b"%06d" % serial, b""), Totals(1, 1, crc32c(run)))
+        assert {type(peer.read()[0]) for _ in range(count)} == {messages.Done}
         return partition
 
 
@@ -35,10 +35,10 @@ def fill_until_staged(port, partition, staged, count):
         def fill_while(going_on):
             while going_on():
                 assert time.monotonic() < deadline, "nothing was staged"
-                peer.ask(commands.Send, partition, data=frames(b"x" * 1000))
+                peer.ask(messages.Send, partition, data=frames(b"x" * 1000))
 
         def checkpoint():
-            return peer.ask(commands.AskStatus).values["checkpoint_lsn"]
+            return peer.ask(messages.AskStatus).values["checkpoint_lsn"]
 
         fill_while(lambda: len(list(staged.iterdir())) < count)
         before = checkpoint()

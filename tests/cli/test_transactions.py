@@ -15,8 +15,8 @@ from txbroker.cli.transaction_ending import NAMED, NOT_TRIED, Ending, Result, en
 from txbroker.cli.transaction_json import shown_json, transaction_json
 from txbroker.cli.transaction_views import details, listing
 from txbroker.cli.transaction_words import next_sentence, next_text, summary, totals
-from txbroker.client.results import GroupMove, Message, PartContent, Run, TransactionDetails
-from txbroker.commands import CoordinatorWord, Policy, TransactionInfo
+from txbroker.client.core.results import GroupMove, Message, PartContent, Run, TransactionDetails
+from txbroker.wire.messages import CoordinatorWord, Policy, TransactionInfo
 
 MINUTE = 60_000_000
 WALL = 1_767_268_800_000_000  # 2026-01-01T12:00Z

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
 from tests.cli.in_doubt import infos_of, prepare, states
 from tests.cli.running import process
+from tests.support.broker_process import BrokerProcess
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Invocation
 from txbroker.cli.transaction_ending import NOT_TRIED, Ending, end_all, report

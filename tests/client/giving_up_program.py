@@ -12,7 +12,7 @@ from twisted.internet.task import deferLater, react
 
 from journal.transaction import State
 from txbroker import errors
-from txbroker.client.answers import MOST_AT_ONCE
+from txbroker.client.core.answers import MOST_AT_ONCE
 from txbroker.client.twisted import connect
 
 MOST_TURNS = 40

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.certificate import write_certificate
-from tests.broker_process import BrokerProcess
 from tests.client.scripted_broker import ScriptedServer
+from tests.support.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from txbroker.client.core import Core
-from txbroker.client.operations import Operations
-from txbroker.client.phase import Phase
-from txbroker.client.producing import Producer
-from txbroker.client.promise import Promise, start
-from txbroker.client.retry import Options
-from txbroker.client.serials import Serials
-from txbroker.client.transactions import Transaction
+from txbroker.client.core.core import Core
+from txbroker.client.core.operations import Operations
+from txbroker.client.core.options import Options
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.promise import Promise, start
+from txbroker.client.producer.producer import Producer
+from txbroker.client.transactions.serials import Serials
+from txbroker.client.transactions.transaction import Transaction
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from msgspec import structs
 
-from journal import frame
-from journal.record import Placement
+from journal.formats import frame
+from journal.formats.record import Placement
 from journal.settings import TopicSettings
 from journal.transaction import State
-from txbroker import commands
-from txbroker.codec import encode, request_decoder
-from txbroker.commands import Answer, Request
+from txbroker.wire import messages
+from txbroker.wire.codec import encode, request_decoder
+from txbroker.wire.messages import Answer, Request
 
 Reply = tuple[Answer, bytes] | Answer | None
 
@@ -76,42 +76,42 @@ class ScriptedBroker:
     # -- what it does --
 
     def on_hello(self, session, request, data):
-        return commands.Welcome(request.correlation, 1, session, "scripted", 1 << 20, 1 << 20)
+        return messages.Welcome(request.correlation, 1, session, "scripted", 1 << 20, 1 << 20)
 
     def on_ping(self, session, request, data):
-        return commands.Done(request.correlation)
+        return messages.Done(request.correlation)
 
     def on_openproducer(self, session, request, data):
         self.producers += 1
-        return commands.ProducerOpened(request.correlation, self.producers, 1)
+        return messages.ProducerOpened(request.correlation, self.producers, 1)
 
     def on_describetopics(self, session, request, data):
         topics = []
         for name, numbers in self.topics:
             if request.names is None or name in request.names:
-                parts = [commands.PartitionInfo(i, n, 0, self.ends[n]) for i, n in enumerate(numbers)]
-                topics.append(commands.TopicInfo(name, parts, TopicSettings(), name.encode()))
-        return commands.Topics(request.correlation, topics)
+                parts = [messages.PartitionInfo(i, n, 0, self.ends[n]) for i, n in enumerate(numbers)]
+                topics.append(messages.TopicInfo(name, parts, TopicSettings(), name.encode()))
+        return messages.Topics(request.correlation, topics)
 
     def on_send(self, session, request, data):
         lane = (request.producer_id, request.partition)
         known = self.known.get((*lane, request.sequence))
         if known is not None:
-            return commands.Sent(request.correlation, known)
+            return messages.Sent(request.correlation, known)
         if request.sequence != self.sequences.get(lane, 0):
-            return commands.Refused(request.correlation, "SequenceOutOfOrder", "gap")
+            return messages.Refused(request.correlation, "SequenceOutOfOrder", "gap")
         base = self.append(request.partition, data)
         self.sequences[lane] = request.sequence + self.ends[request.partition] - base
         self.known[(*lane, request.sequence)] = base
-        return commands.Sent(request.correlation, base)
+        return messages.Sent(request.correlation, base)
 
     def on_createtopic(self, session, request, data):
-        parts = [commands.PartitionInfo(index, 90 + index, 0, 0) for index in range(request.partitions)]
-        made = commands.TopicInfo(request.name, parts, request.settings, request.id)
-        return commands.Topics(request.correlation, [made])
+        parts = [messages.PartitionInfo(index, 90 + index, 0, 0) for index in range(request.partitions)]
+        made = messages.TopicInfo(request.name, parts, request.settings, request.id)
+        return messages.Topics(request.correlation, [made])
 
     def on_deletetopic(self, session, request, data):
-        return commands.Done(request.correlation)
+        return messages.Done(request.correlation)
 
     def append(self, partition: int, data: memoryview) -> int:
         base = self.ends[partition]
@@ -125,12 +125,12 @@ class ScriptedBroker:
         for number, offset, until in request.positions:
             end = min(until or self.ends[number], self.ends[number])
             data = b"".join(run for base, run in self.logs[number] if base < end) if offset < end else b""
-            parts.append(commands.FetchedPartition(number, len(data), end, 0, self.ends[number]))
+            parts.append(messages.FetchedPartition(number, len(data), end, 0, self.ends[number]))
             body += data
         if not body and request.max_wait:
             self.hanging[session, request.correlation] = request
             return None  # a long poll, until it is cancelled
-        return commands.Fetched(request.correlation, parts), body
+        return messages.Fetched(request.correlation, parts), body
 
     def on_cancel(self, session, request, data):
         fetch = self.hanging.pop((session, request.fetch), None)
@@ -144,7 +144,7 @@ class ScriptedBroker:
 
     def on_prepare(self, session, request, data):
         self.outcomes[(session, request.serial)] = State.PREPARED
-        return commands.Done(request.correlation)
+        return messages.Done(request.correlation)
 
     def on_commit(self, session, request, data):
         number = (request.session, request.serial)
@@ -152,35 +152,35 @@ class ScriptedBroker:
             for partition, run in self.staged.get(number, []):
                 self.append(partition, memoryview(run))
         self.outcomes[number] = State.COMMITTED
-        return commands.Committed(request.correlation, [Placement(1, 0, self.ends[1])])
+        return messages.Committed(request.correlation, [Placement(1, 0, self.ends[1])])
 
     def on_rollback(self, session, request, data):
         self.outcomes[(request.session, request.serial)] = State.ROLLED_BACK
-        return commands.Done(request.correlation)
+        return messages.Done(request.correlation)
 
     def on_askoutcome(self, session, request, data):
         number = (request.session, request.serial)
         state = self.outcomes.get(number, State.ROLLED_BACK)
-        return commands.Outcome(request.correlation, *number, state)
+        return messages.Outcome(request.correlation, *number, state)
 
     def on_claimpartitions(self, session, request, data):
         for number in request.partitions:
             self.generations[number] = self.generations.get(number, 0) + 1
         claims = [(number, self.generations[number]) for number in request.partitions]
-        return commands.Claimed(request.correlation, claims)
+        return messages.Claimed(request.correlation, claims)
 
     def on_fetchoffsets(self, session, request, data):
         numbers = request.partitions if request.partitions is not None else list(self.offsets)
         found = [
-            commands.GroupOffset(number, self.offsets.get(number), self.generations.get(number, 0))
+            messages.GroupOffset(number, self.offsets.get(number), self.generations.get(number, 0))
             for number in numbers
         ]
-        return commands.GroupOffsets(request.correlation, found, b"g" * 16)
+        return messages.GroupOffsets(request.correlation, found, b"g" * 16)
 
     def on_commitoffsets(self, session, request, data):
         for at in request.offsets:
             self.offsets[at.partition] = at.offset
-        return commands.Done(request.correlation)
+        return messages.Done(request.correlation)
 
     def values(self, partition: int) -> list[bytes | None]:
         return [m.value for _, run in self.logs[partition] for m in frame.decode_run(run)]

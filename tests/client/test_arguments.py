@@ -10,22 +10,22 @@ import asyncio
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 
 import pytest
 
 import txbroker
-from journal import frame
+from journal.formats import frame
 from tests.client import wrong_arguments
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker, ScriptedServer
-from txbroker import commands, errors
+from tests.support.repository import ROOT
+from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
-from txbroker.client import bulk
 from txbroker.client import twisted as twisted_face
-from txbroker.commands import Hello
+from txbroker.client.transactions import bulk
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import Hello
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 NOON = 1_767_268_800_000_000
 """2026-01-01 12:00 UTC in µs."""
 
@@ -285,7 +285,7 @@ def test_another_threads_wrong_type_ends_no_transaction(connection, broker):
 
 def test_a_scripted_broker_would_notice(broker):
     """What the tests above rely on: bytes where text belongs are no request to it."""
-    from txbroker.codec import encode
+    from txbroker.wire.codec import encode
 
     with pytest.raises(errors.PeerViolation):
         ScriptedBroker().connection()(encode(commands.DeleteGroup(1, b"g", b"i" * 16)))

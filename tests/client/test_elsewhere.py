@@ -1,6 +1,7 @@
 """The clients run where what only Linux or POSIX has is missing: as on macOS and Windows, as far as Linux can tell.
 
-Each test has a process of its own that :mod:`tests.elsewhere` has taken these from. A broker runs in an ordinary one.
+Each test has a process of its own that :mod:`tests.support.elsewhere` has taken these from. A broker runs in an
+ordinary one.
 """
 
 import subprocess
@@ -9,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker_process import BrokerProcess
 from tests.client.scripted_broker import ScriptedServer
 from tests.client.test_faces import TWISTED
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-FORKS = "tests/client/test_blocking.py::test_a_forked_child_is_refused_and_the_parents_connection_lives"
+FORKS = "tests/client/loop/test_blocking.py::test_a_forked_child_is_refused_and_the_parents_connection_lives"
 """The only test of a client that needs more than a connection."""
 WITH_A_BROKER = ("giving_up", "real_broker", "receiving", "receiving_fenced", "moments", "bounds")
 """Files whose slow tests have a broker in an ordinary process."""
@@ -41,7 +42,7 @@ def run(*command: str, cwd: Path = ROOT, timeout: float = 60) -> str:
 
 
 def elsewhere(code: str, *arguments: str, cwd: Path = ROOT) -> str:
-    return run("-c", f"import tests.elsewhere\n{code}", *arguments, cwd=cwd)
+    return run("-c", f"import tests.support.elsewhere\n{code}", *arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -55,7 +56,15 @@ def run_tests(folder: Path, plugins: tuple[str, ...], which: str, *choice: str) 
     """Run tests of the clients in a process that what is missing elsewhere has been taken from."""
     places = ("--basetemp", str(folder / "tests"), "-p", "no:cacheprovider", "-p", "no:xdist", "-m", which)
     return run(
-        "-m", "pytest", "--noconftest", "-p", "tests.elsewhere", *plugins, *places, *choice, timeout=900
+        "-m",
+        "pytest",
+        "--noconftest",
+        "-p",
+        "tests.support.elsewhere",
+        *plugins,
+        *places,
+        *choice,
+        timeout=900,
     )
 
 
@@ -79,7 +88,7 @@ def test_those_that_take_seconds_pass(plugins, files, tmp_path):
 
 def test_the_twisted_face_goes_through_everything(broker, server):
     reactor = "from twisted.internet import reactor"  # it looks at os.name for what it imports
-    run("-c", f"{reactor}\nimport tests.elsewhere\n{TWISTED}", server.url)
+    run("-c", f"{reactor}\nimport tests.support.elsewhere\n{TWISTED}", server.url)
     assert broker.offsets == {1: 502}
 
 

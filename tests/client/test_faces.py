@@ -5,20 +5,19 @@ import inspect
 import subprocess
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from journal.settings import TopicSettings
 from tests.client.scripted_broker import ScriptedServer
+from tests.support.repository import ROOT
 from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client import blocking
 from txbroker.client import twisted as twisted_face
-from txbroker.client.url import parse
-from txbroker.commands import Refused, Send
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from txbroker.client.blocking import operations
+from txbroker.client.core.url import parse
+from txbroker.wire.messages import Refused, Send
 
 
 @pytest.fixture
@@ -43,13 +42,15 @@ def test_a_face_has_every_name_of_the_blocking_client(face):
 @pytest.mark.parametrize("face", [asyncio_face, twisted_face])
 def test_a_call_takes_the_same_on_every_face(face):
     calls = {
-        name for name in names(blocking.OperationCalls) if callable(getattr(blocking.OperationCalls, name))
+        name
+        for name in names(operations.OperationCalls)
+        if callable(getattr(operations.OperationCalls, name))
     }
     assert {"transactions", "forget_transaction"} <= calls
     for name in calls - {"run"}:
         taken = [
             [(each.name, each.kind, each.default) for each in inspect.signature(call).parameters.values()]
-            for call in (getattr(blocking.OperationCalls, name), getattr(face.Connection, name))
+            for call in (getattr(operations.OperationCalls, name), getattr(face.Connection, name))
         ]
         assert taken[0] == taken[1], name
 

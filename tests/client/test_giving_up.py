@@ -8,22 +8,21 @@ import os
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 
 import pytest
 
 from journal.transaction import State
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import ROOT
 from txbroker import errors
-from txbroker.client.answers import MOST_AT_ONCE as ANSWERED_AT_ONCE
 from txbroker.client.asyncio import connect
-from txbroker.client.asyncio_reply import Reply
-from txbroker.client.decision import Stage
-from txbroker.client.waiting import MOST_AT_ONCE, Line
+from txbroker.client.asyncio.reply import Reply
+from txbroker.client.core.answers import MOST_AT_ONCE as ANSWERED_AT_ONCE
+from txbroker.client.core.waits import MOST_AT_ONCE, Line
+from txbroker.client.transactions.decision import Stage
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 MOST_TURNS = 60
 """Turns of the loop after which an operation is through, but for one that has to wait for the broker's disk."""
 

@@ -6,10 +6,10 @@ import uuid
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
 from tests.client.test_interrupts import Interrupt, at_every_line
+from tests.support.broker_process import BrokerProcess
 from txbroker import errors
-from txbroker.client.decision import Stage
+from txbroker.client.transactions.decision import Stage
 
 pytestmark = [
     pytest.mark.slow,

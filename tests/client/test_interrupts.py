@@ -15,9 +15,9 @@ import pytest
 
 import txbroker
 from journal.transaction import State
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from txbroker import errors
-from txbroker.client.decision import Stage
+from txbroker.client.transactions.decision import Stage
 
 pytestmark = [
     pytest.mark.slow,

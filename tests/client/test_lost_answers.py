@@ -9,12 +9,13 @@ from __future__ import annotations
 import pytest
 from crc32c import crc32c
 
-from journal.record import PartitionOffset
+from journal.formats.record import PartitionOffset
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
-from tests.broker_room import Room, frames
-from txbroker import commands, errors
-from txbroker.codec import request_decoder
+from tests.support.broker_room import Room, frames
+from txbroker import errors
+from txbroker.wire import messages
+from txbroker.wire.codec import request_decoder
 
 XID = Xid(1, b"x", b"")
 
@@ -81,42 +82,42 @@ def lost(rig, broker, kind, operation):
 
 
 def delete_topic(room, name="orders"):
-    done = room.peer().ask(commands.DeleteTopic, name, room.topic_id(name))
-    assert isinstance(done, commands.Done)
+    done = room.peer().ask(messages.DeleteTopic, name, room.topic_id(name))
+    assert isinstance(done, messages.Done)
 
 
 def delete_group(room):
-    assert isinstance(room.peer().ask(commands.DeleteGroup, "g", room.group_id()), commands.Done)
+    assert isinstance(room.peer().ask(messages.DeleteGroup, "g", room.group_id()), messages.Done)
 
 
 def commit(room, partition, offset):
-    move = room.peer().ask(commands.CommitOffsets, "g", [PartitionOffset(partition, offset)])
-    assert isinstance(move, commands.Done)
+    move = room.peer().ask(messages.CommitOffsets, "g", [PartitionOffset(partition, offset)])
+    assert isinstance(move, messages.Done)
 
 
 def position(room, partition):
-    [found] = room.peer().ask(commands.FetchOffsets, "g", [partition]).offsets
+    [found] = room.peer().ask(messages.FetchOffsets, "g", [partition]).offsets
     return found.offset
 
 
 def test_a_deletion_does_not_delete_the_topic_that_was_made_anew(rig, broker, room, partition):
-    deleted = lost(rig, broker, commands.DeleteTopic, rig.operations.delete_topic("orders"))
+    deleted = lost(rig, broker, messages.DeleteTopic, rig.operations.delete_topic("orders"))
     [anew] = room.topic()
-    assert isinstance(room.peer().send(anew, b"acknowledged"), commands.Sent)
+    assert isinstance(room.peer().send(anew, b"acknowledged"), messages.Sent)
     rig.connect()
     assert deleted.result() is None
     assert [m.value for m in rig.run(rig.operations.read("orders", 0, 0, 1000, 0.0))] == [b"acknowledged"]
 
 
 def test_a_topic_that_was_made_is_known_by_its_id(rig, broker, room):
-    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 2, {}))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 2, {}))
     rig.connect()
     assert made.result().id == room.topic_id("t")
 
 
 @pytest.mark.parametrize("exist_ok", [False, True])
 def test_a_topic_that_was_made_deleted_and_made_by_somebody_else_is_theirs(rig, broker, room, exist_ok):
-    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 1, {}, exist_ok))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1, {}, exist_ok))
     delete_topic(room, "t")
     room.topic("t")
     rig.connect()
@@ -129,32 +130,32 @@ def test_a_topic_that_was_made_deleted_and_made_by_somebody_else_is_theirs(rig, 
 
 def test_a_topic_that_was_made_and_deleted_is_made_as_another_one(rig, broker, room):
     """Whoever deleted it may not have had an answer either, and must not delete the second one."""
-    made = lost(rig, broker, commands.CreateTopic, rig.operations.create_topic("t", 1, {}))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1, {}))
     first = room.topic_id("t")
     delete_topic(room, "t")
     rig.connect()
     assert made.result().id == room.topic_id("t") != first
-    again = room.peer().ask(commands.DeleteTopic, "t", first)
+    again = room.peer().ask(messages.DeleteTopic, "t", first)
     assert again.error == "UnknownTopic"
 
 
 def test_a_deletion_does_not_delete_the_group_that_was_made_anew(rig, broker, room, partition):
     commit(room, partition, 1)
-    deleted = lost(rig, broker, commands.DeleteGroup, rig.operations.delete_group("g"))
+    deleted = lost(rig, broker, messages.DeleteGroup, rig.operations.delete_group("g"))
     commit(room, partition, 2)
     rig.connect()
     assert deleted.result() is None
     assert position(room, partition) == 2
 
 
-@pytest.mark.parametrize("kind", [commands.ClaimPartitions, commands.CommitOffsets])
+@pytest.mark.parametrize("kind", [messages.ClaimPartitions, messages.CommitOffsets])
 def test_a_group_that_was_made_and_deleted_is_made_as_another_one(rig, broker, room, partition, kind):
     core = rig.core
-    if kind is commands.ClaimPartitions:
-        request, expected = kind(core.correlation(), "g", "m", [partition]), commands.Claimed
+    if kind is messages.ClaimPartitions:
+        request, expected = kind(core.correlation(), "g", "m", [partition]), messages.Claimed
     else:
         request = kind(core.correlation(), "g", [PartitionOffset(partition, 1)])
-        expected = commands.Done
+        expected = messages.Done
 
     async def ask():
         return await core.request(request, expected)
@@ -164,14 +165,14 @@ def test_a_group_that_was_made_and_deleted_is_made_as_another_one(rig, broker, r
     delete_group(room)
     rig.connect()
     assert type(asked.result()) is expected
-    again = room.peer().ask(commands.DeleteGroup, "g", first)
+    again = room.peer().ask(messages.DeleteGroup, "g", first)
     assert again.error == "UnknownGroup"
     assert room.group_id() != first
 
 
 def test_a_group_is_not_moved_back_to_where_it_was_moved_first(rig, broker, room, partition):
     commit(room, partition, 1)
-    moved = lost(rig, broker, commands.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 0}))
+    moved = lost(rig, broker, messages.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 0}))
     commit(room, partition, 3)
     rig.connect()
     with pytest.raises(errors.OutcomeUnknown, match="Look where it stands"):
@@ -180,7 +181,7 @@ def test_a_group_is_not_moved_back_to_where_it_was_moved_first(rig, broker, room
 
 
 def test_a_group_that_stands_where_it_was_moved_has_been_moved(rig, broker, room, partition):
-    moved = lost(rig, broker, commands.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 2}))
+    moved = lost(rig, broker, messages.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 2}))
     rig.connect()
     assert moved.result() is None
     assert position(room, partition) == 2
@@ -189,40 +190,40 @@ def test_a_group_that_stands_where_it_was_moved_has_been_moved(rig, broker, room
 def forced(room, partition, why):
     """A transaction with the xid that all here have, prepared and rolled back by an operator."""
     peer, data = room.peer(), frames(b"a")
-    peer.tell(commands.Add, 1, partition, data=data)
-    assert isinstance(peer.ask(commands.Prepare, 1, XID, Totals(1, 1, crc32c(data))), commands.Done)
-    ended = room.peer().ask(commands.Rollback, xid=XID, operator=True, by="ann", why=why)
-    assert isinstance(ended, commands.Done)
+    peer.tell(messages.Add, 1, partition, data=data)
+    assert isinstance(peer.ask(messages.Prepare, 1, XID, Totals(1, 1, crc32c(data))), messages.Done)
+    ended = room.peer().ask(messages.Rollback, xid=XID, operator=True, by="ann", why=why)
+    assert isinstance(ended, messages.Done)
 
 
 def test_another_transaction_with_the_same_xid_is_not_forgotten(rig, broker, room, partition):
     forced(room, partition, "first")
     operation = rig.operations.forget_transaction(XID, "ann", "seen to")
-    forgotten = lost(rig, broker, commands.Forget, operation)
+    forgotten = lost(rig, broker, messages.Forget, operation)
     forced(room, partition, "second")
     rig.connect()
     assert forgotten.result() is None
-    assert room.peer().ask(commands.AskOutcome, xid=XID).why == "second"
+    assert room.peer().ask(messages.AskOutcome, xid=XID).why == "second"
 
 
 def test_the_second_phase_is_answered_as_the_first_time(rig, broker, room, partition):
     peer, data = room.peer(), frames(b"a")
-    peer.tell(commands.Add, 1, partition, data=data)
-    peer.ask(commands.Prepare, 1, XID, Totals(1, 1, crc32c(data)))
-    ended = lost(rig, broker, commands.Commit, rig.operations.end_prepared(XID, True))
+    peer.tell(messages.Add, 1, partition, data=data)
+    peer.ask(messages.Prepare, 1, XID, Totals(1, 1, crc32c(data)))
+    ended = lost(rig, broker, messages.Commit, rig.operations.end_prepared(XID, True))
     rig.connect()
     assert ended.result() is None
-    assert room.peer().ask(commands.AskOutcome, xid=XID).state is State.COMMITTED
+    assert room.peer().ask(messages.AskOutcome, xid=XID).state is State.COMMITTED
 
 
 def test_a_claim_that_is_repeated_gets_a_newer_generation(rig, broker, room, partition):
     core = rig.core
-    request = commands.ClaimPartitions(core.correlation(), "g", "m", [partition])
+    request = messages.ClaimPartitions(core.correlation(), "g", "m", [partition])
 
     async def ask():
-        return await core.request(request, commands.Claimed)
+        return await core.request(request, messages.Claimed)
 
-    claimed = lost(rig, broker, commands.ClaimPartitions, ask())
+    claimed = lost(rig, broker, messages.ClaimPartitions, ask())
     rig.connect()
     assert claimed.result().claims == [(partition, 2)]
 

@@ -2,11 +2,10 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
 
 
 @pytest.mark.parametrize("module", ["txbroker.client.twisted", "txbroker.databases.twisted"])

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import txbroker
-from tests.broker_process import ROOT, BrokerProcess
+from tests.support.broker_process import ROOT, BrokerProcess
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

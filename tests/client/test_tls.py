@@ -6,7 +6,6 @@ import ssl
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -16,12 +15,12 @@ from cryptography.x509.oid import NameOID
 
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
+from tests.support.repository import ROOT
 from txbroker.client import asyncio as asyncio_face
-from txbroker.client import blocking, tls
-from txbroker.client.url import Address
+from txbroker.client import blocking
+from txbroker.client.core.url import Address
+from txbroker.client.loop import tls
 from txbroker.errors import CertificateRefused, Misuse
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from txbroker.coordinator import Coordinator
 
 SOON, PATIENT = 5.0, 60.0

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
 from tests.coordinator import program
 from tests.coordinator.conftest import PATIENT, Scene
 from tests.databases.looking import eventually
-from tests.dying_program import run_until_killed
+from tests.support.broker_process import BrokerProcess
+from tests.support.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker

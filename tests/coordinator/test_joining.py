@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,15 +17,14 @@ from zope.interface.verify import verifyObject
 import txbroker
 from tests.coordinator import joining_program
 from tests.databases.looking import eventually
-from tests.dying_program import run_until_killed
+from tests.support.dying_program import run_until_killed
+from tests.support.repository import ROOT
 from txbroker import errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import StagingBroker
 from txbroker.coordinator.joining import JoinedTransaction
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture

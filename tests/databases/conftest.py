@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
 from tests.databases.orders import make_tables, opener
-from tests.databases.orm import SHOPS, engine_url, make_shop
+from tests.databases.orm.orm import SHOPS, engine_url, make_shop
+from tests.support.broker_process import BrokerProcess
 from txbroker.databases import open_blocks
 
 

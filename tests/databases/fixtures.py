@@ -23,7 +23,7 @@ import pytest
 
 from demo.database_process import DatabaseProcess
 from demo.postgresql import PostgresqlDatabase, PostgresqlServer
-from tests.databases.mariadb import MariadbDatabase, MariadbServer
+from tests.databases.adapters.mariadb import MariadbDatabase, MariadbServer
 
 Server = TypeVar("Server", bound=DatabaseProcess)
 

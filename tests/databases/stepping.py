@@ -14,11 +14,11 @@ from typing import Any
 import txbroker
 from txbroker import State
 from txbroker.databases import xids
-from txbroker.databases.adapter import adapt, run
+from txbroker.databases.adapters.adapter import adapt, run
+from txbroker.databases.adapters.dialect import ROLLED_BACK, TABLE, texts
 from txbroker.databases.blocking import BlockingSide
-from txbroker.databases.deciding import Deciding
 from txbroker.databases.decision_table import WAITING
-from txbroker.databases.dialects import ROLLED_BACK, TABLE, texts
+from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver import Resolver, Told
 
 PROGRAM = ("begin", "decide", "prepare", "commit", "tell")

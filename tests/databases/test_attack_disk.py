@@ -9,12 +9,12 @@ import sqlite3
 import pytest
 
 import txbroker
+from tests.databases.adapters.mariadb import MariadbServer
 from tests.databases.fixtures import new_folder, running
 from tests.databases.looking import values
-from tests.databases.mariadb import MariadbServer
 from tests.databases.orders import execute, make_tables, numbers
 from txbroker import errors
-from txbroker.databases.adapter import run
+from txbroker.databases.adapters.adapter import run
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ def test_a_block_that_cannot_begin_leaves_the_connection_as_it_was(sqlite, lite,
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr("txbroker.databases.background.Background.watch", no_more_threads)
+        patch.setattr("txbroker.databases.resolver_thread.Background.watch", no_more_threads)
         with pytest.raises(RuntimeError), txbroker.atomic(lite, broker):
             raise AssertionError("the block was entered")
     assert not lite.in_transaction  # else it would keep all others from writing

@@ -8,7 +8,7 @@ import pytest
 
 import txbroker
 from txbroker import State, errors
-from txbroker.databases.adapter import run
+from txbroker.databases.adapters.adapter import run
 from txbroker.databases.resolver import Told
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 import txbroker
 from tests.databases.looking import eventually
 from txbroker import State, errors
-from txbroker.databases.dbapi import TRANSLATIONS
+from txbroker.databases.adapters.dbapi import TRANSLATIONS
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         tx.send(topic, b"1")
         adapter, deciding = tx.database, tx.deciding
         import txbroker.databases.xids as xids
-        from txbroker.databases.adapter import run
+        from txbroker.databases.adapters.adapter import run
 
         key = xids.row_key(tx.xid)
         run(adapter.dialect.decide(adapter, deciding._token, key, broker.identity))

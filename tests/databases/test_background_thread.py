@@ -9,7 +9,7 @@ import pytest
 import txbroker
 from tests.databases.looking import eventually
 from txbroker import errors
-from txbroker.databases import background
+from txbroker.databases import resolver_thread
 
 
 def broker_is_away():
@@ -22,7 +22,7 @@ def no_database():
 
 @pytest.fixture
 def worker():
-    found = background.Background(broker_is_away)
+    found = resolver_thread.Background(broker_is_away)
     found.interval = 0.001
     yield found
     found.stop(5.0)
@@ -41,7 +41,7 @@ def ended():
 def test_tables_may_be_watched_while_the_thread_walks_over_them(worker, ended, monkeypatch, caplog):
     """Each look at when a table is due brings another table: the worst moment, each time."""
 
-    class Charge(background._Charge):
+    class Charge(resolver_thread._Charge):
         @property
         def due(self):
             if threading.current_thread() is worker._thread and len(worker.status.tables) < 50:
@@ -52,7 +52,7 @@ def test_tables_may_be_watched_while_the_thread_walks_over_them(worker, ended, m
         def due(self, moment):
             self._due = moment
 
-    monkeypatch.setattr(background, "_Charge", Charge)
+    monkeypatch.setattr(resolver_thread, "_Charge", Charge)
     worker.watch("0" * 16, no_database)
     eventually(lambda: len(worker.status.tables) == 50 or ended)
     assert ended == []
@@ -69,7 +69,7 @@ def test_what_a_program_raises_when_a_connection_is_opened_is_told_and_tried_aga
         asked.append(1)
         raise raised("enough")
 
-    worker = background.Background(leaving)
+    worker = resolver_thread.Background(leaving)
     worker.interval = 0.001
     worker.watch("0" * 16, no_database)
     worker.watch("1" * 16, no_database)
@@ -81,7 +81,7 @@ def test_what_a_program_raises_when_a_connection_is_opened_is_told_and_tried_aga
 
 
 def test_a_round_that_fails_is_told_once_and_the_thread_goes_on(worker, ended, monkeypatch, caplog):
-    monkeypatch.setattr(background, "TIDY", 0.001)
+    monkeypatch.setattr(resolver_thread, "TIDY", 0.001)
     caplog.set_level(logging.ERROR, "txbroker.resolver")
     rounds = []
 
@@ -115,7 +115,7 @@ def test_the_end_of_the_thread_closes_all_that_it_has_whatever_is_raised(ended, 
         def close(self, timeout):
             closed.append(self.name)
 
-    worker = background.Background(broker_is_away)
+    worker = resolver_thread.Background(broker_is_away)
     worker._round = lambda now: None  # a round closes what fails in it; here it is the end alone that closes
     for name in "01":
         worker.watch(name * 16, None)
@@ -135,8 +135,8 @@ def test_a_database_connection_that_is_opened_to_tidy_up_at_the_end_is_closed(tm
         txbroker.create_decision_table(opened[0])
         return opened[0]
 
-    worker = background.Background(lambda: None, drive=lambda promise: None)
-    charge = background._Charge(connect)
+    worker = resolver_thread.Background(lambda: None, drive=lambda promise: None)
+    charge = resolver_thread._Charge(connect)
     charge.keys.append("a row that may go")
     worker._charges = {"": charge}
     worker._finish()

@@ -6,18 +6,16 @@ import contextlib
 import re
 import sqlite3
 import threading
-from pathlib import Path
 
 import pytest
 
 import txbroker
-from tests.databases.lite_scene import numbers, rows, shop
+from tests.databases.adapters.lite_scene import numbers, rows, shop
 from tests.databases.looking import eventually, values
+from tests.support.repository import ROOT
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture

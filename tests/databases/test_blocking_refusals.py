@@ -11,7 +11,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 import txbroker
-from tests.databases.lite_scene import numbers, rows, shop
+from tests.databases.adapters.lite_scene import numbers, rows, shop
 from tests.databases.looking import values
 from txbroker import State, errors
 

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,14 +13,13 @@ import pytest
 import txbroker
 from tests.databases.looking import values
 from tests.databases.orders import make_tables
+from tests.support.repository import ROOT
 from txbroker import State
 from txbroker.client.asyncio import connect
 from txbroker.databases import open_blocks
 from txbroker.databases.asyncio import atomic
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class CancelledAt:

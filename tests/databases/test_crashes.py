@@ -13,7 +13,7 @@ import pytest
 import txbroker
 from tests.databases.looking import eventually, resolve_until_done, values
 from tests.databases.program import MOMENTS
-from tests.dying_program import run_until_killed
+from tests.support.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.databases.urls import connector
 

@@ -8,20 +8,18 @@ import os
 import sqlite3
 import subprocess
 import sys
-from pathlib import Path
 
 import psycopg
 import pytest
 
 import txbroker
 from tests.databases.looking import values
+from tests.support.repository import ROOT
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic
 
 pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def numbers(database):

@@ -11,8 +11,8 @@ import pytest
 import txbroker
 from demo.postgresql import PostgresqlServer
 from tests.databases import stepping
+from tests.databases.adapters.mariadb import MariadbServer
 from tests.databases.fixtures import running
-from tests.databases.mariadb import MariadbServer
 from tests.databases.stepping import ListingFirst, LookingOnly, Program, Steps, schedules, settle
 
 pytestmark = pytest.mark.slow

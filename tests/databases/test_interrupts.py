@@ -16,7 +16,7 @@ from tests.databases.interrupting import AtLine
 from tests.databases.looking import eventually, values
 from tests.databases.orders import make_tables
 from txbroker import State, errors
-from txbroker.databases import background, open_blocks
+from txbroker.databases import open_blocks, resolver_thread
 
 pytestmark = [
     pytest.mark.slow,
@@ -176,7 +176,7 @@ def test_a_second_interrupt_does_not_keep_the_first_from_being_healed(shop, way,
 def test_what_an_interrupted_block_has_received_comes_again_and_nothing_else_does(
     shop, broker, topic, monkeypatch
 ):
-    monkeypatch.setattr(background, "GRACE", 0.02)  # until then a held position is not looked at
+    monkeypatch.setattr(resolver_thread, "GRACE", 0.02)  # until then a held position is not looked at
     shop.source = f"{topic}-source"
     broker.create_topic(shop.source)
     with broker.transaction() as tx:

@@ -15,7 +15,7 @@ import txbroker
 from tests.databases.looking import eventually, values
 from tests.databases.orders import between_prepare_and_commit, execute, make_tables, numbers
 from txbroker import State, errors
-from txbroker.client import serials
+from txbroker.client.transactions import serials
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import txbroker
 from tests.databases.orders import execute, make_tables, opener
 from txbroker.databases import resolver as resolving
 from txbroker.databases import xids
+from txbroker.databases.adapters.dialect import COMMITTED
 from txbroker.databases.decision_table import WAITING
-from txbroker.databases.dialects import COMMITTED
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,12 @@ Seen to fail with the decision table made after the CREATE TABLE, which in psyco
 import contextlib
 import re
 import sqlite3
-from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+from tests.support.repository import ROOT
+
+README = (ROOT / "README.md").read_text()
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import pytest
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.databases import xids
-from txbroker.databases.adapter import run
+from txbroker.databases.adapters.adapter import run
 
 TABLE, OTHER_TABLE = "0123456789abcdef", "fedcba9876543210"
 BROKER, OTHER_BROKER = "a" * 32, "b" * 32

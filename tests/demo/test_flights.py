@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
-from pathlib import Path
 from statistics import mean
 
 import pytest
@@ -18,8 +17,7 @@ from demo.delays import LEAST_FLIGHTS
 from demo.flights import directory, main
 from demo.source import FLIGHTS, TOPICS, WEATHER, columns_of, read_year
 from tests.demo.test_report import GOOD
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
 
 
 def demo(*options):

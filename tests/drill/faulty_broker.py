@@ -7,12 +7,12 @@ import os
 import sys
 from zlib import crc32
 
-from journal.applying import SlicedApply
-from journal.engine import Engine
-from journal.filesystem import OSFilesystem
-from journal.journal import Journal
-from journal.record import Started
-from journal.transaction_table import TransactionTable
+from journal.engine.engine import Engine
+from journal.formats.record import Started
+from journal.transactions.commit_application import SlicedApply
+from journal.transactions.table import TransactionTable
+from journal.vfs.filesystem import OSFilesystem
+from journal.wal.writer import Journal
 from txbroker.drill.broker_entry import run
 from txbroker.drill.unforced import UnforcedIsLost
 

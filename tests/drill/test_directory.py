@@ -7,7 +7,7 @@ import pytest
 
 import journal
 from journal.errors import DirectoryLocked
-from journal.filesystem import OSFilesystem
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.drill.directory import NoDirectory, check_data_directory, copy_data, held
 
 

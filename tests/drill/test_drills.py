@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,14 +9,13 @@ from click.testing import CliRunner
 
 import journal
 import txbroker
-from journal.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, walk
-from journal.segment_header import SEGMENT_HEADER_BYTES
-from tests.broker_process import BrokerProcess
+from journal.formats.frame import COMPRESSION, COMPRESSION_SHIFT, HEADER, walk
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import ROOT
 from txbroker.cli import command_line
 from txbroker.drill.points import POINTS
 from txbroker.drill.report import Report
-
-ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from array import array
 import pytest
 
 import journal
-from journal.filesystem import OSFilesystem
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.drill.held import check_files
 from txbroker.drill.looking import checksum_of
 from txbroker.drill.violation import Wrong

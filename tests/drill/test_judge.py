@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from txbroker.client.results import Message
+from txbroker.client.core.results import Message
 from txbroker.drill.expectation import Expectation
 from txbroker.drill.judge import Judge
 from txbroker.drill.ledger import (

@@ -3,7 +3,7 @@
 import pytest
 
 import txbroker
-from tests.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess
 from txbroker.drill.keeping import OldContent, compare_content, note_content
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,11 @@ import threading
 import pytest
 from zope.interface.verify import verifyObject
 
-from journal import record
+from journal.formats import record
 from journal.interfaces import IFile, IFilesystem
-from journal.journal import JournalGroup
 from journal.testing.faults import Operation
 from journal.transaction import Totals, Xid
+from journal.wal.writer import JournalGroup
 from txbroker.drill.killing_files import KillingFilesystem, PowerCutFilesystem, Trigger
 from txbroker.drill.points import MID_APPLY, POINTS, RECOVERY, Moment
 

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from journal.filesystem import OSFilesystem, write_fully
 from journal.testing import MemoryFilesystem
-from tests.filesystem_conformance import FilesystemConformance
+from journal.vfs.filesystem import OSFilesystem, write_fully
+from tests.support.filesystem_conformance import FilesystemConformance
 from txbroker.drill.unforced import UnforcedIsLost, holding
 
 

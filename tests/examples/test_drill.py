@@ -14,8 +14,8 @@ import pytest
 
 from examples.orders import drill
 from examples.orders.drill import draw
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PARTIES = ["broker", "postgresql", "producer-0", "producer-1", "consumer-0", "consumer-1", "resolver"]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from journal import archived_outcome, frame
-from journal.archived_outcome import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
+from journal.formats import frame, outcome_entry
+from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
 from journal.transaction import State
 from tests.simulation.log_model import require
 from tests.simulation.model import DONE, NEVER, VOID, Model
-from txbroker import commands
+from txbroker.wire import messages as commands
 
 if TYPE_CHECKING:
     from tests.simulation.audit import Auditor
@@ -41,7 +41,7 @@ class ArchiveAudit:
             found += [each.value or b"" for each in messages]
         require(found[: len(self.payloads)] == self.payloads, "what the archive had stays", len(found))
         for payload in found[len(self.payloads) :]:
-            self._take(archived_outcome.unpack(payload))
+            self._take(outcome_entry.unpack(payload))
         self.payloads = found
 
     def _take(self, entry: ArchivedOutcome) -> None:

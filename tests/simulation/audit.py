@@ -9,7 +9,7 @@ from journal.transaction import State
 from tests.simulation.log_model import require
 from tests.simulation.model import OPEN
 from tests.simulation.transactions import TransactionalClient
-from txbroker import commands
+from txbroker.wire import messages
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -49,7 +49,7 @@ def audit(world: World, random: Random) -> None:
         world.pump()
         auditor.settle()
     require(auditor.ready, "a session", "none")
-    topics, _, _ = auditor.wait(commands.DescribeTopics)
+    topics, _, _ = auditor.wait(messages.DescribeTopics)
     alive = world.topics.settle({each.name: [p.number for p in each.partitions] for each in topics.topics})
     for each in topics.topics:
         world.topics.named(each.name, each.id)
@@ -57,7 +57,7 @@ def audit(world: World, random: Random) -> None:
     _read_all(auditor, starts)
     prepared = _transactions(auditor, random)
     for group in "gh":
-        auditor.offsets_fetched(group, *auditor.wait(commands.FetchOffsets, group, None))
+        auditor.offsets_fetched(group, *auditor.wait(messages.FetchOffsets, group, None))
     if world.settings.config.journal.outcome_archive:
         world.archive.read(auditor)
     model.settle(alive, prepared)
@@ -77,7 +77,7 @@ def _read_all(auditor: Auditor, starts: dict[int, int]) -> None:
     while True:
         positions = [(number, at, 0) for number, at in auditor.positions.items()]
         floor = model.seen.floor(model.now, starts)
-        if not auditor.fetched(positions, floor, *auditor.wait(commands.Fetch, positions, 1 << 20, 0)):
+        if not auditor.fetched(positions, floor, *auditor.wait(messages.Fetch, positions, 1 << 20, 0)):
             break
     require(
         all(auditor.positions[number] == model.seen.ends[number] for number in starts),
@@ -113,7 +113,7 @@ def _listed(auditor: Auditor, states: list[State]) -> dict[tuple[int, int], Any]
     found: dict[tuple[int, int], Any] = {}
     more, after = True, (0, 0)
     while more:
-        listing, _, _ = auditor.wait(commands.ListTransactions, states, after, 3)
+        listing, _, _ = auditor.wait(messages.ListTransactions, states, after, 3)
         found |= {(each.session, each.serial): each for each in listing.transactions}
         more, after = listing.more, max(found, default=after)
     return found

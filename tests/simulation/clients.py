@@ -8,12 +8,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from journal import frame
+from journal.formats import frame
 from tests.simulation.log_model import require
 from tests.simulation.model import DONE, Intent
 from tests.simulation.wire import Connection
-from txbroker import commands
-from txbroker.codec import answer_decoder, encode
+from txbroker.wire import messages as commands
+from txbroker.wire.codec import answer_decoder, encode
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,14 +6,14 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from journal import frame
-from journal.record import PartitionOffset
+from journal.formats import frame
+from journal.formats.record import PartitionOffset
 from tests.simulation.clients import Client
 from tests.simulation.group_model import Key
 from tests.simulation.log_model import Floor, require
 from tests.simulation.model import Intent
 from tests.simulation.topic_model import Topic
-from txbroker import commands
+from txbroker.wire import messages
 
 GROUPS = "gh"
 
@@ -49,7 +49,7 @@ class ConsumingClient(Client):
         sizes = random.choice((1, 500, 1 << 16, 1 << 20))
         wait = random.choice((0, 0, 50_000, 2_000_000))
         then = partial(self.fetched, positions, self.model.seen.floor(self.model.now, chosen))
-        self.ask(commands.Fetch, positions, sizes, wait, random.choice((1, 1, 2000)), then=then)
+        self.ask(messages.Fetch, positions, sizes, wait, random.choice((1, 1, 2000)), then=then)
 
     def fetch_at_ends(self, wait: int) -> None:
         """Read on in all logs, and wait so many µs for whatever comes next."""
@@ -57,13 +57,13 @@ class ConsumingClient(Client):
         positions = [(p, self.model.seen.ends[p], 0) for p in homes if homes[p].deleted is None]
         floor = self.model.seen.floor(self.model.now, [p for p, *_ in positions])
         then = partial(self.fetched, positions, floor)
-        self.ask(commands.Fetch, positions, 1 << 16, wait, then=then)
+        self.ask(messages.Fetch, positions, 1 << 16, wait, then=then)
 
     def fetched(
         self, positions: list[tuple[int, int, int]], floor: Floor, answer: Any, data: bytes, since: int
     ) -> bool:
         """Take in what was read; says whether anything was."""
-        if not isinstance(answer, commands.Fetched):
+        if not isinstance(answer, messages.Fetched):
             return False
         at, ends = 0, {}
         for (partition, offset, until), part in zip(positions, answer.partitions, strict=True):
@@ -116,7 +116,7 @@ class ConsumingClient(Client):
         topic = Topic(name, retained, Intent(f"making topic {name}"), self.world.name_id())
         self.world.topics.topics.append(topic)
         self.ask(
-            commands.CreateTopic,
+            messages.CreateTopic,
             name,
             random.choice((1, 1, 2, 3)),
             settings,
@@ -126,7 +126,7 @@ class ConsumingClient(Client):
         self.model.ask(topic.created)
 
     def _created(self, topic: Topic, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Topics):
+        if isinstance(answer, messages.Topics):
             [info] = answer.topics
             require(info.id == topic.id, f"the id of topic {topic.name} is {topic.id!r}", info.id)
             self.world.topics.made(topic, [each.number for each in info.partitions])
@@ -140,25 +140,25 @@ class ConsumingClient(Client):
         gone = [topic for topic in self.world.topics.topics if topic.gone]
         if gone and random.random() < 0.3:
             again = random.choice(gone)
-            self.ask(commands.DeleteTopic, again.name, again.id, then=partial(self._deleted_again, again))
+            self.ask(messages.DeleteTopic, again.name, again.id, then=partial(self._deleted_again, again))
             return
         there = [topic for topic in self.world.topics.topics if topic.partitions and topic.deleted is None]
         if len(there) > 1:
             topic = random.choice(there)
             topic.deleted = Intent(f"deleting topic {topic.name}")
             then = partial(self._deleted, topic, topic.deleted)
-            self.ask(commands.DeleteTopic, topic.name, topic.id, then=then)
+            self.ask(messages.DeleteTopic, topic.name, topic.id, then=then)
             self.model.ask(topic.deleted)
 
     def _deleted(self, topic: Topic, intent: Intent, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Done):
+        if isinstance(answer, messages.Done):
             self.model.done(intent)
         elif intent is topic.deleted:
             self.model.refused(intent)
             topic.deleted = None
 
     def _deleted_again(self, topic: Topic, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Done):
+        if isinstance(answer, messages.Done):
             self.world.topics.deleted_again(topic)
 
     # -- groups -----------------------------------------------------------------------------------------
@@ -177,10 +177,10 @@ class ConsumingClient(Client):
         if key is not None:
             then = partial(self._claimed, key)
             made = self.world.name_id()
-            self.ask(commands.ClaimPartitions, key[0], self.name, [key[1]], made, then=then)
+            self.ask(messages.ClaimPartitions, key[0], self.name, [key[1]], made, then=then)
 
     def _claimed(self, key: Key, answer: Any, data: bytes, since: int) -> None:
-        if isinstance(answer, commands.Claimed):
+        if isinstance(answer, messages.Claimed):
             [(_, generation)] = answer.claims
             self.world.groups.claimed(key, generation, since)
             self.generations[key] = generation
@@ -194,12 +194,12 @@ class ConsumingClient(Client):
         generations = {key: offset.generation}
 
         def then(answer: Any, data: bytes, since: int) -> None:
-            if isinstance(answer, commands.Done):
+            if isinstance(answer, messages.Done):
                 self.world.groups.moved(intent, generations, since)
             else:
                 self.model.refused(intent)
 
-        self.ask(commands.CommitOffsets, key[0], [offset], self.world.name_id(), then=then)
+        self.ask(messages.CommitOffsets, key[0], [offset], self.world.name_id(), then=then)
         self.model.ask(intent)
 
     def delete_group(self, random: Random) -> None:
@@ -214,13 +214,13 @@ class ConsumingClient(Client):
         self.world.groups.delete_with(intent, group)
 
         def then(answer: Any, data: bytes, since: int) -> None:
-            if isinstance(answer, commands.Done):
+            if isinstance(answer, messages.Done):
                 gone = {p for p, topic in self.world.topics.homes.items() if topic.deleted is not None}
                 self.world.groups.deleted(intent, group, meant, since, gone)
             else:
                 self.model.refused(intent)
 
-        self.ask(commands.DeleteGroup, group, meant, then=then)
+        self.ask(messages.DeleteGroup, group, meant, then=then)
         self.model.ask(intent)
 
     def move(self, random: Random, intent: Intent, key: Key) -> tuple[Intent, PartitionOffset]:
@@ -233,11 +233,11 @@ class ConsumingClient(Client):
     def fetch_offsets(self, random: Random) -> None:
         """Where a group stands."""
         group = random.choice(GROUPS)
-        self.ask(commands.FetchOffsets, group, None, then=partial(self.offsets_fetched, group))
+        self.ask(messages.FetchOffsets, group, None, then=partial(self.offsets_fetched, group))
 
     def offsets_fetched(self, group: str, answer: Any, data: bytes, since: int) -> None:
         """Take in where it stands."""
-        if isinstance(answer, commands.GroupOffsets):
+        if isinstance(answer, messages.GroupOffsets):
             if any(each.offset is not None for each in answer.offsets):
                 require(answer.id, f"group {group}, which has positions, has an id", answer)
             if answer.id:
@@ -257,12 +257,12 @@ class ConsumingClient(Client):
         """Ask for something that tells the model nothing."""
         kind, *fields = random.choice(
             (
-                (commands.Ping,),
-                (commands.DescribeTopics,),
-                (commands.ListGroups,),
-                (commands.AskStatus,),
-                (commands.OffsetsForTime, self.world.partitions()[:4], self.world.clock.wall() - 1_000_000),
-                (commands.ListTransactions, [], (0, 0), 2),
+                (messages.Ping,),
+                (messages.DescribeTopics,),
+                (messages.ListGroups,),
+                (messages.AskStatus,),
+                (messages.OffsetsForTime, self.world.partitions()[:4], self.world.clock.wall() - 1_000_000),
+                (messages.ListTransactions, [], (0, 0), 2),
             )
         )
         self.ask(kind, *fields)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from journal.checkpoint import read_checkpoint
 from journal.errors import CorruptJournal
-from journal.filenames import DIRECTORIES
-from journal.journal import RECYCLED_FILES
-from journal.record import Mark
+from journal.formats.checkpoint import read_checkpoint
+from journal.formats.filenames import DIRECTORIES
+from journal.formats.record import Mark
 from journal.testing import MemoryFilesystem
+from journal.wal.writer import RECYCLED_FILES
 from tests.simulation.log_model import require
 from tests.simulation.model import OPEN
 

@@ -16,7 +16,12 @@ from journal.testing import CHANGES, Fault, FaultPlan, ManualClock, Operation, P
 Site = tuple[str, str, str]
 """Where the power was cut: the calling line, the operation, the kind of file."""
 
-_BETWEEN = ("/journal/testing/", "/journal/filesystem.py", "/tests/simulation/")
+_BETWEEN = (
+    "/journal/testing/",
+    "/journal/vfs/filesystem.py",
+    "/tests/simulation/disk.py",
+    "/tests/simulation/machine.py",
+)
 
 
 class Plan(FaultPlan):
@@ -119,7 +124,8 @@ class Reactor(Clock):
 
 
 class SteppedLane:
-    """A :class:`txbroker.lane.Lane` whose threads go on only in :meth:`step`, from one call on files to the next."""
+    """A :class:`txbroker.server.worker_thread.Lane` whose threads go on only in :meth:`step`, from one call on files
+    to the next."""
 
     def __init__(self, name: str, call_from_thread: Callable[..., object], threads: int = 1) -> None:
         self.name = name

@@ -8,34 +8,34 @@ from dataclasses import dataclass
 from random import Random
 from types import ModuleType
 
-import journal.engine
-import journal.indexes
-import journal.journal_settings
-import journal.outcome_archive
-import journal.record_blocks
-import journal.segment_index
+import journal.engine.engine
+import journal.engine.settings
+import journal.formats.index
+import journal.log.segment_index
+import journal.recovery.record_batches
+import journal.recovery.whole_transactions
 import journal.settings
-import journal.whole_transactions
-import txbroker.fetching
-import txbroker.outbox
-import txbroker.parking
+import journal.transactions.outcome_archive
+import txbroker.broker.backlog
+import txbroker.broker.fetches
+import txbroker.server.send_buffer
 from journal.constants import INDEX_INTERVAL_BYTES, KIB, MIB
-from journal.journal_settings import JournalSettings
+from journal.engine.settings import JournalSettings
 from journal.settings import MAX_INTERVAL, TopicSettings
-from journal.transaction_limits import TransactionLimits
-from txbroker.config import Config, ServiceSettings
-from txbroker.settings import SECOND, BrokerSettings, OrphanAction
+from journal.transactions.limits import TransactionLimits
+from txbroker.broker.settings import SECOND, BrokerSettings, OrphanAction
+from txbroker.server.config import Config, ServiceSettings
 
 NEVER = 1 << 50
 
 _TINY = (
-    (journal.engine, "GROUP_RECORDS", (2, 5)), (journal.engine, "GROUP_BYTES", (2000,)),
-    (journal.engine, "BATCH", (1, 2)), (journal.outcome_archive, "BATCH", (1, 2)),
-    (journal.journal_settings, "ARCHIVE_SEGMENT_BYTES", (200, 1000)),
-    (journal.record_blocks, "FEWEST_EVEN", (2,)), (journal.record_blocks, "BLOCK_RECORDS", (4,)),
-    (journal.whole_transactions, "SHORT_RUN", (1,)), (journal.whole_transactions, "NO_STRETCH", (1,)),
-    (txbroker.parking, "SLICE", (1, 2)), (txbroker.outbox, "CONGESTED", (300,)),
-    (txbroker.fetching, "LEAST_COLD_READ", (100,)), (txbroker.fetching, "MOST_COLD_READS", (1, 2)),
+    (journal.engine.engine, "GROUP_RECORDS", (2, 5)), (journal.engine.engine, "GROUP_BYTES", (2000,)),
+    (journal.engine.engine, "BATCH", (1, 2)), (journal.transactions.outcome_archive, "BATCH", (1, 2)),
+    (journal.engine.settings, "ARCHIVE_SEGMENT_BYTES", (200, 1000)),
+    (journal.recovery.record_batches, "FEWEST_EVEN", (2,)), (journal.recovery.record_batches, "BLOCK_RECORDS", (4,)),
+    (journal.recovery.whole_transactions, "SHORT_RUN", (1,)), (journal.recovery.whole_transactions, "NO_STRETCH", (1,)),
+    (txbroker.broker.backlog, "SLICE", (1, 2)), (txbroker.server.send_buffer, "CONGESTED", (300,)),
+    (txbroker.broker.fetches, "LEAST_COLD_READ", (100,)), (txbroker.broker.fetches, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip
 """Constants that are so large that short histories never reach them, and what they are in some."""
 
@@ -125,10 +125,10 @@ def tiny_limits(settings: Settings) -> Iterator[None]:
     """Let segments, groups, indexes and lines be as small as a history wants them."""
     interval = settings.index_interval
     values = settings.tiny | {
-        (journal.indexes, "INDEX_INTERVAL_BYTES"): interval,
-        (journal.indexes, "LONG_APPEND"): 2 * interval,
-        (journal.indexes, "MAX_GAP"): 3 * interval,
-        (journal.segment_index, "MAX_GAP"): 3 * interval,
+        (journal.formats.index, "INDEX_INTERVAL_BYTES"): interval,
+        (journal.formats.index, "LONG_APPEND"): 2 * interval,
+        (journal.formats.index, "MAX_GAP"): 3 * interval,
+        (journal.log.segment_index, "MAX_GAP"): 3 * interval,
     }
     before = {(module, name): getattr(module, name) for module, name in values}
     least = journal.settings.RANGES["segment_bytes"]

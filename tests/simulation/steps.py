@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from random import Random
 
-from journal.record import Mark
+from journal.formats.record import Mark
 from journal.testing import CHANGES, Fault, Operation
 from tests.simulation.transactions import TransactionalClient
 from tests.simulation.world import World

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from journal.record import NONCE_BYTES
+from journal.formats.record import NONCE_BYTES
 from tests.simulation.log_model import require
 from tests.simulation.world import World
-from txbroker import commands
-from txbroker.codec import answer_decoder, encode
-from txbroker.secret import SECRET_BYTES, Secret
+from txbroker.wire import messages
+from txbroker.wire.codec import answer_decoder, encode
+from txbroker.wire.secret import SECRET_BYTES, Secret
 
 
 def turn_away(world: World) -> None:
@@ -32,7 +32,7 @@ def turn_away(world: World) -> None:
         require(stays or not goes_on, f"{client.name} keeps its session", "the broker has closed it")
 
 
-def _changed(world: World, former: commands.FormerSession) -> list[tuple[str, commands.FormerSession]]:
+def _changed(world: World, former: messages.FormerSession) -> list[tuple[str, messages.FormerSession]]:
     found = [
         ("nonce", replace(former, start=bytes(NONCE_BYTES))),
         ("start's number", replace(former, session=former.session + (1 << 32))),
@@ -44,9 +44,9 @@ def _changed(world: World, former: commands.FormerSession) -> list[tuple[str, co
     return found
 
 
-def _told(world: World, shown: commands.FormerSession) -> str:
+def _told(world: World, shown: messages.FormerSession) -> str:
     stranger, decoder = world.connect(), answer_decoder(1 << 20)
-    stranger.to_broker += encode(commands.Hello(1, commands.MAGIC, [1], "stranger", shown))
+    stranger.to_broker += encode(messages.Hello(1, messages.MAGIC, [1], "stranger", shown))
     world.pump()
     answers: list[Any] = [answer for answer, _ in decoder.feed(stranger.take(1 << 30))]
     stranger.leave(0)

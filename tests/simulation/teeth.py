@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("journal", "txbroker", "tests/simulation")
 SOUND = "no fault at all"
 

@@ -12,7 +12,7 @@ from journal.transaction import State, Totals, Xid
 from tests.simulation.consumers import ConsumingClient
 from tests.simulation.log_model import require
 from tests.simulation.model import OPEN, Intent
-from txbroker import commands
+from txbroker.wire import messages as commands
 
 _COMMITTED = ("TransactionCommitted", "HeuristicallyCommitted")
 _ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "GenerationFenced")

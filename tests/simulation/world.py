@@ -10,10 +10,10 @@ from typing import Any
 from greenlet import getcurrent
 from twisted.logger import globalLogPublisher
 
-from journal import frame
-from journal.engine import Engine
+from journal.engine.engine import Engine
 from journal.errors import TxBrokerError
-from journal.recovery import recover
+from journal.formats import frame
+from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import Fault, FaultFilesystem, ManualClock, MemoryFilesystem, Operation, PowerCut
 from tests.simulation import settings as drawn
@@ -29,8 +29,8 @@ from tests.simulation.settings import Settings
 from tests.simulation.topic_model import TopicModel
 from tests.simulation.transactions import Begun, TransactionalClient
 from tests.simulation.wire import Connection
-from txbroker.broker import folds
-from txbroker.serving import Serving
+from txbroker.broker.broker import folds
+from txbroker.server.running import Serving
 
 ROUNDS = 2000
 """More than it ever takes until nothing is left to do."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import journal
-from journal import frame
-from journal.compression import compressor
 from journal.embedded import Log
-from journal.filenames import SegmentKind, parse_partition_directory, parse_segment_file
+from journal.formats import frame
+from journal.formats.compression import compressor
+from journal.formats.filenames import SegmentKind, parse_partition_directory, parse_segment_file
 
 PER_WRAPPER = 100
 START = 1_700_000_000_000_000

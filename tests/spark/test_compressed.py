@@ -10,17 +10,17 @@ from pyspark.sql import functions as F
 
 import journal
 import txbroker
-from journal import frame
-from journal.compression import CODECS
-from journal.frame import COMPRESSION, HEADER
-from journal.segment_header import SEGMENT_HEADER_BYTES
-from spark.audit.facts import What
-from spark.logs import MessagesLost
-from tests.broker_process import BrokerProcess
-from tests.spark.audited import Making, audited, log_of, violations
+from journal.formats import frame
+from journal.formats.compression import CODECS
+from journal.formats.frame import COMPRESSION, HEADER
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from spark.audit.claims.facts import What
+from spark.source.logs import MessagesLost
+from tests.spark.audit.audited import Making, audited, log_of, violations
+from tests.spark.damages.forging import write as rewrite
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
-from tests.spark.forging import write as rewrite
-from tests.spark.test_planning import options_of, read
+from tests.spark.source.test_planning import options_of, read
+from tests.support.broker_process import BrokerProcess
 
 NAMES = [codec.name for codec in CODECS.values()]
 by_name = pytest.mark.parametrize("name", NAMES)

@@ -1,13 +1,12 @@
 """What docs/spark_kafka.md says of options is so, for every option that there is."""
 
 import re
-from pathlib import Path
 
-from spark.columns import AS_KAFKA
-from spark.options import _READERS
-from spark.sink_options import OPTIONS as SINK_OPTIONS
+from spark.sink.options import OPTIONS as SINK_OPTIONS
+from spark.source.columns import AS_KAFKA
+from spark.source.options import _READERS
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "spark_kafka.md").read_text()
 SECTIONS = dict(part.split("\n", 1) for part in PAGE.split("\n## ")[1:])
 OF_KAFKA = {

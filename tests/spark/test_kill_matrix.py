@@ -14,15 +14,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import txbroker
-from journal.clock import SystemClock
-from journal.filesystem import OSFilesystem
-from journal.record import LogStartMoved
-from journal.recovery import recover
-from tests.broker_process import BrokerProcess
-from tests.spark.stream_program import Copying
-from tests.spark.test_streaming import Application, batches
-from tests.spark.writes import seen
-from txbroker.broker import folds
+from journal.formats.record import LogStartMoved
+from journal.recovery.start import recover
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from tests.spark.sink.writes import seen
+from tests.spark.source.stream_program import Copying
+from tests.spark.source.test_streaming import Application, batches
+from tests.support.broker_process import BrokerProcess
+from txbroker.broker.broker import folds
 
 pytestmark = pytest.mark.slow
 

@@ -3,11 +3,10 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow", "numpy"])

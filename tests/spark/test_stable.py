@@ -5,8 +5,8 @@ import time
 import pytest
 
 from journal.errors import StorageUnavailable
-from spark.audit import stable as module
-from spark.audit.stable import TRIES, stable
+from spark.audit.claims import stable as module
+from spark.audit.claims.stable import TRIES, stable
 
 
 def looking(times):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from journal import frame
-from journal.frame_check import check_run
-from journal.journal_settings import JournalSettings
-from journal.message_store import MessageStore
-from journal.record import TopicDeleted
+from journal.engine.settings import JournalSettings
+from journal.formats import frame
+from journal.formats.frame_check import check_run
+from journal.formats.record import TopicDeleted
+from journal.log.message_store import MessageStore
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
-from tests.spark.audited import SETTINGS, Making
+from tests.spark.audit.audited import SETTINGS, Making
 
 SEGMENT = 64 * 1024
 NEVER: dict[bytes, bytes] = {}

@@ -2,4 +2,4 @@
 
 from twisted.application.service import ServiceMaker
 
-txbroker = ServiceMaker("txbroker", "txbroker.tap", "A transactional message broker", "txbroker")
+txbroker = ServiceMaker("txbroker", "txbroker.server.tap", "A transactional message broker", "txbroker")

@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from txbroker import errors
 from txbroker.bench.watched_core import WatchedCore
-from txbroker.client.link import open_socket
-from txbroker.client.producing import Producer
-from txbroker.client.retry import Options
-from txbroker.client.serials import Serials
-from txbroker.client.url import Address
+from txbroker.client.blocking.link import open_socket
+from txbroker.client.core.options import Options
+from txbroker.client.core.url import Address
+from txbroker.client.producer.producer import Producer
+from txbroker.client.transactions.serials import Serials
 
 RECEIVE_BYTES = 1 << 18
 

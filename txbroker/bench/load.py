@@ -13,7 +13,7 @@ from txbroker.bench.connections import Client, Connections
 from txbroker.bench.plan import HEADER, MICROS, Plan, Share
 from txbroker.bench.schedule import Schedule
 from txbroker.bench.tally import Tally
-from txbroker.client.promise import start
+from txbroker.client.core.promise import start
 
 FILLING_SEED = 7
 

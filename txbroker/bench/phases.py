@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from txbroker.bench.histogram import Histogram, Packed
-from txbroker.commands import Times
+from txbroker.wire.messages import Times
 
 PHASES = (
     "client queue",

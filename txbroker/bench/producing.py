@@ -8,8 +8,8 @@ from collections import deque
 from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load, Messages
 from txbroker.bench.plan import MICROS, Share
-from txbroker.client.batching import Batch
-from txbroker.client.promise import start
+from txbroker.client.core.promise import start
+from txbroker.client.producer.batch import Batch
 from txbroker.errors import TxBrokerError, UnknownTopic
 
 

@@ -8,10 +8,10 @@ from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load
 from txbroker.bench.plan import HEADER, MICROS, Share
 from txbroker.bench.producing import Producing
-from txbroker.client.consumer_options import consumer_options
-from txbroker.client.consuming import ConsumerCore
-from txbroker.client.promise import start
-from txbroker.client.results import Message
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.options import consumer_options
+from txbroker.client.core.promise import start
+from txbroker.client.core.results import Message
 from txbroker.errors import TxBrokerError
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import msgspec
 
 import txbroker
-from txbroker.commands import TopicInfo
 from txbroker.errors import Misuse, UnknownTopic
+from txbroker.wire.messages import TopicInfo
 
 
 class Ground(msgspec.Struct, frozen=True):

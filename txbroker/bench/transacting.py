@@ -10,9 +10,9 @@ from typing import Any
 from txbroker.bench.connections import Client, Connections
 from txbroker.bench.load import Load, Messages
 from txbroker.bench.plan import MICROS, Share
-from txbroker.client.promise import Promise, start
-from txbroker.client.transactions import Transaction
-from txbroker.client.twophase import xid_of
+from txbroker.client.core.promise import Promise, start
+from txbroker.client.transactions.transaction import Transaction
+from txbroker.client.transactions.two_phase import xid_of
 from txbroker.errors import TxBrokerError
 
 FORMAT_ID = 0x6265

@@ -8,10 +8,10 @@ from math import inf
 from typing import NamedTuple
 
 from txbroker.bench.plan import MICROS
-from txbroker.client.core import Core
-from txbroker.client.retry import Options
-from txbroker.codec import Decoder
-from txbroker.commands import (
+from txbroker.client.core.core import Core
+from txbroker.client.core.options import Options
+from txbroker.wire.codec import Decoder
+from txbroker.wire.messages import (
     MAX_ANSWER_HEAD,
     AnyAnswer,
     Commit,

@@ -20,10 +20,10 @@ from txbroker.bench.producing import Producing
 from txbroker.bench.reading import Following, Reading
 from txbroker.bench.tally import Counted, Progress
 from txbroker.bench.transacting import Transacting
-from txbroker.client.retry import Options
-from txbroker.client.url import parse
+from txbroker.client.core.options import Options
+from txbroker.client.core.url import parse
 from txbroker.errors import TxBrokerError
-from txbroker.quieted import quieted
+from txbroker.quiet_logger import quieted
 
 PROGRESS_EVERY = 0.5
 

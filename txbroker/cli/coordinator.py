@@ -14,7 +14,7 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import emit, table
 from txbroker.client.blocking import connect
-from txbroker.client.url import parse
+from txbroker.client.core.url import parse
 from txbroker.coordinator import Coordinator, Resolution
 from txbroker.coordinator.decision_log import DecisionLog
 from txbroker.databases.urls import connector

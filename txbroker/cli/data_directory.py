@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import click
 
-from journal import filenames
+from journal.check import Finding
 from journal.errors import DirectoryLocked
-from journal.filesystem import OSFilesystem
-from journal.inspect import Finding
+from journal.formats import filenames
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.exits import Exit, Failure
 
 DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=False))

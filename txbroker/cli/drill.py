@@ -15,12 +15,12 @@ from typing import Any
 import click
 import msgspec
 
-from journal.compression import NAMES as CODECS
-from journal.compression import compressor
 from journal.constants import MIB
 from journal.errors import CompressionUnavailable, DirectoryLocked, InvalidSetting
+from journal.formats.compression import NAMES as CODECS
+from journal.formats.compression import compressor
 from journal.quantities import Quantity, duration, written
-from txbroker import config
+from txbroker.broker.settings import SECOND
 from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -34,7 +34,7 @@ from txbroker.drill.report import Report, rows_of
 from txbroker.drill.run import Drill
 from txbroker.drill.schedule import RANDOM, all_points
 from txbroker.drill.screen import Screen
-from txbroker.settings import SECOND
+from txbroker.server import config
 
 LEAST = 3 * SECOND
 """µs that a drill takes at least."""

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
-from journal import inspect
-from journal.filesystem import OSFilesystem
-from journal.inspect import FileKind, Finding, FrameEntry, Item, JournalEntry
+from journal import check
+from journal.check import FileKind, Finding, FrameEntry, Item, JournalEntry
+from journal.formats.segment_header import SegmentHeader
+from journal.formats.staged_header import StagedHeader
 from journal.interfaces import IFilesystem
-from journal.segment_header import SegmentHeader
-from journal.staged_header import StagedHeader
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.data_directory import data_directory, files_that_stay
 from txbroker.cli.dump_lines import line_json, line_text
 from txbroker.cli.exits import Exit, Failure
@@ -68,10 +68,10 @@ def _items(path: str, from_lsn: int, partition: str | None) -> Iterator[Item]:
         filesystem = data_directory(path)
         if partition is not None:
             return frames_of(filesystem, partition)
-        return inspect.walk_journal(filesystem, from_lsn, beyond=True)
+        return check.walk_journal(filesystem, from_lsn, beyond=True)
     if partition is not None:
         raise Failure("--partition is for a data directory, not for a file; nothing was read", Exit.USAGE)
-    kind = inspect.kind_of(given.name)
+    kind = check.kind_of(given.name)
     if kind is None:
         *known, last = (each.value for each in FileKind)
         raise Failure(
@@ -79,7 +79,7 @@ def _items(path: str, from_lsn: int, partition: str | None) -> Iterator[Item]:
             Exit.USAGE,
         )
     root, name = _placed(given.absolute())
-    return inspect.walk_any(OSFilesystem(root), name, kind, from_lsn)
+    return check.walk_any(OSFilesystem(root), name, kind, from_lsn)
 
 
 def _placed(file: Path) -> tuple[Path, str]:
@@ -96,7 +96,7 @@ def _beginning(items: Iterator[Item], from_lsn: int, from_offset: int) -> Iterat
             if each.offset + each.messages <= from_offset:
                 continue
         elif (isinstance(each, SegmentHeader | StagedHeader) and from_offset) or (
-            isinstance(each, inspect.IndexItem) and each.offset < from_offset
+            isinstance(each, check.IndexItem) and each.offset < from_offset
         ):
             continue
         yield each
@@ -104,8 +104,8 @@ def _beginning(items: Iterator[Item], from_lsn: int, from_offset: int) -> Iterat
 
 def frames_of(filesystem: IFilesystem, partition: str) -> Iterator[Item]:
     """The frames of all segments of the partition ``topic-index``."""
-    found = [d for name, d in inspect.partitions(filesystem) if f"{name.topic}-{name.index}" == partition]
+    found = [d for name, d in check.partitions(filesystem) if f"{name.topic}-{name.index}" == partition]
     if not found:
         raise Failure(f"there are no segments of a partition {partition!r} (yet); nothing was read", Exit.NO)
-    for base, path in inspect.segments(filesystem, found[-1]):
-        yield from inspect.walk_segment(filesystem, path, base)
+    for base, path in check.segments(filesystem, found[-1]):
+        yield from check.walk_segment(filesystem, path, base)

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from journal import frame
+from journal.check import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
 from journal.errors import CompressionUnavailable, InvalidFrame
-from journal.frame import LOST, Message
-from journal.inspect import Finding, FrameEntry, IndexItem, Item, JournalEntry, SectionItem
-from journal.journal_file import FileHeader
-from journal.segment_header import SegmentHeader
-from journal.staged_header import StagedHeader
+from journal.formats import frame
+from journal.formats.frame import LOST, Message
+from journal.formats.journal_headers import FileHeader
+from journal.formats.segment_header import SegmentHeader
+from journal.formats.staged_header import StagedHeader
 from journal.transaction import Xid
 from txbroker.cli.data_directory import finding_json
 from txbroker.cli.findings import severity

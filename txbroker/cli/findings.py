@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from journal.inspect import Finding
+from journal.check import Finding
 from txbroker.cli.output import UNCUT, table, visible
 
 _ROOM = {"file": UNCUT, "affects": UNCUT, "what": 44, "why": 44}

@@ -17,7 +17,7 @@ from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, table
 from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
-from txbroker.commands import GroupInfo, PartitionInfo, TopicInfo
+from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txbroker.commands import PartitionInfo
+from txbroker.wire.messages import PartitionInfo
 
 
 def nearest(part: PartitionInfo, wanted: int) -> tuple[int, str]:

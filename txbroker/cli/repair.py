@@ -7,24 +7,25 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from journal import filenames, inspect
-from journal.clock import SystemClock
+from journal import check
+from journal.check import Level
+from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
-from journal.filesystem import OSFilesystem
-from journal.inspect import Level
+from journal.formats import filenames
+from journal.formats.repair_notes import RepairNote
 from journal.interfaces import ILock
-from journal.journal_settings import JournalSettings
 from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
 from journal.repair.pieces import Change
-from journal.repair_notes import RepairNote
-from txbroker.broker import folds
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
+from txbroker.broker.broker import folds
 from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.findings import changes_shown, findings_shown
 from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
 from txbroker.cli.output import console, count_text, emit, size_text
 from txbroker.cli.verify import progress_of
-from txbroker.quieted import quieted
+from txbroker.quiet_logger import quieted
 
 MOST_SHOWN = 100
 """Lines of each kind for people; all are in the JSON and in repairs.json."""
@@ -115,7 +116,7 @@ def _execute(
             )
         confirm(f"Repair {directory} like that?", yes)
         note = execute(filesystem, clock, lock, diagnosis, folds, SETTINGS)
-    damages = [f for f in inspect.verify(filesystem, Level.DEEP) if not f.harmless]
+    damages = [f for f in check.verify(filesystem, Level.DEEP) if not f.harmless]
     document = {
         "repaired": True, "when": note.when, "evidence": note.evidence, "changed": note.changed, "lost": note.lost,
         "losses": note.losses, "still_damaged": [finding_json(finding) for finding in damages],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journal.compression import NAMES as CODECS
+from journal.formats.compression import NAMES as CODECS
 from txbroker.cli.arguments import Parsed, header
 from txbroker.cli.exits import Failure, exit_for
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
@@ -20,7 +20,7 @@ from txbroker.errors import TxBrokerError
 
 if TYPE_CHECKING:
     from txbroker import Connection, Receipt
-    from txbroker.client.sending import SendFuture
+    from txbroker.client.blocking.send_future import SendFuture
 
 WINDOW = 1_000
 """Most sends without an answer: enough to fill the pipe, little enough to keep in memory."""

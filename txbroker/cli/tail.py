@@ -15,7 +15,7 @@ from txbroker.cli.moments import now_micros
 from txbroker.cli.output import bytes_json, bytes_text, count_text, json_line, time_text, visible
 from txbroker.cli.positions import nearest
 from txbroker.cli.topics import known_topic
-from txbroker.commands import TopicInfo
+from txbroker.wire.messages import TopicInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection, Message

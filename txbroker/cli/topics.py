@@ -7,16 +7,16 @@ from typing import Any
 import click
 from rich.console import Group as Stack
 
-from journal.archived_outcome import OUTCOMES_TOPIC
 from journal.constants import MAX_PARTITIONS_PER_TOPIC
-from journal.filenames import is_internal
+from journal.formats.filenames import is_internal
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.settings import TopicSettings
 from txbroker.cli.arguments import Parsed, setting
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
 from txbroker.cli.output import age_text, count_text, emit, facts, size_text, table
-from txbroker.commands import TopicInfo
 from txbroker.errors import TopicExists
+from txbroker.wire.messages import TopicInfo
 
 
 @click.group(cls=Group)

@@ -12,7 +12,7 @@ from journal.quantities import duration
 from journal.transaction import State
 from txbroker.cli.arguments import Parsed, XidPrefix, xid_prefix
 from txbroker.cli.transaction_words import waiting
-from txbroker.commands import TransactionInfo
+from txbroker.wire.messages import TransactionInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection

@@ -17,8 +17,8 @@ from txbroker.cli.transaction_choice import Choice
 from txbroker.cli.transaction_json import transaction_json
 from txbroker.cli.transaction_views import listing
 from txbroker.cli.transaction_words import number_of, summary, totals
-from txbroker.commands import TransactionInfo
 from txbroker.errors import TxBrokerError
+from txbroker.wire.messages import TransactionInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection

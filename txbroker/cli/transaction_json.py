@@ -6,8 +6,8 @@ from itertools import chain, islice, zip_longest
 
 from txbroker.cli.output import bytes_json
 from txbroker.cli.transaction_words import cause_text, number_of, state_name
-from txbroker.client.results import Message, TransactionDetails
-from txbroker.commands import CoordinatorWord, Policy, TransactionInfo
+from txbroker.client.core.results import Message, TransactionDetails
+from txbroker.wire.messages import CoordinatorWord, Policy, TransactionInfo
 
 SHOWN_MESSAGES = 20
 

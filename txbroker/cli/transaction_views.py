@@ -33,9 +33,9 @@ from txbroker.cli.transaction_words import (
     state_text,
     summary,
 )
-from txbroker.client.results import TransactionDetails
-from txbroker.commands import TransactionInfo
+from txbroker.client.core.results import TransactionDetails
 from txbroker.databases import xids
+from txbroker.wire.messages import TransactionInfo
 
 SHOWN_CHARACTERS = 48
 

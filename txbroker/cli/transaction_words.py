@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from journal.transaction import State, TransactionNumber
 from txbroker.cli.output import age_text, count_text, size_text, time_text, visible
-from txbroker.commands import CoordinatorWord, TransactionInfo
+from txbroker.wire.messages import CoordinatorWord, TransactionInfo
 
 DAMAGE = "DAMAGE"
 """The word for an outcome that was forced one way while its coordinator decided the other."""

@@ -19,7 +19,7 @@ from txbroker.cli.transaction_ending import Ending, end
 from txbroker.cli.transaction_json import shown_json, transaction_json
 from txbroker.cli.transaction_views import details, listing
 from txbroker.cli.transaction_words import state_name, totals
-from txbroker.commands import TransactionInfo
+from txbroker.wire.messages import TransactionInfo
 
 if TYPE_CHECKING:
     from txbroker import Connection

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from journal import inspect
+from journal import check
+from journal.check import Finding, Level, Tally
 from journal.constants import MIB
-from journal.filesystem import OSFilesystem
-from journal.inspect import Finding, Level, Tally
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.exits import Exit
 from txbroker.cli.findings import findings_shown
@@ -61,7 +61,7 @@ def verify(invocation: Invocation, directory: str, level: str | None) -> None:
 def look(filesystem: OSFilesystem, level: Level, tally: Tally) -> list[Finding]:
     """All findings, with a progress bar on stderr where that is a terminal."""
     with progress_of(filesystem, level) as progress:
-        return list(inspect.verify(filesystem, level, tally, progress))
+        return list(check.verify(filesystem, level, tally, progress))
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def progress_of(filesystem: OSFilesystem, level: Level) -> Iterator[Advance]:
         console=shown, transient=True, disable=not shown.is_terminal,
     )  # fmt: skip
     with bar:
-        yield Advance(bar, bar.add_task("verifying", total=inspect.planned_bytes(filesystem, level)))
+        yield Advance(bar, bar.add_task("verifying", total=check.planned_bytes(filesystem, level)))
 
 
 class Advance:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from txbroker.client.semaphore import BinarySemaphore
+from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.resource import Resource, resource_of
 

@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from journal.clock import SystemClock
 from journal.constants import KIB, MIB
 from journal.embedded import Log
+from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull, MemoryExhausted
-from journal.filesystem import OSFilesystem
 from journal.interfaces import IClock, IFilesystem
-from journal.journal_settings import JournalSettings
+from journal.vfs.clock import SystemClock
+from journal.vfs.filesystem import OSFilesystem
 from txbroker import errors
 from txbroker.coordinator.gids import new_identity
 

@@ -27,7 +27,7 @@ from txbroker.coordinator.decision_log import Decision
 from txbroker.coordinator.gids import Branch, Gids, new_identity
 from txbroker.coordinator.resource import Ending, Resource, resource_of
 from txbroker.coordinator.two_phase import CoordinatedTransaction, Decides
-from txbroker.databases.postgresql import sqlstate
+from txbroker.databases.adapters.postgresql import sqlstate
 
 try:
     from transaction.interfaces import (  # type: ignore[import-untyped]

@@ -14,8 +14,8 @@ from journal.transaction import State
 from txbroker import errors
 from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.resource import Content, Ending, Resource, decided
-from txbroker.databases.adapter import Condition, run
-from txbroker.databases.postgresql import PsycopgDatabase, sqlstate
+from txbroker.databases.adapters.adapter import Condition, run
+from txbroker.databases.adapters.postgresql import PsycopgDatabase, sqlstate
 
 MAX_GID: Final = 199
 """Bytes of an identifier of PostgreSQL's prepared transactions."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from journal.transaction import State
 from txbroker import errors
 from txbroker.coordinator.gids import FORMAT_ID, Branch, branch_of
-from txbroker.databases.dialects import named
+from txbroker.databases.adapters.dialect import named
 
 _CALLS = ("xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover")
 

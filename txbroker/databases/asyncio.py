@@ -13,14 +13,14 @@ from typing import Any, Self, TypeVar
 
 from txbroker import errors
 from txbroker.client.asyncio import Connection
-from txbroker.client.asyncio_transaction import Transaction
-from txbroker.client.promise import Promise
-from txbroker.client.results import Message, Receipt
-from txbroker.databases.adapter import Connector, adapt, kind_of
+from txbroker.client.asyncio.transaction import Transaction
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message, Receipt
+from txbroker.databases.adapters.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import Block, BrokerSide
-from txbroker.databases.deciding import Deciding, check_wait
-from txbroker.databases.meanings import delivery_pending
+from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.protocol import Deciding, check_wait
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from journal.arguments import seconds, wrong_type
 from journal.transaction import State, Xid
 from txbroker import errors
-from txbroker.client.promise import Promise, start
-from txbroker.client.transactions import Transaction as TransactionCore
-from txbroker.databases.adapter import Connector, Database
-from txbroker.databases.background import Background, background_beside
-from txbroker.databases.deciding import Deciding
+from txbroker.client.core.promise import Promise, start
+from txbroker.client.transactions.transaction import Transaction as TransactionCore
+from txbroker.databases.adapters.adapter import Connector, Database
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.protocol import Deciding
+from txbroker.databases.resolver_thread import Background, background_beside
 
 
 class Begun(Protocol):

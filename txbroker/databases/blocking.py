@@ -11,16 +11,16 @@ from typing import Any, Protocol, Self
 
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.client.blocking_transaction import Transaction
-from txbroker.client.promise import Promise
-from txbroker.client.results import Message, Receipt
+from txbroker.client.blocking.transaction import Transaction
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message, Receipt
 from txbroker.databases import identity
-from txbroker.databases.adapter import Connector, adapt, kind_of, run
-from txbroker.databases.background import Background, background_of
+from txbroker.databases.adapters.adapter import Connector, adapt, kind_of, run
 from txbroker.databases.block import Begun, Block, BrokerSide
-from txbroker.databases.deciding import Deciding, check_wait
-from txbroker.databases.meanings import delivery_pending
+from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place
+from txbroker.databases.protocol import Deciding, check_wait
+from txbroker.databases.resolver_thread import Background, background_of
 
 
 def atomic(

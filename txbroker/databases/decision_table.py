@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from txbroker import errors
 from txbroker.databases import identity
-from txbroker.databases.adapter import Condition, Connector, Database, adapt, run
-from txbroker.databases.dialects import COMMITTED, CONTRADICTED, ROLLED_BACK, texts
+from txbroker.databases.adapters.adapter import Condition, Connector, Database, adapt, run
+from txbroker.databases.adapters.dialect import COMMITTED, CONTRADICTED, ROLLED_BACK, texts
 from txbroker.databases.identity import Identity
 
 log = logging.getLogger("txbroker.resolver")

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from journal.arguments import text, wrong_value
 from txbroker import errors
-from txbroker.databases import dialects
-from txbroker.databases.adapter import Condition, Database
-from txbroker.databases.dialects import IDENTITY, LAYOUT, TABLE
+from txbroker.databases.adapters import dialect as dialects
+from txbroker.databases.adapters.adapter import Condition, Database
+from txbroker.databases.adapters.dialect import IDENTITY, LAYOUT, TABLE
 from txbroker.databases.xids import TABLE_DIGITS
 
 REPLACEMENT = "replacement"

@@ -22,16 +22,16 @@ from twisted.python.failure import Failure
 
 from journal.transaction import Xid
 from txbroker import errors
-from txbroker.client.promise import Promise
-from txbroker.client.results import Message, Receipt
-from txbroker.client.transactions import Transaction as TransactionCore
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message, Receipt
+from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.client.twisted import Connection
-from txbroker.client.twisted_transaction import Transaction
-from txbroker.databases.adapter import Connector, adapt, kind_of
+from txbroker.client.twisted.transaction import Transaction
+from txbroker.databases.adapters.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.deciding import Deciding, check_wait
-from txbroker.databases.meanings import delivery_pending
+from txbroker.databases.error_causes import delivery_pending
+from txbroker.databases.protocol import Deciding, check_wait
 
 log = logging.getLogger("txbroker.databases")
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from twisted.scripts import twistd
 
-from journal.applying import SlicedApply
-from journal.engine import Engine
-from journal.journal import Journal
-from txbroker import service
+from journal.engine.engine import Engine
+from journal.transactions.commit_application import SlicedApply
+from journal.wal.writer import Journal
 from txbroker.drill.killing_files import KillingFilesystem, PowerCutFilesystem, Trigger
 from txbroker.drill.points import DISARMED, MID_APPLY, POINTS, POWER_CUTS
+from txbroker.server import service
 
 
 def armed_with(text: str) -> tuple[str | None, int]:

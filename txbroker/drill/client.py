@@ -15,7 +15,7 @@ from txbroker.drill.relaying import relay
 from txbroker.drill.sending import send_on, send_plainly
 from txbroker.drill.transacting import LeftToCoordinator, transact
 from txbroker.errors import StorageUnavailable
-from txbroker.quieted import quieted
+from txbroker.quiet_logger import quieted
 
 ROLES: Final[dict[str, Callable[[Life], None]]] = {
     "transactor": transact,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from journal import filenames
 from journal.errors import DirectoryLocked
-from journal.filesystem import OSFilesystem
+from journal.formats import filenames
+from journal.vfs.filesystem import OSFilesystem
 
 SPARE_BYTES = 1 << 30
 """Free space that a drill wants beside the copy."""

@@ -6,13 +6,13 @@ from array import array
 from collections.abc import Iterator
 
 import txbroker
-from journal import inspect
-from journal.frame import decode_run
+from journal import check
+from journal.formats.frame import decode_run
 from journal.interfaces import IFilesystem
-from txbroker.client.results import Message
-from txbroker.commands import PartitionInfo
+from txbroker.client.core.results import Message
 from txbroker.drill.looking import checksum_of
 from txbroker.drill.violation import Violation, Wrong
+from txbroker.wire.messages import PartitionInfo
 
 STEP_BYTES = 1 << 20
 
@@ -42,11 +42,11 @@ def check_files(filesystem: IFilesystem, expected: dict[tuple[str, int], array[i
 
     Everything that is damaged anywhere in the directory is told, too.
     """
-    for finding in inspect.verify(filesystem):
+    for finding in check.verify(filesystem):
         if not finding.harmless:
             text = f"{finding.path} at {finding.position}: {finding.problem}"
             yield Violation(wrong=Wrong.FILES, text=text)
-    directories = {(name.topic, name.index): path for name, path in inspect.partitions(filesystem)}
+    directories = {(name.topic, name.index): path for name, path in check.partitions(filesystem)}
     for (topic, partition), checksums in expected.items():
         stored = array("I")
         if (topic, partition) in directories:
@@ -66,8 +66,8 @@ def check_files(filesystem: IFilesystem, expected: dict[tuple[str, int], array[i
 
 def _stored(filesystem: IFilesystem, directory: str) -> array[int]:
     found = array("I")
-    for base, path in inspect.segments(filesystem, directory):
-        for entry in inspect.walk_segment(filesystem, path, base):
-            if isinstance(entry, inspect.FrameEntry):
+    for base, path in check.segments(filesystem, directory):
+        for entry in check.walk_segment(filesystem, path, base):
+            if isinstance(entry, check.FrameEntry):
                 found.extend(checksum_of(message.value) for message in decode_run(bytes(entry.frame)))
     return found

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 import txbroker
 from journal.words import span
-from txbroker.client.results import Message
+from txbroker.client.core.results import Message
 from txbroker.drill.held import messages_of, partitions_of
 from txbroker.drill.violation import Violation, Wrong
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from journal.filesystem import OSFile, OSFilesystem
 from journal.interfaces import IFile
-from journal.journal import JournalGroup
 from journal.testing.faults import Operation
+from journal.vfs.filesystem import OSFile, OSFilesystem
+from journal.wal.writer import JournalGroup
 from txbroker.drill.points import Moment, Point
 from txbroker.drill.unforced import UnforcedIsLost
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from crc32c import crc32c
 
 import txbroker
-from txbroker.client.results import Message
+from txbroker.client.core.results import Message
 from txbroker.drill.ledger import HalfSeen, Saw, WentBack
 from txbroker.drill.life import EXPECTED, Life
 from txbroker.drill.messages import identity_of

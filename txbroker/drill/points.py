@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from journal import record
+from journal.formats import record
 from journal.testing.faults import CHANGES, Operation
 
 RECOVERY: Final = "during-recovery"

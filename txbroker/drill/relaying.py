@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import txbroker
-from txbroker.client.blocking_reading import Consumer
+from txbroker.client.blocking.consumer import Consumer
 from txbroker.drill.life import EXPECTED, Life
 from txbroker.drill.plan import SINK, SOURCE
 from txbroker.drill.transacting import ROLLED_BACK, Carrying, Work

@@ -11,7 +11,7 @@ import msgspec
 
 import txbroker
 from journal.errors import RequestRefused
-from journal.filesystem import OSFilesystem
+from journal.vfs.filesystem import OSFilesystem
 from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
 from txbroker.drill.coordinator import Coordinator
 from txbroker.drill.crew import LOG as CLIENTS_LOG

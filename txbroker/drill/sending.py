@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import txbroker
-from txbroker.client.sending import SendFuture
+from txbroker.client.blocking.send_future import SendFuture
 from txbroker.drill.ledger import Acknowledged, Began, Refused, Unknown
 from txbroker.drill.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.messages import value_of

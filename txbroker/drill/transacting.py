@@ -6,9 +6,9 @@ import time
 from typing import NamedTuple, Protocol
 
 import txbroker
-from journal.record import PartitionOffset
+from journal.formats.record import PartitionOffset
 from journal.transaction import State, Xid
-from txbroker.client.blocking_transaction import Transaction
+from txbroker.client.blocking.transaction import Transaction
 from txbroker.drill.ledger import Began, Decided, Ended, Prepared, Unknown
 from txbroker.drill.life import EXPECTED, LOST, Life, text_of
 from txbroker.drill.messages import MessageId, value_of

@@ -18,9 +18,9 @@ from typing import Final
 
 from zope.interface import implementer
 
-from journal.directory_lock import OSLock
-from journal.filesystem import IOV_MAX, OSFile, OSFilesystem, check_path, write_fully
 from journal.interfaces import IFile, IFilesystem
+from journal.vfs.directory_lock import OSLock
+from journal.vfs.filesystem import IOV_MAX, OSFile, OSFilesystem, check_path, write_fully
 
 PAGE: Final = 4096
 ZERO: Final = bytes(PAGE)

@@ -11,8 +11,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from txbroker.client.blocking import Connection, connect
-from txbroker.databases.carrying import MAX_BYTES, Terms
-from txbroker.databases.deciding import check_wait
+from txbroker.databases.orm.carry import MAX_BYTES, Terms
+from txbroker.databases.protocol import check_wait
 from txbroker.databases.xids import check_application
 
 NAMES = ("url", "application", "wait", "timeout", "max_bytes", "options")

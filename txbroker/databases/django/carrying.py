@@ -17,13 +17,13 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from journal.arguments import message_of
 from txbroker import errors
-from txbroker.client.results import Message
-from txbroker.databases import adapter
-from txbroker.databases.adapter import Condition, Connector, Database, run
+from txbroker.client.core.results import Message
+from txbroker.databases.adapters import adapter
+from txbroker.databases.adapters.adapter import Condition, Connector, Database, run
+from txbroker.databases.adapters.dialect import Dialect, Result
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.carrying import Waiting, block, check_room, commit_with, take_write_lock
-from txbroker.databases.dialects import Dialect, Result
 from txbroker.databases.django.broker import broker, configuration
+from txbroker.databases.orm.carry import Waiting, block, check_room, commit_with, take_write_lock
 
 _BLOCK = "_txbroker_block"
 _HOOKED = "_txbroker_hooked"

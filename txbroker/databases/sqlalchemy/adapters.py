@@ -13,8 +13,8 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from txbroker import errors
-from txbroker.databases.adapter import Condition, Database, kind_of
-from txbroker.databases.dialects import Result, lost_mark
+from txbroker.databases.adapters.adapter import Condition, Database, kind_of
+from txbroker.databases.adapters.dialect import Result, lost_mark
 from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
 
 Through = Callable[[Callable[[], None]], Awaitable[None]]

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from journal.arguments import message_of
 from txbroker import errors
 from txbroker.client import blocking
-from txbroker.databases.adapter import Condition, kind_of, run
+from txbroker.databases.adapters.adapter import Condition, kind_of, run
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.carrying import (
+from txbroker.databases.orm.carry import (
     MAX_BYTES,
     Broker,
     Terms,
@@ -30,7 +30,7 @@ from txbroker.databases.carrying import (
     commit_with,
     take_write_lock,
 )
-from txbroker.databases.deciding import check_wait
+from txbroker.databases.protocol import check_wait
 from txbroker.databases.sqlalchemy.adapters import (
     check_sole,
     connection_of,

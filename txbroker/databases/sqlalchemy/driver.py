@@ -12,9 +12,9 @@ from typing import Any, cast
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from txbroker.databases import adapter
-from txbroker.databases.adapter import Condition, Connector, Database
-from txbroker.databases.dialects import Dialect, Executes, Result
+from txbroker.databases.adapters import adapter
+from txbroker.databases.adapters.adapter import Condition, Connector, Database
+from txbroker.databases.adapters.dialect import Dialect, Executes, Result
 
 _HOME = "txbroker.home"
 """Where, in the pooled connection's ``info``, the place of its decision table is remembered."""

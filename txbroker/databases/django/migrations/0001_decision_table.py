@@ -6,8 +6,9 @@ from typing import Any
 
 from django.db import migrations
 
-from txbroker.databases import adapter, identity
-from txbroker.databases.adapter import run
+from txbroker.databases import identity
+from txbroker.databases.adapters import adapter
+from txbroker.databases.adapters.adapter import run
 
 
 def make(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001

@@ -1,0 +1,205 @@
+"""Checkpoints: their sections by the second implementation of the checksum, and what they say against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from journal.check.findings import Affected, Finding, second_crc32c, unreadable
+from journal.check.journal_walk import file_size, read_some
+from journal.check.run_check import messages_of
+from journal.check.segment_walk import partitions
+from journal.checkpoints.rows import read_sound
+from journal.errors import CorruptData, InvalidFrame
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint, End, walk_sections
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, staged_fault
+from journal.interfaces import IFilesystem
+from journal.log.catalog import HeadRow, TopicRow
+from journal.log.starts import StartRow
+from journal.transactions.outcome_archive import head_of
+from journal.transactions.state import TransactionRow
+from journal.words import count_text
+
+
+def checkpoint_lsns(filesystem: IFilesystem) -> list[int]:
+    """The LSNs of the checkpoint files, oldest first."""
+    if not filesystem.exists(filenames.CHECKPOINT_DIRECTORY):
+        return []
+    names = filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
+    return sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
+
+
+def checkpoints(filesystem: IFilesystem) -> Iterator[Checkpoint | Finding]:
+    """The checkpoints, oldest first; a damaged one is harmless while another is sound.
+
+    One that the system does not give stops a start, which is no judge of disks. One that a broker at work has removed
+    since they were listed is none; raises ``FileNotFoundError`` if none is left.
+    """
+    found: list[Checkpoint | Finding] = []
+    removed: FileNotFoundError | None = None
+    for lsn in checkpoint_lsns(filesystem):
+        try:
+            found.append(read_sound(filesystem, lsn, second_crc32c))
+            found.extend(_behind(filesystem, lsn))
+        except CorruptData as error:
+            found.append(Finding(error.path, error.position, reason_of(error)))
+        except FileNotFoundError as error:
+            if lsn in checkpoint_lsns(filesystem):
+                raise
+            removed = error
+        except OSError as error:
+            found.append(unreadable(filenames.checkpoint_file(lsn), error))
+    sound = any(isinstance(each, Checkpoint) for each in found)
+    if removed is not None and not sound:
+        raise removed
+    for each in found:
+        if isinstance(each, Finding) and sound and not each.unreadable and not each.harmless:
+            yield Finding(
+                each.path, each.position, f"{each.problem}; the other checkpoint is used instead", True
+            )
+        else:
+            yield each
+
+
+def _behind(filesystem: IFilesystem, lsn: int) -> Iterator[Finding]:
+    """What follows the last section of a sound checkpoint. Nobody reads it."""
+    path = filenames.checkpoint_file(lsn)
+    ended = False
+    for position, section in walk_sections(filesystem, path):
+        if ended:
+            behind = count_text(file_size(filesystem, path) - position, "byte")
+            yield Finding(path, position, f"{behind} follow its end, which nobody reads", True)
+            return
+        ended = isinstance(section, End)
+
+
+def reason_of(error: CorruptData) -> str:
+    """What an error says beside its path and position, which a finding has of its own, and beside what to do.
+
+    The advice is for who has met the error somewhere else; who reads a finding has come by it.
+    """
+    told = str(error).partition(". Nothing was changed")[0]
+    return told.removeprefix(f"{error.path} is damaged at {error.position}: ").removeprefix(f"{error.path}: ")
+
+
+def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
+    """The transactions that were undecided when it was taken."""
+    rows = checkpoint.folds.get("transactions", [0])
+    return [msgspec.convert(row, TransactionRow) for row in rows[1 : 1 + rows[0]]]
+
+
+def next_partition(checkpoint: Checkpoint) -> int:
+    """The number that the next partition gets."""
+    head = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
+    return msgspec.convert(head, HeadRow).next_partition
+
+
+def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
+    """Whether its topics, its partitions and the partitions' directories agree."""
+    path = filenames.checkpoint_file(checkpoint.header.lsn)
+    rows = checkpoint.folds.get("catalog", [None])[1:]
+    following = next_partition(checkpoint)
+    topics = [msgspec.convert(row, TopicRow) for row in rows]
+    wanted = {
+        topic.first_partition + index: (topic.name, index)
+        for topic in topics
+        for index in range(topic.partitions)
+    }
+    stored = {store.number: (store.topic, store.index) for store in checkpoint.stores}
+    for number in sorted(wanted.keys() ^ stored.keys()):
+        name, index = wanted.get(number) or stored[number]
+        where = "its topic has it, it has no log" if number in wanted else "it has a log, no topic has it"
+        yield Finding(path, 0, f"partition number {number}: {where}", affects=Affected(name, index))
+    for number in sorted(
+        number for number in wanted.keys() & stored.keys() if wanted[number] != stored[number]
+    ):
+        problem = (
+            f"partition number {number} is {wanted[number]} by its topic and {stored[number]} by its log"
+        )
+        yield Finding(path, 0, problem, affects=Affected(*wanted[number]))
+    beyond = [number for number in wanted if number >= following]
+    if beyond:
+        yield Finding(path, 0, f"partition {max(beyond)} is there, the next one would get number {following}")
+    for row in topics:
+        for store in checkpoint.stores:
+            if (
+                store.topic == row.name and store.settings != row.settings
+            ):  # what a start takes; what the log lives by
+                problem = f"settings {store.settings}, its topic has {row.settings}"
+                yield Finding(path, 0, problem, affects=Affected(row.name, store.index))
+    header, rows_live = checkpoint.header, live_rows(checkpoint)
+    firsts = [row.entries[row.file_entries].lsn for row in rows_live if row.file_entries < len(row.entries)]
+    if header.needed_from > (first := min([header.lsn + 1, *firsts])):
+        yield Finding(
+            path, 0, f"it says that records are needed from LSN {header.needed_from} on, it needs LSN {first}"
+        )
+    starts = [msgspec.convert(row, StartRow).number for row in checkpoint.folds.get("starts", [])]
+    if starts and starts[-1] != header.start:
+        yield Finding(path, 0, f"it was written by start {header.start}, the last it knows is {starts[-1]}")
+    if problem := check_head(checkpoint):
+        yield Finding(path, 0, problem, affects=Affected(OUTCOMES_TOPIC, 0))
+    held = {name.number: (name.topic, name.index) for name, _ in partitions(filesystem)}
+    for number in sorted(number for number in held.keys() & stored.keys() if held[number] != stored[number]):
+        problem = f"partition number {number} is {stored[number]} by the checkpoint and {held[number]} by its directory"
+        yield Finding(path, 0, problem, affects=Affected(*stored[number]))
+
+
+def check_staged(filesystem: IFilesystem, row: TransactionRow) -> tuple[int, Finding | None]:
+    """The staged file of an undecided transaction against what the checkpoint says of it: bytes read, what is wrong."""
+    if not row.file_entries:
+        return 0, None
+    path = filenames.staged_file(row.number.session, row.number.serial)
+    affects = Affected(transaction=row.number, xid=row.xid)
+    if not filesystem.exists(path):
+        return 0, Finding(path, 0, f"the file is missing: {CANNOT_COMMIT}", affects=affects)
+    try:
+        return _check_frames(filesystem, path, row, affects)
+    except OSError as error:
+        return 0, unreadable(path, error, affects)
+
+
+def _check_frames(
+    filesystem: IFilesystem, path: str, row: TransactionRow, affects: Affected
+) -> tuple[int, Finding | None]:
+    checksum, size = 0, file_size(filesystem, path)
+    first_bytes = read_some(filesystem, path, 0, STAGED_HEADER_BYTES)
+    fault = staged_fault(first_bytes, StagedHeader(row.number, row.salt), second_crc32c)
+    if fault is not None and fault.foreign:
+        return size, Finding(path, 0, f"{fault.what}: {CANNOT_COMMIT}", affects=affects)
+    for entry in row.entries[: row.file_entries]:
+        data = read_some(filesystem, path, entry.position, entry.size)
+        checksum = second_crc32c(data, checksum)
+        try:
+            sound = checksum == entry.checksum and messages_of(data, None) == entry.count
+        except InvalidFrame:
+            sound = False
+        if not sound:
+            staged = count_text(entry.count, "message")
+            problem = f"the {entry.size} bytes are not the {staged} staged there: {CANNOT_COMMIT}"
+            return size, Finding(path, entry.position, problem, affects=affects)
+    if row.file_entries == len(row.entries) and checksum != row.totals.checksum:
+        problem = f"what is staged is not what was sent ({row.totals}): {CANNOT_COMMIT}"
+        return size, Finding(path, 0, problem, affects=affects)
+    if fault is not None:
+        return size, Finding(path, 0, f"{fault.what}; its frames are sound", affects=affects)
+    return size, None
+
+
+def check_head(checkpoint: Checkpoint) -> str:
+    """What is wrong with what a checkpoint says of the outcome archive; empty if nothing."""
+    head, frames = head_of(checkpoint.folds.get("archive", []))
+    logs = [store for store in checkpoint.stores if store.topic == OUTCOMES_TOPIC]
+    end = logs[0].end_offset if logs else 0
+    if not logs and (head.on or frames):
+        return "outcomes are archived, and there is no log for them"
+    if head.on and head.next_offset != end + len(frames):
+        return (
+            f"{head.next_offset} outcomes have places in the archive, its log has {end}, {len(frames)} wait"
+        )
+    return ""
+
+
+CANNOT_COMMIT = "the transaction cannot be committed as it was prepared, only rolled back"

@@ -1,0 +1,373 @@
+"""The journal against the logs: each decided message is in its log once, at its place, and nothing else is.
+
+Records are followed in order, as a start would. Per partition, what they place must be dense: each run begins where
+the one before ended. So whatever lies in a log between the first and the last run that the journal still holds has
+been decided by exactly one record, and its bytes are compared with that record's. Nothing of a transaction that was
+rolled back, or is undecided, fits in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from journal.check.archive_check import ArchiveCheck, Ended, by_record
+from journal.check.checkpoint_check import live_rows
+from journal.check.findings import Affected, Finding
+from journal.check.fold_check import FoldCheck
+from journal.check.followed import Add, Followed
+from journal.check.journal_walk import JournalEntry, read_some
+from journal.check.log_reader import LogReader, OpenLogs, difference
+from journal.check.outcome_check import OutcomeCheck
+from journal.check.run_check import messages_of
+from journal.check.tally import Tally
+from journal.errors import InvalidFrame
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp
+from journal.formats.record import (
+    Messages,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.interfaces import IFilesystem
+from journal.transaction import Cause, State, Totals, TransactionNumber
+
+MOST_DAMAGED = 64
+"""Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""
+
+
+class CrossCheck:
+    """Follows records in order. The logs are looked at as far as the ``newest`` checkpoint knows them.
+
+    Transactions that were undecided at the ``oldest`` one are known; what ended before may have adds that the journal
+    no longer holds. Without ``logs`` records are compared with each other alone.
+    """
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        oldest: Checkpoint | None,
+        newest: Checkpoint | None,
+        tally: Tally,
+        logs: bool = True,
+    ) -> None:
+        stores = newest.stores if newest is not None else []
+        rows = live_rows(oldest) if oldest is not None else []
+        self._filesystem = filesystem
+        self._files = OpenLogs(filesystem)
+        self._logs = {store.number: LogReader(self._files, store) for store in stores if logs}
+        self._names = {store.number: (store.topic, store.index) for store in stores}
+        self._topics: dict[str, range] = {}
+        self._next: dict[int, int] = {}
+        self._rows = {row.number: row for row in rows}
+        self._known_from = oldest.header.lsn if oldest is not None else 0
+        self._checkpoint_lsn = newest.header.lsn if newest is not None else 0
+        self._ended: set[TransactionNumber] = set()
+        self._at = 0
+        self._known_session = 0
+        """Sessions from this number on began after all that is missing: their transactions are seen whole."""
+        self._tally = tally
+        self._broken: set[int] = set()
+        self._damaged: dict[int, int] = {}
+        self.live: dict[TransactionNumber, Followed] = {}
+        self.archive = ArchiveCheck(oldest)
+        self._folds = FoldCheck(oldest, newest)
+        self._outcomes = OutcomeCheck(filesystem, newest) if newest is not None else None
+
+    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Take in the next record; what is wrong with it, or with what it placed."""
+        yield from self.archive.follow(entry, lambda: self._ending(entry))
+        yield from self._folds.follow(entry)
+        if self._outcomes is not None:
+            yield from self._outcomes.follow(entry)
+        yield from self._timed(entry)
+        match entry.record:
+            case Messages() as sent:
+                yield from self._sent(entry, sent)
+            case TransactionAdded() as added:
+                yield from self._added(entry, added)
+            case TransactionOffsetsAdded() as added:
+                known = self._of(entry, added.session, added.serial)
+                known.requests += 1
+                known.xid = known.xid or added.xid
+            case TransactionPrepared() as prepared:
+                yield from self._prepared(entry, prepared)
+            case TransactionCommitted() as committed:
+                yield from self._committed(entry, committed)
+            case TransactionRolledBack() as ended:
+                self._end(TransactionNumber(ended.session, ended.serial))
+                self._tally.rolled_back += 1
+            case Started():
+                self.live = {number: each for number, each in self.live.items() if each.prepared}
+                if entry.lsn > self._known_from:
+                    self._rows = {n: row for n, row in self._rows.items() if row.state is State.PREPARED}
+            case TopicCreated() as made:
+                self._topics[made.topic] = range(made.first_partition, made.first_partition + made.partitions)
+                self._names.update(
+                    (number, (made.topic, i)) for i, number in enumerate(self._topics[made.topic])
+                )
+            case TopicDeleted() as gone:
+                self._deleted(gone.topic, entry.lsn)
+
+    def _timed(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Journal time only grows, over starts too."""
+        at = getattr(entry.record, "at", self._at)
+        if at < self._at:
+            lsns = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn)
+            what = f"{type(entry.record).__name__} at LSN {entry.lsn} is of {at}, a record before it of {self._at}"
+            yield Finding(entry.path, entry.position, what, affects=lsns)
+        self._at = max(at, self._at)
+
+    def interrupted(self, start: int, missing_below: int | None = None) -> None:
+        """Records are missing here, of starts up to this one: what is said of anything from now on begins anew.
+
+        If all of them are below an LSN, and the oldest checkpoint knows what they led to, the rest goes on.
+        """
+        self._next.clear()
+        self._broken.clear()
+        if missing_below is not None and missing_below <= self._known_from + 1:
+            self.live.clear()
+            return
+        self.archive.interrupted()
+        self._folds.interrupted()
+        self._known_session = (start + 1) << 32
+        for each in self.live.values():
+            each.whole = False
+
+    def ended(self) -> Iterator[Finding]:
+        """What the logs hold beyond all records; call it after the last one."""
+        for number, end in self._next.items():
+            log = self._logs.get(number)
+            if log is not None and log.state.flushed_offset > end:
+                path = filenames.partition_directory(log.state.topic, log.state.index, number)
+                affects = self._affects(number, end, log.state.flushed_offset - 1)
+                yield Finding(
+                    path,
+                    0,
+                    f"no record of the journal decides what the log holds from {end} on",
+                    affects=affects,
+                )
+        self._files.close()
+        yield from self._folds.ended()
+        if self._outcomes is not None:
+            yield from self._outcomes.ended()
+        self._tally.archived = self.archive.compared
+        undecided = {number for number, each in self.live.items() if each.prepared}
+        self._tally.undecided = len(undecided | (self._rows.keys() - self._ended))
+
+    def _deleted(self, topic: str, lsn: int) -> None:
+        numbers = list(self._topics.pop(topic, ()))
+        if not numbers and lsn > self._checkpoint_lsn:
+            numbers = [number for number, log in self._logs.items() if log.state.topic == topic]
+        for number in numbers:
+            self._next.pop(number, None)
+            self._logs.pop(number, None)
+
+    def _end(self, number: TransactionNumber) -> None:
+        self.live.pop(number, None)
+        if number in self._rows:
+            self._ended.add(number)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _of(self, entry: JournalEntry, session: int, serial: int) -> Followed:
+        number = TransactionNumber(session, serial)
+        known = self.live.get(number)
+        if known is None:
+            known = self.live[number] = self._begun(number, entry.lsn)
+        return known
+
+    def _begun(self, number: TransactionNumber, lsn: int) -> Followed:
+        """A transaction met for the first time: begun here, known from the checkpoint, or older than both."""
+        row = self._rows.get(number)
+        if row is None:
+            return Followed(whole=lsn > self._known_from and number.session >= self._known_session)
+        path = filenames.staged_file(number.session, number.serial)
+        in_file = row.entries[: row.file_entries]
+        return Followed(
+            [Add(e.partition, e.count, path, e.position, e.size) for e in in_file if e.lsn < lsn],
+            whole=all(e.lsn >= lsn for e in row.entries[row.file_entries :]),
+            prepared=row.state is State.PREPARED,
+            xid=row.xid,
+        )
+
+    def _added(self, entry: JournalEntry, added: TransactionAdded) -> Iterator[Finding]:
+        known = self._of(entry, added.session, added.serial)
+        known.xid = known.xid or added.xid
+        try:
+            if messages_of(entry.data, None) != added.count:
+                raise InvalidFrame(f"it says {added.count} messages, it holds others")
+        except InvalidFrame as error:
+            yield self._wrong(entry, str(error), TransactionNumber(added.session, added.serial), known)
+        position = entry.position + entry.length - len(entry.data)
+        known.take(Add(added.partition, added.count, entry.path, position, len(entry.data)), entry.data)
+
+    def _prepared(self, entry: JournalEntry, prepared: TransactionPrepared) -> Iterator[Finding]:
+        known = self._of(entry, prepared.session, prepared.serial)
+        known.prepared, known.xid = True, prepared.xid
+        yield from self._judge_totals(entry, prepared, prepared.totals, known)
+
+    def _judge_totals(
+        self,
+        entry: JournalEntry,
+        ended: TransactionPrepared | TransactionCommitted,
+        said: Totals | None,
+        known: Followed,
+    ) -> Iterator[Finding]:
+        number = TransactionNumber(ended.session, ended.serial)
+        if said is not None and known.whole and number not in self._rows and known.totals != said:
+            yield self._wrong(entry, f"it says {said}, the journal has {known.totals}", number, known)
+
+    def _committed(self, entry: JournalEntry, committed: TransactionCommitted) -> Iterator[Finding]:
+        number = TransactionNumber(committed.session, committed.serial)
+        known = self._of(entry, *number)
+        self._end(number)
+        counts = {placement.partition: placement.count for placement in committed.placements}
+        comparable = known.counts() == counts
+        if not comparable and known.whole:
+            yield self._wrong(
+                entry,
+                f"it places {counts} messages by partition, its adds are {known.counts()}",
+                number,
+                known,
+            )
+        if known.whole:
+            yield from self._judge_totals(entry, committed, committed.totals, known)
+        self._tally.committed += 1
+        self._tally.compared += comparable
+        for placement in committed.placements:
+            yield from self._place(entry, placement.partition, placement.base_offset, placement.count)
+            if comparable:
+                yield from self._compare_adds(
+                    entry, known, placement.partition, placement.base_offset, number
+                )
+
+    def _wrong(
+        self, entry: JournalEntry, problem: str, number: TransactionNumber, known: Followed
+    ) -> Finding:
+        affects = Affected(first_lsn=entry.lsn, last_lsn=entry.lsn, transaction=number, xid=known.xid)
+        return Finding(
+            entry.path, entry.position, f"{type(entry.record).__name__}: {problem}", affects=affects
+        )
+
+    def _ending(self, entry: JournalEntry) -> Iterator[Ended]:
+        """What the record ends, as an archive must say it. Before it is followed."""
+        match entry.record:
+            case TransactionCommitted() | TransactionRolledBack() as record:
+                number = TransactionNumber(record.session, record.serial)
+                known = self.live.get(number) or self._begun(number, entry.lsn)
+                whole = known.whole and number not in self._rows
+                totals, parts = (known.totals, known.parts()) if whole else (None, None)
+                yield by_record(entry.lsn, record, known.xid, totals, parts)
+            case Started() as started:
+                rows = {n: row for n, row in self._rows.items() if n not in self._ended}
+                active = {n for n, row in rows.items() if row.state is not State.PREPARED}
+                active |= {n for n, each in self.live.items() if not each.prepared}
+                for number in sorted(active - {n for n, each in self.live.items() if each.prepared}):
+                    yield Ended(entry.lsn, number, State.ROLLED_BACK, Cause.RESTART, started.at)
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def _sent(self, entry: JournalEntry, sent: Messages) -> Iterator[Finding]:
+        last = sent.base_offset + sent.count - 1
+        try:
+            if messages_of(entry.data, sent.base_offset) != sent.count:
+                raise InvalidFrame(f"it says {sent.count} messages, it holds others")
+        except InvalidFrame as error:
+            affects = self._affects(sent.partition, sent.base_offset, last)
+            yield Finding(
+                entry.path, entry.position, f"Messages at LSN {entry.lsn}: {error}", affects=affects
+            )
+            return
+        yield from self._place(entry, sent.partition, sent.base_offset, sent.count)
+        yield from self._compare(entry, sent.partition, sent.base_offset, entry.data, None)
+
+    def _place(self, entry: JournalEntry, partition: int, base: int, count: int) -> Iterator[Finding]:
+        expected = self._next.get(partition, base)
+        self._next[partition] = base + count
+        if base != expected:
+            what = f"LSN {entry.lsn} places messages from offset {base} on, the record before it ended at {expected}"
+            affects = self._affects(partition, min(base, expected), max(base, expected) - 1)
+            yield Finding(entry.path, entry.position, what, affects=affects)
+
+    def _compare_adds(
+        self, entry: JournalEntry, known: Followed, partition: int, base: int, number: TransactionNumber
+    ) -> Iterator[Finding]:
+        for add in known.adds:
+            if add.partition != partition:
+                continue
+            if not self._filesystem.exists(add.path):
+                return  # a missing staged file, told of itself
+            try:
+                data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
+                sound = messages_of(data, None) == add.count
+            except (InvalidFrame, OSError):
+                sound = False
+            if not sound:
+                return  # told where it lies: of its record, or of the staged file
+            stamp(data, base)
+            yield from self._compare(entry, partition, base, data, number)
+            base += add.count
+
+    def _compare(
+        self,
+        entry: JournalEntry,
+        partition: int,
+        base: int,
+        expected: bytes | memoryview,
+        number: TransactionNumber | None,
+    ) -> Iterator[Finding]:
+        """Whether the log has these stamped frames at ``base``, as far as it goes."""
+        log = self._logs.get(partition)
+        if (
+            log is None
+            or partition in self._broken
+            or not log.first_offset <= base < log.state.flushed_offset
+        ):
+            return
+        found = log.read(base, len(expected))
+        count = messages_in(expected)
+        self._tally.placed += count
+        if found == expected:
+            log.advance(base + count, len(expected))
+            return
+        same, at = difference(expected, found or b"")
+        damaged = found is not None and not is_lost(found[at:]) and log.is_damaged(base + same, at)
+        if damaged and self._damaged.get(partition, 0) < MOST_DAMAGED:
+            self._damaged[partition] = self._damaged.get(partition, 0) + 1
+            log.lose_place()  # the segment tells of it itself; what follows is found by its offset
+            return
+        self._broken.add(partition)
+        if found is None or damaged or is_lost(found[at:]):
+            return
+        path, position = log.place
+        affects = self._affects(partition, base + same, base + count - 1, number)
+        yield Finding(
+            path,
+            position + at,
+            f"the log does not hold what LSN {entry.lsn} ({type(entry.record).__name__}) put at offset {base + same}",
+            affects=affects,
+            foreign=True,
+        )
+
+    def _affects(
+        self, partition: int, first: int, last: int, number: TransactionNumber | None = None
+    ) -> Affected:
+        topic, index = self._names.get(partition, (f"partition number {partition}", 0))
+        return Affected(topic, index, first, last, transaction=number)
+
+
+def messages_in(run: bytes | memoryview) -> int:
+    """How many messages a sound, stamped run holds."""
+    return difference(run, bytes(run))[0]
+
+
+def is_lost(frame: bytes) -> bool:
+    """Whether a repair has found none of the messages that stood there."""
+    return len(frame) >= HEADER_BYTES and bool(HEADER.unpack_from(frame)[5] & LOST)

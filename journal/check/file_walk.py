@@ -1,0 +1,131 @@
+"""One file of a data directory, whatever it holds, item by item: for dumps, also of a file copied elsewhere."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from journal.check.checkpoint_check import reason_of
+from journal.check.findings import Finding, second_crc32c
+from journal.check.journal_walk import JournalEntry, file_size, read_some, survey_any, walk_file
+from journal.check.run_check import frames_of
+from journal.check.segment_walk import FrameEntry, header_of, walk_segment
+from journal.errors import CorruptData
+from journal.formats import filenames
+from journal.formats.checkpoint import CheckpointHeader, End, Rows, Stores, walk_sections
+from journal.formats.filenames import SegmentKind
+from journal.formats.index import OFFSET_ENTRY, TIME_ENTRY
+from journal.formats.journal_headers import FileHeader
+from journal.formats.segment_header import SegmentHeader, seed_of
+from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, unpack_staged_header
+from journal.interfaces import IFilesystem
+
+
+class FileKind(enum.Enum):
+    """What a file holds, by its name."""
+
+    JOURNAL = "journal file"
+    SEGMENT = "segment"
+    INDEX = "offset index"
+    TIME = "time index"
+    CHECKPOINT = "checkpoint"
+    STAGED = "staged file"
+
+
+class IndexItem(NamedTuple):
+    """An entry of an index. ``sound`` is None where no header of a log beside it tells the checksums' seed."""
+
+    position: int
+    offset: int
+    sound: bool | None
+    byte: int | None = None
+    time: int | None = None
+
+
+class SectionItem(NamedTuple):
+    """A section of a checkpoint."""
+
+    position: int
+    section: CheckpointHeader | Rows | Stores | End
+
+
+Item = (
+    JournalEntry | FrameEntry | IndexItem | SectionItem | FileHeader | SegmentHeader | StagedHeader | Finding
+)
+
+
+def kind_of(name: str) -> FileKind | None:
+    """What a file of that bare name holds; None for what has nothing to be dumped."""
+    segment = filenames.parse_segment_file(name)
+    if segment is not None:
+        kinds = {
+            SegmentKind.LOG: FileKind.SEGMENT,
+            SegmentKind.INDEX: FileKind.INDEX,
+            SegmentKind.TIME: FileKind.TIME,
+        }
+        return kinds[segment.kind]
+    if filenames.parse_journal_file(name) is not None or filenames.parse_recycled_file(name) is not None:
+        return FileKind.JOURNAL
+    finished = name.removesuffix(filenames.TEMPORARY)
+    if filenames.parse_checkpoint_file(finished) is not None:
+        return FileKind.CHECKPOINT
+    return FileKind.STAGED if filenames.parse_staged_file(finished) is not None else None
+
+
+def walk_any(filesystem: IFilesystem, path: str, kind: FileKind, from_lsn: int = 0) -> Iterator[Item]:
+    """What is in a file, in order, and what is damaged, gone on with behind it where that is possible."""
+    match kind:
+        case FileKind.JOURNAL:
+            file = survey_any(filesystem, path)
+            if file.header is None:
+                yield Finding(path, 0, file.problem)
+                return
+            yield file.header
+            yield from walk_file(filesystem, path, file.header, None, from_lsn, beyond=True)
+        case FileKind.SEGMENT:
+            header = header_of(filesystem, path)
+            yield header if header is not None else Finding(path, 0, "its header is damaged")
+            yield from walk_segment(filesystem, path, _base_of(path))
+        case FileKind.INDEX | FileKind.TIME:
+            yield from _walk_index(filesystem, path, kind)
+        case FileKind.CHECKPOINT:
+            for position, section in walk_sections(filesystem, path, second_crc32c):
+                if isinstance(section, CorruptData):
+                    yield Finding(path, position, reason_of(section))
+                else:
+                    yield SectionItem(position, section)
+        case FileKind.STAGED:
+            staged = unpack_staged_header(read_some(filesystem, path, 0, STAGED_HEADER_BYTES), second_crc32c)
+            yield staged if staged is not None else Finding(path, 0, "its header is damaged")
+            yield from frames_of(filesystem, path)
+
+
+def _base_of(path: str) -> int:
+    name = filenames.parse_segment_file(path.rpartition("/")[2])
+    assert name is not None, path
+    return name.base_offset
+
+
+def _walk_index(filesystem: IFilesystem, path: str, kind: FileKind) -> Iterator[Item]:
+    data = read_some(filesystem, path, 0, file_size(filesystem, path))
+    layout = OFFSET_ENTRY if kind is FileKind.INDEX else TIME_ENTRY
+    seed = _seed_of(filesystem, path)
+    for position in range(0, len(data) - layout.size + 1, layout.size):
+        first, second, *_, crc = layout.unpack_from(data, position)
+        body = data[position : position + layout.size - 4]
+        sound = None if seed is None else second_crc32c(body, seed) == crc
+        if sound is False:
+            yield Finding(path, position, "the entry fails its checksum; the index is made again", True)
+        elif kind is FileKind.INDEX:
+            yield IndexItem(position, first, sound, byte=second)
+        else:
+            yield IndexItem(position, second, sound, time=first)
+    if rest := len(data) % layout.size:
+        yield Finding(path, len(data) - rest, f"{rest} bytes are no whole entry", True)
+
+
+def _seed_of(filesystem: IFilesystem, path: str) -> int | None:
+    log = path.rpartition(".")[0] + "." + SegmentKind.LOG.value
+    header = header_of(filesystem, log) if filesystem.exists(log) else None
+    return None if header is None else seed_of(header.salt)

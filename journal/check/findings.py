@@ -1,0 +1,109 @@
+"""What a walk over files finds, and the second implementation of the checksum that it finds it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import crcmod.predefined
+
+from journal.formats import filenames
+from journal.transaction import TransactionNumber, Xid
+from journal.words import span
+
+T = TypeVar("T")
+
+second_crc32c: Callable[..., int] = crcmod.predefined.mkCrcFun("crc-32c")
+"""CRC-32C by the second implementation: ``second_crc32c(data, seed=0)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """Whose data a finding is about, as far as that is known. Offsets and LSNs are inclusive."""
+
+    topic: str | None = None
+    partition: int | None = None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_lsn: int | None = None
+    last_lsn: int | None = None
+    transaction: TransactionNumber | None = None
+    xid: Xid | None = None
+
+    def __str__(self) -> str:
+        parts = []
+        if self.topic is not None:
+            parts.append(f"{self.topic}-{self.partition}")
+        if self.first_offset is not None:
+            parts.append(span("offset", self.first_offset, self.last_offset))
+        if self.transaction is not None:
+            named = f" (xid {self.xid})" if self.xid is not None else ""
+            parts.append(f"transaction {self.transaction}{named}")
+        if self.first_lsn is not None:
+            parts.append(span("LSN", self.first_lsn, self.last_lsn))
+        return ", ".join(parts)
+
+    def facts(self) -> dict[str, Any]:
+        """What is known, by name, for programs."""
+        found: dict[str, Any] = {
+            name: value
+            for name in (
+                "topic", "partition", "first_offset", "last_offset", "first_lsn", "last_lsn",
+            )
+            if (value := getattr(self, name)) is not None
+        }  # fmt: skip
+        found |= {
+            name: str(value) for name in ("transaction", "xid") if (value := getattr(self, name)) is not None
+        }
+        return found
+
+
+NOBODY = Affected()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was written. ``position`` is in bytes from the file's start.
+
+    ``harmless`` says that it can be the trace of a crash and was never acknowledged, or is repaired by itself.
+    ``foreign`` says that the bytes are sound, but not those that belong there: nothing of the file can be believed.
+    ``unreadable`` says that the system did not give them, so that nothing is known of them.
+    ``unproven`` says that the bytes are sound messages of a log that the journal does not have.
+    ``of_no_crash`` says of what is harmless that no crash leaves it so.
+    ``of_decision`` says that the bytes are sound, and that a branch of a write of Spark ended otherwise than decided.
+    """
+
+    path: str
+    position: int
+    problem: str
+    harmless: bool = False
+    affects: Affected = NOBODY
+    foreign: bool = False
+    unreadable: bool = False
+    unproven: bool = False
+    of_no_crash: bool = False
+    of_decision: bool = False
+
+
+def unreadable(path: str, error: OSError, affects: Affected = NOBODY) -> Finding:
+    """A file whose bytes the system does not give. One that went away meanwhile is none: raises that error again."""
+    if isinstance(error, FileNotFoundError):
+        raise error
+    return Finding(path, 0, f"it cannot be read: {error.strerror}", affects=affects, unreadable=True)
+
+
+def told_if_unreadable(path: str, walk: Iterator[T], affects: Affected = NOBODY) -> Iterator[T | Finding]:
+    """What a walk over a file yields, and at last a finding if the file cannot be read on."""
+    try:
+        yield from walk
+    except OSError as error:
+        yield unreadable(path, error, affects)
+
+
+def of_partition(path: str, first_offset: int | None = None, last_offset: int | None = None) -> Affected:
+    """Offsets (inclusive) of the partition in whose directory ``path`` lies."""
+    name = filenames.parse_partition_directory(path.split("/")[-2]) if "/" in path else None
+    if name is None:
+        return Affected(first_offset=first_offset, last_offset=last_offset)
+    return Affected(name.topic, name.index, first_offset, last_offset)

@@ -1,0 +1,224 @@
+"""The newest checkpoint against the records that led to it: topics, starts, logs, transactions, clients.
+
+Records are followed from where the state is known, the older checkpoint or the very first record, up to the newest
+checkpoint's LSN. What somebody has changed in either, with checksums that fit, makes the two disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from journal.check.checkpoint_check import live_rows
+from journal.check.client_check import ClientCheck
+from journal.check.findings import Affected, Finding
+from journal.check.journal_walk import JournalEntry
+from journal.check.outcome_check import remembered
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats.record import (
+    LogStartMoved,
+    Messages,
+    Placement,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.log.catalog import TopicRow
+from journal.log.starts import StartRow, Starts
+from journal.transaction import Cause, State, TransactionNumber, Xid
+
+
+class Ending(NamedTuple):
+    """How a transaction ended; ``at`` is journal time, ``placements`` are (partition, first offset, messages)."""
+
+    state: State
+    cause: Cause
+    at: int
+    by: str
+    why: str
+    xid: Xid | None
+    placements: tuple[tuple[int, int, int], ...]
+
+    def __str__(self) -> str:
+        by, why = f" by {self.by!r}" if self.by else "", f": {self.why!r}" if self.why else ""
+        placed = f", placed {[tuple(each) for each in self.placements]}" if self.placements else ""
+        return f"{self.state.name} ({self.cause.name}) at {self.at}{by}{why}, xid {self.xid}{placed}"
+
+
+class FoldCheck:
+    """Follows records in order, from ``since`` on: a checkpoint, or None if the first record of all is among them."""
+
+    def __init__(self, since: Checkpoint | None, newest: Checkpoint | None) -> None:
+        self._newest = newest
+        self._from = since.header.lsn if since is not None else 0
+        self._known = newest is not None and since is not newest
+        self._topics = {row.name: row for row in _topics(since)} if since is not None else {}
+        self._starts = (
+            {store.number: store.start_offset for store in since.stores} if since is not None else {}
+        )
+        self._nonces = Starts()
+        self._nonces.restore(since.folds.get("starts", []) if since is not None else [])
+        self._reached = self._from
+        self._ends: dict[int, int] = {}
+        self._live: dict[TransactionNumber, tuple[bool, Xid | None]] = {}
+        """Whether it is prepared, and its xid."""
+        if since is not None:
+            self._live = {row.number: (row.state is State.PREPARED, row.xid) for row in live_rows(since)}
+        self._ended: dict[TransactionNumber, Ending] = {}
+        self._moved: dict[int, set[int]] = {}
+        """Where logs were told to start after the newest checkpoint: it may know that already."""
+        self._clients: ClientCheck | None = ClientCheck(since)
+        self._of_clients: list[Finding] | None = None
+
+    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Take in the next record; what is wrong with it."""
+        if entry.lsn > self._from and self._clients is not None:
+            self._judge_clients(entry.lsn)
+            yield from self._clients.follow(entry)
+        if not self._known or self._newest is None or entry.lsn <= self._from:
+            return
+        self._reached = entry.lsn
+        if entry.lsn <= self._newest.header.lsn:
+            self._of_logs(entry)
+            self._of_transactions(entry)
+        elif isinstance(entry.record, LogStartMoved):
+            self._moved.setdefault(entry.record.partition, set()).add(entry.record.start_offset)
+
+    def interrupted(self) -> None:
+        """Records are missing here: nothing more is known."""
+        self._known = False
+        self._clients = None
+
+    def _judge_clients(self, lsn: int) -> None:
+        """What the newest checkpoint says of producers and groups, before a record beyond it is followed."""
+        if self._newest is None or self._clients is None or self._of_clients is not None:
+            return
+        if lsn > self._newest.header.lsn:
+            self._of_clients = list(self._clients.against(self._newest))
+
+    def ended(self) -> Iterator[Finding]:
+        """What the checkpoint says otherwise; call it after the last record."""
+        if self._known and self._newest is not None and self._reached >= self._newest.header.lsn:
+            path = filenames.checkpoint_file(self._newest.header.lsn)
+            for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
+                yield Finding(path, 0, what, affects=affects)
+            for what in self._wrong_starts(self._newest):
+                yield Finding(path, 0, what)
+            self._judge_clients(self._reached + 1)
+            yield from self._of_clients or ()
+
+    # -- what the records say --------------------------------------------------------------------------
+
+    def _of_logs(self, entry: JournalEntry) -> None:
+        match entry.record:
+            case TopicCreated() as made:
+                self._topics[made.topic] = TopicRow(
+                    made.topic, made.settings, made.first_partition, made.partitions, made.at, made.id
+                )
+            case TopicDeleted() as gone:
+                self._topics.pop(gone.topic, None)
+            case LogStartMoved() as moved:
+                self._starts[moved.partition] = moved.start_offset
+            case Messages() as sent:
+                self._ends[sent.partition] = sent.base_offset + sent.count
+            case TransactionCommitted() as committed:
+                for placed in committed.placements:
+                    self._ends[placed.partition] = placed.base_offset + placed.count
+
+    def _of_transactions(self, entry: JournalEntry) -> None:
+        match entry.record:
+            case TransactionAdded() | TransactionOffsetsAdded() as added:
+                number = TransactionNumber(added.session, added.serial)
+                prepared, xid = self._live.get(number, (False, None))
+                self._live[number] = prepared, xid or added.xid
+            case TransactionPrepared() as held:
+                self._live[TransactionNumber(held.session, held.serial)] = True, held.xid
+            case TransactionCommitted() | TransactionRolledBack() as ended:
+                number = TransactionNumber(ended.session, ended.serial)
+                _, xid = self._live.pop(number, (False, None))
+                state, placements = State.ROLLED_BACK, _tuples(())
+                if isinstance(ended, TransactionCommitted):
+                    state, placements = State.COMMITTED, _tuples(ended.placements)
+                self._ended[number] = Ending(
+                    state, ended.cause, ended.at, ended.by, ended.why, xid, placements
+                )
+            case Started() as started:
+                self._live = {number: found for number, found in self._live.items() if found[0]}
+                self._nonces.apply(entry.lsn, started, b"")
+
+    # -- what the checkpoint says ----------------------------------------------------------------------
+
+    def _wrong_logs(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
+        said = {row.name: row for row in _topics(newest)}
+        for name in sorted(said.keys() | self._topics.keys()):
+            one, other = said.get(name), self._topics.get(name)
+            if one != other and (one is None or other is None or name != OUTCOMES_TOPIC):
+                yield f"it has topic {name!r} as {one}, by the journal it is {other}", Affected(name)
+        for store in newest.stores:
+            affects = Affected(store.topic, store.index)
+            start, end = self._starts.get(store.number, 0), self._ends.get(store.number)
+            if store.start_offset != start and store.start_offset not in self._moved.get(store.number, ()):
+                yield f"the log starts at offset {store.start_offset}, by the journal at {start}", affects
+            if end is not None and store.end_offset != end:
+                yield f"the log ended at offset {store.end_offset} then, by the journal at {end}", affects
+
+    def _wrong_starts(self, newest: Checkpoint) -> Iterator[str]:
+        known = {row.number: row.nonce for row in self._nonces.snapshot()}
+        rows = [msgspec.convert(row, StartRow) for row in newest.folds.get("starts", [])]
+        said = {row.number: row.nonce for row in rows}
+        for number in sorted({number for number, _ in known.items() ^ said.items()}):
+            yield f"it has start {number} {_nonce(said, number)}, by the journal {_nonce(known, number)}"
+
+    def _wrong_transactions(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
+        rows = {row.number: row for row in live_rows(newest)}
+        for number in sorted(rows.keys() | self._live.keys()):
+            row, known = rows.get(number), self._live.get(number)
+            if row is None:
+                what = "it does not have the transaction, by the journal it was undecided"
+            elif known is None:
+                ended = self._ended.get(number)
+                if ended is None and not row.totals.messages and row.state is not State.PREPARED:
+                    continue  # all that was ever added was refused
+                what = f"the transaction is undecided, by the journal it is {ended or 'not there'}"
+            elif (row.state is State.PREPARED, row.xid) != known:
+                what = f"the transaction is {row.state.name} with xid {row.xid}, by the journal"
+                what = f"{what} {'PREPARED' if known[0] else 'ACTIVE'} with xid {known[1]}"
+            else:
+                continue
+            xid = row.xid if row is not None else known[1] if known is not None else None
+            yield what, Affected(transaction=number, xid=xid)
+        for outcome in remembered(newest):
+            placed = _tuples(outcome.placements)
+            said = Ending(
+                outcome.state, outcome.cause, outcome.at, outcome.by, outcome.why, outcome.xid, placed
+            )
+            ended = self._ended.get(outcome.number)
+            if ended != said and (ended is not None or self._knows_end(outcome)):
+                what = f"the transaction is {said}, by the journal {ended or 'it never ended'}"
+                yield what, Affected(transaction=outcome.number, xid=outcome.xid)
+
+    def _knows_end(self, outcome: Outcome) -> bool:
+        """Whether a record must have ended it. A start rolls back what was active without one for each."""
+        return not self._from and outcome.cause is not Cause.RESTART
+
+
+def _nonce(starts: dict[int, bytes], number: int) -> str:
+    return f"with nonce {starts[number].hex()}" if number in starts else "not at all"
+
+
+def _tuples(placements: Iterable[Placement]) -> tuple[tuple[int, int, int], ...]:
+    return tuple((each.partition, each.base_offset, each.count) for each in placements)
+
+
+def _topics(checkpoint: Checkpoint) -> list[TopicRow]:
+    return [msgspec.convert(row, TopicRow) for row in checkpoint.folds.get("catalog", [])[1:]]

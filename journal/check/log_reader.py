@@ -1,0 +1,152 @@
+"""Bytes of a partition's log by offset, read-only, going forward: for comparing it with the journal."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from journal.check.journal_walk import file_size, read_some
+from journal.check.segment_walk import frame_at
+from journal.formats import filenames
+from journal.formats.frame import HEADER, HEADER_BYTES
+from journal.formats.index import DamagedIndex, floor_offset
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.formats.store_state import StoreState
+from journal.interfaces import IFile, IFilesystem
+from journal.log.segment import BrokenChain, Segment, is_frame_of, segments_of, walk_headers
+
+MOST_OPEN = 64
+
+
+class OpenLogs:
+    """Read-only files, of which the longest unused are closed."""
+
+    def __init__(self, filesystem: IFilesystem) -> None:
+        self.filesystem = filesystem
+        self._open: OrderedDict[str, IFile] = OrderedDict()
+
+    def file(self, path: str) -> IFile:
+        """The file; it stays open until many others have been asked for."""
+        file = self._open.pop(path, None) or self.filesystem.open(path, writable=False)
+        self._open[path] = file
+        if len(self._open) > MOST_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return file
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class LogReader:
+    """One partition's log as a checkpoint has it. :meth:`read` is cheap where the last one ended."""
+
+    def __init__(self, files: OpenLogs, state: StoreState) -> None:
+        self.state = state
+        self._files = files
+        self.segments = segments_of(state)
+        self._segment = 0
+        self._offset = -1
+        self._position = 0
+
+    @property
+    def first_offset(self) -> int:
+        """The first offset that its segments hold."""
+        return self.segments[0].base_offset if self.segments else self.state.flushed_offset
+
+    def read(self, offset: int, length: int) -> bytes | None:
+        """``length`` bytes from the frame of ``offset`` on; fewer at a segment's end.
+
+        None if damage keeps it from being found or read, nothing if no frame begins with that offset.
+        """
+        if offset != self._offset:
+            try:
+                if not self._seek(offset):
+                    return b""
+            except (BrokenChain, OSError):
+                return None
+        segment = self.segments[self._segment]
+        if self._position >= segment.size and self._segment + 1 < len(self.segments):
+            self._segment, self._position = self._segment + 1, SEGMENT_HEADER_BYTES
+            segment = self.segments[self._segment]
+        try:
+            return self._read(segment, self._position, min(length, segment.size - self._position))
+        except OSError:
+            return None  # told of the segment itself
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The path and the position of what was read last."""
+        segment = self.segments[self._segment] if self.segments else None
+        return (segment.path, self._position) if segment is not None else (filenames.PARTITION_DIRECTORY, 0)
+
+    def is_damaged(self, offset: int, at: int) -> bool:
+        """Whether no sound frame of ``offset`` begins ``at`` bytes behind where the last read began.
+
+        The segment itself is then found damaged there: its bytes are nobody else's.
+        """
+        segment = self.segments[self._segment]
+        if self._offset < 0 or self._position + at >= segment.size:
+            return False
+        try:
+            file = self._files.file(segment.path)
+            return not frame_at(file, self._position + at, offset, segment.size)
+        except OSError:
+            return True
+
+    def lose_place(self) -> None:
+        """What was read is not what belongs there: look for the next offset anew."""
+        self._offset = -1
+
+    def advance(self, offset: int, length: int) -> None:
+        """What was read was what belongs there: the next frame, of ``offset``, begins ``length`` bytes on."""
+        self._offset = offset
+        self._position += length
+
+    def _read(self, segment: Segment, position: int, length: int) -> bytes:
+        try:
+            return self._files.file(segment.path).read(position, length)
+        except FileNotFoundError:
+            return b""
+
+    def _seek(self, offset: int) -> bool:
+        for number, segment in enumerate(self.segments):
+            if segment.base_offset <= offset < segment.end_offset:
+                self._segment, self._offset = number, offset
+                position = self._locate(segment, offset)
+                self._position = position if position is not None else 0
+                if position is None:
+                    self._offset = -1
+                return position is not None
+        return False
+
+    def _locate(self, segment: Segment, offset: int) -> int | None:
+        def read(position: int, length: int) -> bytes:
+            return self._read(segment, position, length)
+
+        start = (segment.base_offset, SEGMENT_HEADER_BYTES)
+        filesystem = self._files.filesystem
+        if filesystem.exists(segment.index_path):
+            data = read_some(filesystem, segment.index_path, 0, file_size(filesystem, segment.index_path))
+            try:
+                hint = floor_offset(data, segment.seed, offset)
+            except DamagedIndex:
+                hint = None
+            if hint is not None and is_frame_of(read, segment, *hint):
+                start = hint
+        for place in walk_headers(read, segment, *start):
+            if place.offset >= offset:
+                return place.position if place.offset == offset else None
+        return None
+
+
+def difference(expected: bytes | memoryview, found: bytes) -> tuple[int, int]:
+    """(messages, bytes) before the first frame in which two runs differ; ``expected`` is a sound run."""
+    view, position, messages = memoryview(expected), 0, 0
+    while position + HEADER_BYTES <= len(view):
+        length, _, _, _, count, _, _ = HEADER.unpack_from(view, position)
+        if view[position : position + length] != found[position : position + length]:
+            break
+        position += length
+        messages += count
+    return messages, position

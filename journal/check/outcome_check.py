@@ -1,0 +1,109 @@
+"""The outcomes that the newest checkpoint remembers against the outcome archive: both say the same of a transaction.
+
+A checkpoint has every outcome that its client may still ask for; the archive has those of the time in which it was on.
+Somebody who changes one of the two, with checksums that fit, makes them disagree. What the archive does not have is
+held against the logs, which must reach as far as it was placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from journal.check.findings import Affected, Finding
+from journal.check.journal_walk import JournalEntry
+from journal.check.outcome_walk import archive_from, archive_state, walk_archive
+from journal.errors import InvalidFrame
+from journal.formats import filenames, outcome_entry
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.frame import HEADER, HEADER_BYTES, walk
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome
+from journal.formats.record import Messages
+from journal.interfaces import IFilesystem
+from journal.transactions.outcome_archive import head_of
+
+_SAME: Final = (
+    "state", "cause", "at", "wall", "began", "prepared", "xid", "by", "why", "owner", "heuristic", "messages", "bytes",
+)  # fmt: skip
+"""Fields that both have, under the same names."""
+
+
+def remembered(checkpoint: Checkpoint) -> list[Outcome]:
+    """The outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the decisions."""
+    table = checkpoint.folds.get("transactions", [0])
+    return [msgspec.convert(row, Outcome) for row in table[2 + table[0] :]]
+
+
+class OutcomeCheck:
+    """Follows the journal for what the archive's segments do not have yet; :meth:`ended` compares."""
+
+    def __init__(self, filesystem: IFilesystem, newest: Checkpoint) -> None:
+        self._filesystem = filesystem
+        self._newest = newest
+        self._state = archive_state(filesystem, newest)
+        self._outcomes = {each.number: each for each in remembered(newest)}
+        """Those of which no entry has been seen."""
+
+    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+        """Take in the next record; what is wrong with the entries that it fills the archive with."""
+        state, sent = self._state, entry.record
+        if state is None or not isinstance(sent, Messages) or sent.partition != state.number:
+            return
+        with suppress(InvalidFrame):  # told by who compares archive and journal
+            for offset, (at, size, _, _) in enumerate(walk(entry.data), sent.base_offset):
+                if offset >= state.flushed_offset:
+                    yield from self._take(_entry(entry.data[at : at + size]))
+
+    def ended(self) -> Iterator[Finding]:
+        """What is wrong; call it after the last record."""
+        if not self._outcomes:
+            return
+        for entry in self._archived(min(each.at for each in self._outcomes.values())):
+            yield from self._take(entry)
+        ends = {store.number: store.end_offset for store in self._newest.stores}
+        for outcome in self._outcomes.values():  # the archive has no entry of these
+            for placed in outcome.placements:
+                end = ends.get(placed.partition)
+                if end is not None and placed.base_offset + placed.count > end:
+                    what = f"the transaction is {outcome.describe()}, its messages go up to offset"
+                    what = f"{what} {placed.base_offset + placed.count - 1} of a log that ends at {end}"
+                    yield self._wrong(outcome, what)
+
+    def _take(self, entry: ArchivedOutcome) -> Iterator[Finding]:
+        outcome = self._outcomes.pop(entry.number, None)
+        if outcome is not None and (differs := _difference(outcome, entry)):
+            yield self._wrong(outcome, f"it has the transaction {differs}")
+
+    def _archived(self, at: int) -> Iterator[ArchivedOutcome]:
+        """The archive's entries from that journal time on."""
+        if self._state is not None:
+            with suppress(OSError):  # told by who checks the archive's log
+                first = archive_from(self._filesystem, self._state, at)
+                for each in walk_archive(self._filesystem, self._state, first):
+                    if not isinstance(each, Finding):
+                        yield each.outcome
+        yield from (_entry(frame) for frame in head_of(self._newest.folds.get("archive", []))[1])
+
+    def _wrong(self, outcome: Outcome, what: str) -> Finding:
+        path = filenames.checkpoint_file(self._newest.header.lsn)
+        return Finding(path, 0, what, affects=Affected(transaction=outcome.number, xid=outcome.xid))
+
+
+def _entry(frame: bytes | memoryview) -> ArchivedOutcome:
+    return outcome_entry.unpack(memoryview(frame)[HEADER_BYTES + HEADER.unpack_from(frame)[6] :])
+
+
+def _difference(outcome: Outcome, entry: ArchivedOutcome) -> str:
+    """What the checkpoint says otherwise than the archive; empty if nothing."""
+    for name in _SAME:
+        mine, others = getattr(outcome, name), getattr(entry, name)
+        if mine != others:
+            return f"with {name} {mine!r}, the outcome archive with {others!r}"
+    placed = sorted((each.partition, each.base_offset, each.count) for each in outcome.placements)
+    parts = (each for each in entry.parts if each.base_offset != NEVER_PLACED)
+    archived = sorted((each.number, each.base_offset, each.count) for each in parts)
+    return f"placed {placed}, the outcome archive {archived}" if placed != archived else ""

@@ -1,0 +1,336 @@
+"""Is a directory as it was written? Everything is read, nothing is believed, nothing is changed."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+
+from journal.check.checkpoint_check import (
+    check_catalog,
+    check_staged,
+    checkpoint_lsns,
+    checkpoints,
+    live_rows,
+    reason_of,
+)
+from journal.check.cross_check import CrossCheck
+from journal.check.decision_check import check_decisions
+from journal.check.findings import Affected, Finding, told_if_unreadable, unreadable
+from journal.check.journal_walk import (
+    NOT_NEEDED,
+    JournalEntry,
+    JournalFile,
+    chain_findings,
+    file_size,
+    header_findings,
+    leaves_out,
+    surveyed,
+    walk_file,
+)
+from journal.check.proof_check import ProofCheck
+from journal.check.segment_check import check_store
+from journal.check.strays import strays
+from journal.check.tally import Tally
+from journal.errors import CorruptData, CorruptJournal
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint
+from journal.formats.journal_headers import FileHeader
+from journal.formats.record import Started, TopicCreated, TransactionRolledBack
+from journal.formats.repair_notes import UNFINISHED, repair_notes, told
+from journal.formats.store_state import StoreState
+from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
+from journal.interfaces import IFilesystem
+from journal.transaction import TransactionNumber
+from journal.wal.end_scan import JournalScan, own_witness, stranger
+from journal.wal.writer import Journal
+
+Progress = Callable[[str, int], object]
+"""Called with what is being read, and how many bytes have been since the last call."""
+
+
+class Level(enum.Enum):
+    """How much a verification proves; docs/cli.md says it for people."""
+
+    QUICK = "quick"
+    """Journal, checkpoints and staged files byte by byte; of segments the sizes, headers, indexes and ends."""
+    FULL = "full"
+    """Every byte of the segments too, and every entry of the indexes against them."""
+    DEEP = "deep"
+    """And the journal against the logs, message by message; batches opened."""
+
+
+def verify(
+    filesystem: IFilesystem,
+    level: Level = Level.FULL,
+    tally: Tally | None = None,
+    progress: Progress | None = None,
+    records: bool = False,
+) -> Iterator[Finding]:
+    """Everything that is wrong with a directory that no broker has open. Memory does not grow with its size.
+
+    Segments are checked as far as the newest sound checkpoint knows them; beyond it the journal has the bytes. A file
+    that cannot be read is a finding as well, and all others are read; a directory that cannot be raises ``OSError``.
+    With ``records`` those of the journal are compared with each other also where the logs are not: for who has read the
+    logs.
+    """
+    return _Verification(filesystem, level, tally or Tally(), progress or _nobody, records).run()
+
+
+def planned_bytes(filesystem: IFilesystem, level: Level) -> int:
+    """How many bytes a verification will read, about: for showing how far it is."""
+    names = [file.path for file in surveyed(filesystem)]
+    names += [filenames.checkpoint_file(lsn) for lsn in checkpoint_lsns(filesystem)]
+    total = sum(size_if_readable(filesystem, name) for name in names)
+    sound = [each for each in checkpoints(filesystem) if isinstance(each, Checkpoint)]
+    if sound:
+        total += sum(e.size for row in live_rows(sound[-1]) for e in row.entries[: row.file_entries])
+    if sound and level is not Level.QUICK:
+        total += sum(segment.size for store in sound[-1].stores for segment in store.segments)
+    return total
+
+
+def _nobody(what: str, count: int) -> None:
+    """Nobody watches."""
+
+
+class _Verification:
+    """One run."""
+
+    def __init__(
+        self, filesystem: IFilesystem, level: Level, tally: Tally, progress: Progress, records: bool
+    ) -> None:
+        self._filesystem = filesystem
+        self._level = level
+        self._tally = tally
+        self._progress = progress
+        self._records = records
+        self._rolled_back: set[TransactionNumber] = set()
+        self._created: set[int] = set()
+        self._proof: ProofCheck
+
+    def run(self) -> Iterator[Finding]:
+        """Everything, in order."""
+        yield from repair_findings(self._filesystem)
+        sound: list[Checkpoint] = []
+        for each in checkpoints(self._filesystem):
+            if isinstance(each, Finding):
+                yield each
+            else:
+                sound.append(each)
+                self._read(filenames.checkpoint_file(each.header.lsn))
+        self._tally.checkpoints = len(sound)
+        newest = sound[-1] if sound else None
+        try:
+            witness = read_witness(self._filesystem)
+        except OSError as error:
+            witness = None
+            yield unreadable(filenames.WITNESS, error)
+        else:
+            if witness is None and surveyed(self._filesystem):
+                yield Finding(filenames.WITNESS, 0, WITNESS_LOST, True)
+        self._proof = ProofCheck(newest)
+        yield from self._journal(sound, witness or NOTHING)
+        if newest is not None and (self._records or self._level is Level.DEEP):
+            yield from check_decisions(self._filesystem, newest)
+        if newest is not None:
+            yield from check_catalog(self._filesystem, newest)
+            yield from self._staged(newest)
+            for store in newest.stores:
+                yield from self._store(store)
+        yield from strays(self._filesystem, newest, self._created)
+
+    def _read(self, path: str) -> None:
+        try:
+            size = size_if_readable(self._filesystem, path)
+        except FileNotFoundError:
+            size = 0  # a checkpoint that was read and is gone since; a file of the journal is missed where it is read
+        self._tally.files += 1
+        self._tally.bytes += size
+        self._progress(path, size)
+
+    # -- the journal -------------------------------------------------------------------------------
+
+    def _journal(self, sound: list[Checkpoint], witness: Witness) -> Iterator[Finding]:
+        files = surveyed(self._filesystem)
+        self._tally.journal_files = len(files)
+        needed = sound[-1].header.needed_from if sound else 1
+        strangers = [Finding(path, 0, what) for path, what in foreign(files, sound, witness).items()]
+        yield from strangers
+        damaged = bool(strangers)
+        files = [file for file in files if file.path not in {each.path for each in strangers}]
+        for finding in chain_findings(files, needed):
+            damaged = damaged or not finding.harmless
+            yield finding
+        yield from header_findings(self._filesystem, files)
+        cross = self._cross_check(sound, files) if self._records or self._level is Level.DEEP else None
+        for number, file in enumerate(files):
+            self._read(file.path)
+            if file.header is None:
+                continue
+            following = files[number + 1].header if number + 1 < len(files) else None
+            before = files[number - 1].header if number else None
+            if cross is not None and number and not _continues(before, file.header):
+                cross.interrupted(file.header.start, file.header.previous_end)
+            dead = number < needed_from(files, needed)
+            walk = walk_file(self._filesystem, file.path, file.header, following)
+            for each in told_if_unreadable(file.path, walk, Affected(first_lsn=file.lsn)):
+                if isinstance(each, Finding):
+                    yield _not_needed(each) if dead and not each.harmless else each
+                    damaged = damaged or not (each.harmless or dead)
+                    if cross is not None and not each.harmless:
+                        cross.interrupted(file.header.start)
+                    continue
+                self._note(each, sound)
+                yield from _of_another_start(each, file.header)
+                if cross is not None:
+                    yield from cross.follow(each)
+        if cross is not None:
+            yield from cross.ended()
+        if not damaged:
+            refused = list(refusal(self._filesystem, sound[-1] if sound else None, witness))
+            yield from refused or self._proof.findings(self._filesystem)
+
+    def _cross_check(self, sound: list[Checkpoint], files: list[JournalFile]) -> CrossCheck:
+        newest = sound[-1] if sound else None
+        files = unbroken(files)
+        reached = (each for each in sound if reaches_back(files, each.header.lsn + 1))
+        oldest = next(reached, newest)  # a power cut may bring older ones back, whose records are gone
+        if is_whole(files):
+            oldest = None  # nothing has ever been decided but by records that are there
+        return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
+
+    def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
+        self._tally.records += 1
+        self._proof.follow(entry)
+        if not sound or entry.lsn <= sound[-1].header.lsn:
+            return
+        if isinstance(entry.record, TransactionRolledBack):
+            self._rolled_back.add(TransactionNumber(entry.record.session, entry.record.serial))
+        elif isinstance(entry.record, TopicCreated):
+            made = entry.record
+            self._created.update(range(made.first_partition, made.first_partition + made.partitions))
+
+    # -- what a checkpoint refers to ---------------------------------------------------------------
+
+    def _staged(self, checkpoint: Checkpoint) -> Iterator[Finding]:
+        for row in live_rows(checkpoint):
+            size, finding = check_staged(self._filesystem, row)
+            if row.file_entries:
+                self._tally.staged_files += 1
+                self._tally.files += 1
+                self._tally.bytes += size
+                self._progress(filenames.STAGED_DIRECTORY, size)
+            if finding is not None and row.number not in self._rolled_back:
+                yield finding
+
+    def _store(self, store: StoreState) -> Iterator[Finding]:
+        tally = self._tally
+        tally.partitions += 1
+        tally.segments += len(store.segments)
+        tally.files += 3 * len(store.segments)
+        name = f"{store.topic}-{store.index}"
+
+        def count(messages: int, size: int) -> None:
+            tally.messages += messages
+            tally.bytes += size
+            self._progress(name, size)
+
+        quick, deep = self._level is Level.QUICK, self._level is Level.DEEP
+        yield from check_store(self._filesystem, store, count, quick, deep)
+
+
+def repair_findings(filesystem: IFilesystem) -> Iterator[Finding]:
+    """What is to be told of repairs: each one, with what it lost; and one that was begun and not finished."""
+    if filesystem.exists(filenames.REPAIR_PLAN):
+        yield Finding(filenames.REPAIR_PLAN, 0, UNFINISHED)
+    try:
+        for note in repair_notes(filesystem):
+            yield Finding(filenames.REPAIRS, 0, told(note), True)
+    except CorruptData as error:
+        yield Finding(filenames.REPAIRS, 0, reason_of(error), True)
+    except OSError as error:
+        yield unreadable(filenames.REPAIRS, error)
+
+
+def size_if_readable(filesystem: IFilesystem, path: str) -> int:
+    """A file's length; 0 if it cannot be opened, which is told where it is read."""
+    try:
+        return file_size(filesystem, path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return 0
+
+
+def foreign(files: list[JournalFile], sound: list[Checkpoint], witness: Witness) -> dict[str, str]:
+    """What is said of the journal files that were written in another data directory, by path."""
+    known = sound[-1].header if sound else None
+    headers = [file.header for file in files if file.header is not None]
+    witness = own_witness(headers, known, witness)
+    return {
+        file.path: f"it is of another data directory than {says}"
+        for file in files
+        if file.header is not None and (says := stranger(file.header, known, witness))
+    }
+
+
+def refusal(filesystem: IFilesystem, checkpoint: Checkpoint | None, witness: Witness) -> Iterator[Finding]:
+    """What a start would refuse of the journal; it is asked itself, for its word counts."""
+    if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
+        if checkpoint is not None:
+            lsn = checkpoint.header.lsn
+            problem = (
+                f"the directory is missing, and the checkpoint says that records were forced to LSN {lsn}"
+            )
+            yield Finding(filenames.JOURNAL_DIRECTORY, 0, problem, affects=Affected(last_lsn=lsn))
+        return
+    notes: list[str] = []
+    scan = JournalScan(filesystem, Journal(filesystem), witness, notes, notes.append)
+    try:
+        scan.scan(checkpoint)
+    except CorruptJournal as error:
+        yield Finding(error.path, error.position, f"a start is refused: {reason_of(error)}")
+
+
+def needed_from(files: list[JournalFile], needed: int) -> int:
+    """The number of the newest file that begins at or below what is needed: no start reads those before it."""
+    found = [
+        n for n, file in enumerate(files) if file.header is not None and file.header.previous_end <= needed
+    ]
+    return found[-1] if found else 0
+
+
+def _of_another_start(entry: JournalEntry, header: FileHeader) -> Iterator[Finding]:
+    if isinstance(entry.record, Started) and entry.record.start != header.start:
+        what = f"start {entry.record.start} at LSN {entry.lsn} lies in a file of start {header.start}"
+        yield Finding(entry.path, entry.position, what, affects=Affected(first_lsn=entry.lsn))
+
+
+def is_whole(files: list[JournalFile]) -> bool:
+    """Whether the journal still goes back to the very first record of all."""
+    first = files[0].header if files else None
+    return first is not None and first.start == 1 and not first.previous_first
+
+
+def unbroken(files: list[JournalFile]) -> list[JournalFile]:
+    """The newest files between which nothing is missing. A power cut may undo the removal of some before them."""
+    for number in range(len(files) - 1, 0, -1):
+        header = files[number].header
+        if header is None or not _continues(files[number - 1].header, header):
+            return files[number:]
+    return files
+
+
+def reaches_back(files: list[JournalFile], lsn: int) -> bool:
+    """Whether the journal's first file begins at or below that LSN."""
+    first = files[0].header if files else None
+    return first is not None and first.previous_end <= lsn
+
+
+def _continues(before: FileHeader | None, header: FileHeader) -> bool:
+    """Whether nothing is missing between two files."""
+    return before is not None and header.previous_first == before.first_lsn and not leaves_out(before, header)
+
+
+def _not_needed(finding: Finding) -> Finding:
+    return Finding(finding.path, finding.position, finding.problem + NOT_NEEDED, True, finding.affects)

@@ -1,0 +1,1 @@
+"""Checkpoints: their files, their rows, and which one a start stands on."""

@@ -1,0 +1,1 @@
+"""The engine: the cycle accept, write, force, publish; and the housekeeping beside it."""

@@ -1,0 +1,399 @@
+"""The folds together, and the cycle accept → write → force → publish.
+
+Everything but :meth:`Engine.write` runs on one thread (the reactor in the service). ``write`` touches the journal
+file and nothing else, so the service puts it on a thread; inline users call :meth:`Engine.sync`.
+
+A decision changes the folds and is queued in the same turn, so acceptance order is LSN order. What others can see
+of it waits for the force: watermarks, and every answer given through :meth:`Engine.when_forced`. A failed write
+or force is never undone, because the process stops.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from journal.buffers import PooledAllocator
+from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
+from journal.engine.routes import routes
+from journal.errors import JournalPoisoned, MemoryExhausted, reserved
+from journal.formats import record
+from journal.formats.journal_headers import GROUP_HEADER_BYTES, blocks
+from journal.formats.record import AnyRecord, LogStartMoved, Mark, Messages, Started
+from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.log.catalog import Catalog
+from journal.log.message_store import MessageStore
+from journal.log.starts import Starts
+from journal.transactions.commit_application import SlicedApply
+from journal.transactions.engine_interface import Housekeeps
+from journal.transactions.outcome_archive import BATCH
+from journal.transactions.store import JournalTransactionStore
+from journal.vfs.open_files import OpenFiles
+from journal.wal.group import Deliver, Group, GroupTimes
+from journal.wal.writer import Journal
+
+
+def _nothing(*_: object) -> None:
+    """A hook that nobody has set."""
+
+
+class Engine:
+    """The state of one data directory. Built by :func:`journal.recovery.start.recover`.
+
+    Hooks, called on the engine's thread: ``on_pending`` when there is a group to write after there was none,
+    ``on_published`` with the stores whose high watermark moved, ``on_idle`` when requests that were turned away
+    by ``busy`` or ``MemoryExhausted`` may be tried again, ``on_flush_wanted`` when memory is short.
+    """
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        clock: IClock,
+        journal: Journal,
+        catalog: Catalog,
+        transactions: JournalTransactionStore,
+        folds: Sequence[IFold],
+        open_files: OpenFiles,
+        lock: ILock,
+    ) -> None:
+        self.filesystem = filesystem
+        self.clock = clock
+        self.journal = journal
+        self.catalog = catalog
+        self.transactions = transactions
+        self.open_files = open_files
+        self.lock = lock
+        self.housekeeping: Housekeeps
+        self.report: object = ""
+        self.allocator: PooledAllocator
+        self._archive, self._applies = transactions.archive, transactions.applies
+        self.starts = Starts()
+        self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, self.starts, *folds)
+        self.routes = routes(self.folds)
+        # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
+        self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
+        self.next_lsn = 1
+        self.forced_lsn = self.start_number = self.last_forced_at = self._proven_lsn = 0
+        self.wall_offset = self._time_base = 0
+        self._ready: deque[Group] = deque()
+        self._filling: Group | None = None
+        self._in_flight: Group | None = None
+        self._newest: Group | None = None
+        self._deferred: deque[tuple[int, dict[MessageStore, int], list[tuple[Deliver, Any]]]] = deque()
+        self.passing = False  # what is accepted now touches no log of a commit that is being applied
+        self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
+        """Stores with bytes in memory that may go to their segments; those that got enough for their policies."""
+        self.pending_bytes = 0
+        self.journaled_bytes = 0
+        """What the groups of this start take on disk: whole blocks, which a lone small record fills to a fortieth."""
+        self.failed, self.full_at = "", 1 << 62
+        self.on_pending: Callable[[], None] = _nothing
+        self.on_published: Callable[[list[MessageStore]], None] = _nothing
+        self.on_idle: Callable[[], None] = _nothing
+        self.on_flush_wanted: Callable[[], object] = _nothing
+        transactions.bind(self)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def set_time(self, at: int) -> None:
+        """Let journal time go on from ``at``; while the engine was stopped it stood still."""
+        self._time_base = at - self.clock.monotonic()
+
+    def now(self) -> int:
+        """Journal time: µs that only grow, over restarts too; the wall clock has no say in it."""
+        return self.clock.monotonic() + self._time_base
+
+    @property
+    def full(self) -> bool:
+        """Whether new work is to be refused: more was accepted than the disk had room for at the last look."""
+        return self.journaled_bytes + self.pending_bytes > self.full_at
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last accepted record."""
+        return self.next_lsn - 1
+
+    # -- accept ------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        store: MessageStore,
+        frames: bytes | memoryview,
+        count: int,
+        producer_id: int = 0,
+        epoch: int = 0,
+        sequence: int = 0,
+    ) -> int:
+        """Accept a run of checked frames for a partition; return the first offset.
+
+        Raises ``MemoryExhausted`` before anything has changed.
+        """
+        assert store.number not in self._applies.promised, (
+            "its offsets are those of a commit that is being applied"
+        )
+        if store.internal:
+            raise reserved(store.topic)
+        at = self.now()
+        base = store.end_offset
+        view = store.append(frames, count, at)
+        message = Messages(store.number, base, count, at, producer_id, epoch, sequence)
+        lsn = self.queue(message, view)
+        assert self._filling is not None
+        self._filling.ends[store] = base + count
+        for fold in self._append_routes:
+            self._apply(fold, lsn, message, view)
+        return base
+
+    def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Queue a decision and apply it to every fold that handles it; return its LSN."""
+        assert not self.busy or self.passing, (
+            "no such decision may be taken while a large commit is being applied"
+        )
+        lsn = self.queue(decision, data)
+        for fold in self.routes.get(type(decision), ()):
+            self._apply(fold, lsn, decision, data)
+        return lsn
+
+    def _apply(self, fold: IFold, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
+        try:
+            fold.apply(lsn, decision, data)
+        except BaseException as error:
+            # The record is queued but the state does not agree with it: neither can be trusted any more.
+            self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
+            raise
+
+    def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
+        """Queue a decision that the caller applies to every fold that handles it, in the same turn; return its LSN."""
+        if self.failed:
+            raise JournalPoisoned(self.failed)
+        lsn = self.next_lsn
+        packed = record.pack(decision, data, record.seed(self.journal.salt, lsn))
+        size = len(packed) + len(data)
+        group = self._filling
+        if group is None or group.length + size > GROUP_BYTES or group.count >= GROUP_RECORDS:
+            if group is not None and self._archive.waiting and self._archive_outcomes(group):
+                return self.queue(decision, data)
+            group = self._open_group(lsn)
+        elif len(self._archive.waiting) >= BATCH and self._archive_outcomes(group):
+            return self.queue(decision, data)
+        self._put(group, packed, data, size)
+        return lsn
+
+    def _archive_outcomes(self, group: Group) -> bool:
+        """Put what waits for the archive into the group that decided it, full or not, to be shown together with it.
+
+        False, with nothing changed, if memory is short: then it goes with a later group.
+        """
+        archive = self._archive
+        try:
+            sent, view = archive.send(self.now())
+        except MemoryExhausted:
+            return False
+        packed = record.pack(sent, view, record.seed(self.journal.salt, self.next_lsn))
+        self._put(group, packed, view, len(packed) + len(view))
+        group.ends[archive.store] = sent.base_offset + sent.count
+        return True
+
+    def _put(self, group: Group, packed: bytes, data: bytes | memoryview, size: int) -> None:
+        group.pieces.append(packed)
+        if data:
+            group.pieces.append(data)
+        group.length += size
+        group.count += 1
+        self.next_lsn += 1
+        self.pending_bytes += size
+
+    def _open_group(self, lsn: int) -> Group:
+        idle = self._newest is None
+        group = self._filling = self._newest = Group(lsn)
+        self._ready.append(group)
+        if idle:
+            self.on_pending()
+        return group
+
+    def touched(self, stores: Sequence[MessageStore]) -> None:
+        """Let the stores' ends be shown to readers together with the record that was queued last."""
+        for store in stores:
+            if self._filling is not None:
+                self._filling.ends[store] = store.end_offset
+            else:  # in replay all is forced
+                store.publish(store.end_offset)
+
+    def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
+        """Memory is short: flush now, whatever the force policies say. ``stores`` may have bytes to flush too."""
+        self.dirty.update(stores)
+        self.housekeeping.want_flush()
+        self.on_flush_wanted()
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def jobs(self, now: int) -> list[Any]:
+        """What is due on files; run each in order on one thread, then :meth:`finish` it here."""
+        return self.housekeeping.jobs(now)
+
+    def finish(self, job: Any) -> None:
+        """A job has run."""
+        self.housekeeping.finish(job)
+
+    def retain(self, now: int) -> int:
+        """Let logs start later where retention says so; returns how many moved."""
+        moved = 0
+        if not self.busy:
+            for store in list(self.catalog.stores.values()):
+                start = store.retention_start(now)
+                if start is not None:
+                    self.accept(LogStartMoved(store.number, start, now))
+                    moved += 1
+        return moved
+
+    def mark_if_idle(self, now: int) -> bool:
+        """Queue a MARK if nothing has been forced for ``IDLE_MARK_AFTER``."""
+        return now - self.last_forced_at >= IDLE_MARK_AFTER and self.mark()
+
+    def close(self) -> None:
+        """Close the files and let the directory go. Everything accepted should have been forced."""
+        self.journal.close()
+        self.open_files.close()
+        self.lock.release()
+
+    def when_forced(self, deliver: Deliver, answer: Any) -> None:
+        """Call ``deliver(answer)`` once everything accepted so far (but what is passed) is forced and shown."""
+        last = self._applies.last
+        if last is not None and not self.passing:
+            last.waiters.append((deliver, answer))
+        elif self._newest is None:
+            deliver(answer)
+        else:
+            self._newest.waiters.append((deliver, answer))
+
+    def newest_times(self) -> GroupTimes | None:
+        """The times, noted from now on, of the group that all accepted so far is in; None if all is forced."""
+        return None if self._newest is None else self._newest.timed(self.clock)
+
+    # -- large commits, applied in slices ------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether large commits are being applied; until that is over nothing but what passes may be accepted."""
+        return self._applies.current is not None
+
+    def continue_apply(self) -> None:
+        """Apply the next slice of a large commit; call it once a turn while ``busy``."""
+        self.transactions.continue_apply()
+
+    def applied(self, commit: SlicedApply) -> None:
+        """The commit is now in all its stores: show it, as soon as it is forced, in one step."""
+        # Their ends as they are now: what is appended from here on waits for a later force.
+        ends = {store: store.end_offset for store in commit.stores}
+        self._deferred.append((commit.lsn, ends, commit.waiters))
+        self._show({}, [])
+        self.on_idle()
+
+    def _show(self, ends: dict[MessageStore, int], waiters: list[tuple[Deliver, Any]]) -> None:
+        """Show these ends, and large commits that are forced by now, all before anybody is told of any.
+
+        A reader who is woken by a send must see the whole of a large commit that was accepted before it.
+        """
+        first: list[tuple[Deliver, Any]] = []
+        while self._deferred and self._deferred[0][0] <= self.forced_lsn:
+            _, applied, answers = self._deferred.popleft()
+            for store, end in applied.items():
+                ends[store] = max(end, ends.get(store, store.high_watermark))
+            first += answers
+        for store, end in ends.items():
+            if store.publish(end):
+                self.filled.add(store)
+        if ends:
+            self.dirty.update(ends)
+            self.on_published(list(ends))
+        for deliver, answer in chain(first, waiters):
+            deliver(answer)
+
+    # -- write, force, publish -------------------------------------------------------------------------------
+
+    def take(self) -> Group | None:
+        """The next group to write; None if there is none, one is under way, or a fold could not take a record."""
+        if self._in_flight is not None or not self._ready or self.failed:
+            return None
+        group = self._ready.popleft()
+        if group is self._filling:
+            if self._archive.waiting:
+                self._archive_outcomes(group)
+            self._filling = None
+        group.forced_lsn = self.forced_lsn
+        self._in_flight = group
+        return group
+
+    def write(self, group: Group) -> float:
+        """Write and force a group; return how many seconds that took. The only method for another thread.
+
+        Raises :class:`JournalPoisoned`; then the process must stop (see :meth:`fail`).
+        """
+        return group.write(self.journal, self.clock.seconds)
+
+    def under_way(self) -> tuple[Group | None, int]:
+        """The group that is being written and forced, if any, and how many answers wait for it and those behind it."""
+        groups = [group for group in (self._in_flight, *self._ready) if group is not None]
+        return self._in_flight, sum(len(group.waiters) for group in groups)
+
+    def publish(self, group: Group) -> None:
+        """The group is on disk: show its ends to readers and deliver the answers that waited for it."""
+        assert group is self._in_flight
+        self._in_flight = None
+        if self._newest is group:
+            self._newest = None
+        self.forced_lsn = group.last_lsn
+        self.pending_bytes -= group.length
+        self.journaled_bytes += blocks(GROUP_HEADER_BYTES + group.length)
+        self.last_forced_at = self.now()
+        group.pieces.clear()
+        self._show(group.ends, group.waiters)
+
+    def sync(self) -> None:
+        """Carry everything accepted through to its answers, inline; large commits too.
+
+        Raises what failed, and from then on always :class:`JournalPoisoned`.
+        """
+        if self.failed:
+            raise JournalPoisoned(self.failed)
+        try:
+            while (group := self.take()) is not None or self.busy:
+                if group is not None:
+                    self.write(group)
+                    self.publish(group)
+                else:
+                    self.transactions.finish_apply(self.housekeeping.run_inline)
+        except BaseException as error:
+            self.fail(f"carrying out what was accepted: {error}")
+            raise
+
+    def fail(self, reason: str) -> None:
+        """Nothing can be accepted any more; the process must stop and recover."""
+        if not self.failed:
+            self.failed = f"{reason}. The process must stop; the next start recovers what is on disk"
+
+    # -- recovery ----------------------------------------------------------------------------------------------
+
+    def started(self, start_number: int, nonce: bytes, first_lsn: int) -> None:
+        """Begin a start: its first record rolls active transactions back."""
+        self.start_number = start_number
+        self.next_lsn, self.forced_lsn = first_lsn, first_lsn - 1
+        wall = self.clock.wall()
+        self.wall_offset = wall - self.now()
+        self._archive.settle()
+        self.accept(Started(start_number, self.now(), wall, nonce))
+
+    def mark(self) -> bool:
+        """Queue a MARK, the proof that all before it was forced, unless there is nothing to prove."""
+        if self._newest is not None or self.busy or self.failed or self.journal_is_proven:
+            return False
+        lsn = self.accept(Mark(self.now()))
+        self._proven_lsn = lsn
+        return True
+
+    @property
+    def journal_is_proven(self) -> bool:
+        """Whether the last record is a MARK, so that all that matters is known to have been forced."""
+        return self._proven_lsn == self.last_lsn

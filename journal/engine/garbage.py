@@ -1,0 +1,86 @@
+"""Files on their way to being removed: dropped, in no kept checkpoint any more, and held by no pin.
+
+What is dropped before a checkpoint goes after the next one, when neither of the two kept ones refers to it. A
+:class:`Pin` stops all removal while somebody reads the directory's files beside the engine, such as an audit or a
+backup: whatever the newest checkpoint refers to when the pin is taken, and the journal above it, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from journal.engine.engine import Engine
+from journal.engine.jobs import CollectGarbage
+
+
+class Pin:
+    """Keeps files from being removed while it is held. ``lsn`` is that of the newest checkpoint when it was taken.
+
+    ``held`` turns false for good when it is released, or when the disk needs the space: files may be missing from
+    then on.
+    """
+
+    __slots__ = ("held", "lsn")
+
+    def __init__(self, lsn: int) -> None:
+        self.lsn = lsn
+        self.held = True
+
+
+class Garbage:
+    """Collects what is dropped; one per engine. Everything is decided on the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._fresh: tuple[list[str], list[str]] = ([], [])
+        self._aged: tuple[list[str], list[str]] = ([], [])
+        self._ready: tuple[list[str], list[str]] = ([], [])
+        self._pins: set[Pin] = set()
+        self._overdue = False
+        """Whether a checkpoint has been written since the last removal."""
+
+    # -- pins --------------------------------------------------------------------------------------
+
+    @property
+    def pins(self) -> int:
+        """How many pins are held."""
+        return len(self._pins)
+
+    def pin(self, lsn: int) -> Pin:
+        """Remove nothing until :meth:`release`. ``lsn``: the newest checkpoint's."""
+        pin = Pin(lsn)
+        self._pins.add(pin)
+        return pin
+
+    def release(self, pin: Pin) -> None:
+        """Let a pin go; one that is not held any more stays so."""
+        pin.held = False
+        self._pins.discard(pin)
+
+    def release_all(self) -> None:
+        """The disk needs the space: no pin holds any more."""
+        for pin in list(self._pins):
+            self.release(pin)
+
+    # -- what goes ---------------------------------------------------------------------------------
+
+    def drop(self, files: Iterable[str], directories: Iterable[str]) -> None:
+        """What the checkpoint that is being made does not refer to."""
+        self._fresh[0].extend(files)
+        self._fresh[1].extend(directories)
+
+    def age(self, checkpoints: Iterable[str]) -> None:
+        """A checkpoint has been written; ``checkpoints`` are the files of those that are kept no more."""
+        self._ready[0].extend((*self._aged[0], *checkpoints))
+        self._ready[1].extend(self._aged[1])
+        self._aged, self._fresh = self._fresh, ([], [])
+        self._overdue = True
+
+    def collect(self, needed_from: int) -> CollectGarbage | None:
+        """The job that removes what may go, journals below that LSN too; None if a pin is held or none is due."""
+        if self._pins or not self._overdue:
+            return None
+        self._overdue = False
+        (files, directories), self._ready = self._ready, ([], [])
+        journals = self._engine.journal.take_dead(needed_from) if needed_from else []
+        return CollectGarbage(self._engine, journals, files, directories)

@@ -1,0 +1,370 @@
+"""What is done beside the cycle: flushes, checkpoints, clean-up, the next journal file, free space, the ballast.
+
+All decisions are taken on the engine's thread; what touches files is a :class:`journal.engine.jobs.Job` whose ``run``
+may be
+called on another thread (the flusher), one job at a time, and which then comes back through
+:meth:`Housekeeping.finish`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+from journal.engine.disk_space import COPIES, SCARCE, ballast_bytes, reserve, under_way
+from journal.engine.due_stores import DueStores
+from journal.engine.engine import Engine
+from journal.engine.garbage import Garbage, Pin
+from journal.engine.jobs import (
+    CollectGarbage,
+    FillBallast,
+    FillSpare,
+    FlushStore,
+    ForceLogs,
+    Job,
+    StageFrames,
+    WriteCheckpoint,
+    WriteWitness,
+)
+from journal.engine.settings import JournalSettings
+from journal.errors import DiskFull
+from journal.formats import filenames
+from journal.formats.checkpoint import CheckpointHeader
+from journal.formats.witness import NOTHING, WITNESS_INTERVAL, Witness
+from journal.log.flush import FlushJob
+from journal.log.message_store import MessageStore
+
+FLUSHES_AT_ONCE = 64
+"""Most flushes that begin in one turn, 20 µs each: ten thousand logs may be due at once."""
+NO_ROOM_PAUSE = 10_000_000
+"""After a spare found no room on the disk it is tried again only after this long (µs)."""
+
+
+TRIM_INTERVAL = 10_000_000
+"""Memory of the pool that was not needed for so long (µs) goes back to the system."""
+
+
+class Phase(enum.Enum):
+    """Where a checkpoint is."""
+
+    NONE = "none under way"
+    STAGING = "writing staged frames"
+    STAGED = "waiting for the end of a large commit"
+    FORCING = "waiting for the force of its LSN"
+    FLUSHING = "flushing partitions"
+    WRITING = "writing the checkpoint"
+    COLLECTING = "unlinking what is no longer needed"
+
+
+class Housekeeping:
+    """Decides what is to be done on files. One per engine."""
+
+    def __init__(self, engine: Engine, settings: JournalSettings, last: list[CheckpointHeader]) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._kept = last
+        """The headers of the checkpoints on disk, oldest first, at most two."""
+        self.phase = Phase.NONE
+        self._requested = False
+        self._next: CheckpointHeader
+        self._folds: dict[str, Iterator[Any]] = {}
+        self._stores: dict[MessageStore, int] = {}
+        self._missing: list[MessageStore] = []
+        """Of these, what is not known to be flushed so far."""
+        self._garbage = Garbage(engine)
+        self._journaled_before = engine.journaled_bytes
+        self._checkpointed_at = 0
+        self._no_room_until = 0
+        self._flush_wanted = False
+        self._due = DueStores(engine.dirty, engine.filled)
+        self._round: list[MessageStore] = []
+        """What is due and not begun yet, the next one last."""
+        self._round_began = 0
+        """How many flushes of this round have begun, which one force is for."""
+        self._filling = False
+        self.free_bytes = 0
+        self.reserve_bytes = reserve(settings)
+        self._scarce_below = self.reserve_bytes + SCARCE * settings.pool_bytes
+        self._ballast_tried = False
+        self._collecting: CollectGarbage | None = None
+        self._witness = NOTHING
+        self._witnessed_at = 0
+        self._trimmed_at = 0
+        self._gone: list[MessageStore] = []
+        self._discarding: set[MessageStore] = set()
+
+    def begin(self) -> None:
+        """Journal time has begun: ages count from now."""
+        self._checkpointed_at = self._engine.now()
+
+    # -- what is due -------------------------------------------------------------------------------
+
+    def jobs(self, now: int) -> list[Job]:
+        """What is to be run now, in this order. Call it on every tick and after every finished job.
+
+        Raises :class:`journal.errors.LockLost` if the directory is not ours alone any more; then the engine must fail.
+        """
+        self._engine.lock.check()
+        self.watch_space()
+        found: list[Job] = []
+        if self.phase is Phase.NONE:
+            self._collect()  # what a pin has held back
+        if self.phase is Phase.NONE and self._checkpoint_due(now):
+            found += self._begin()
+        if self.phase is Phase.STAGED and not self._engine.busy:
+            self._snapshot()
+        if self.phase is Phase.FORCING and self._engine.forced_lsn >= self._next.lsn:
+            self.phase = Phase.FLUSHING
+        found += self._flushes(now)
+        if self.phase is Phase.FLUSHING and self._may_write():
+            found.append(self._write())
+        if self._collecting is not None:
+            found.append(self._collecting)
+            self._collecting = None
+        if now - self._trimmed_at >= TRIM_INTERVAL:
+            self._trimmed_at = now
+            self._engine.allocator.trim()
+        if self._witness_due(now):
+            found.append(self.testify(self._engine.forced_lsn))
+        if not self._filling and not self._engine.full and not self._engine.journal.spare_exists():
+            self._filling = True
+            found.append(FillSpare(self._engine))
+        if not self._ballast_tried and not self._engine.full:
+            self._ballast_tried = True
+            if ballast_bytes(self._engine.filesystem) < self._settings.file_bytes:
+                found.append(FillBallast(self._engine, self._settings.file_bytes))
+        return found
+
+    def finish(self, job: Job) -> None:
+        """Take note that a job has run."""
+        match job:
+            case FlushStore():
+                job.store.finish_flush(job.flush)
+                if job.store in self._discarding:
+                    self._discarding.discard(job.store)
+                    self._due.forget((job.store,))
+                    job.store.discard()
+                else:
+                    self._due.flushed(job.store)
+                self._engine.on_idle()
+            case StageFrames():
+                self._engine.transactions.staged(job.plans)
+                self.phase = Phase.STAGED
+            case WriteCheckpoint():
+                self._written(job.header)
+            case CollectGarbage():
+                self.phase = Phase.NONE
+            case FillSpare():
+                self._filling = False
+                if job.no_room:
+                    self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
+                    self._engine.full_at = -1
+
+    def want_flush(self) -> None:
+        """Flush all that is published at the next call of :meth:`jobs`."""
+        self._flush_wanted = True
+
+    def _witness_due(self, now: int) -> bool:
+        if self._witness.checkpoint != self.checkpoint_lsn:
+            return True
+        return self._witness.forced < self._engine.forced_lsn and now - self._witnessed_at >= WITNESS_INTERVAL
+
+    def testify(self, forced: int, durably: bool = False) -> Job:
+        """A job that says outside of the journal that it is forced up to that LSN."""
+        journal = self._engine.journal
+        self._witness = Witness(journal.newest_lsn, forced, self.checkpoint_lsn, journal.salt)
+        self._witnessed_at = self._engine.now()
+        return WriteWitness(self._engine.filesystem, self._witness, durably)
+
+    def _flushes(self, now: int) -> list[Job]:
+        """The next flushes of the round under way, or of a new one; with the last of several comes their force."""
+        if not self._round:
+            self._round = self._to_flush(now)[::-1]
+            self._round_began = 0
+        found: list[tuple[MessageStore, FlushJob]] = []
+        while self._round and len(found) < FLUSHES_AT_ONCE:
+            store = self._round.pop()
+            if (flush := store.begin_flush()) is not None:
+                self._due.begun(store)
+                found.append((store, flush))
+        if found:
+            # Else what is wanted is not forced yet, or under way: at the next call, or who waits would for the policy.
+            self._flush_wanted = False
+        self._round_began += len(found)
+        is_last = not self._round
+        jobs: list[Job] = [
+            FlushStore(store, flush, alone=is_last and self._round_began == 1) for store, flush in found
+        ]
+        return [*jobs, ForceLogs(self._engine.open_files)] if is_last and self._round_began > 1 else jobs
+
+    def _to_flush(self, now: int) -> list[MessageStore]:
+        """All, for want of memory; what a checkpoint waits for; or what is due."""
+        if self._flush_wanted:
+            return sorted(self._engine.dirty, key=_number)
+        due = self._due.due(now)
+        if self.phase is not Phase.FLUSHING:
+            return due
+        targets = self._stores
+        late = [store for store in self._engine.dirty if store.flushed_offset < targets.get(store, 0)]
+        return sorted({*due, *late}, key=_number)
+
+    def watch_space(self) -> None:
+        """New work is refused while what finishing needs is about to run out; decided by the free space alone."""
+        engine = self._engine
+        self.free_bytes = engine.filesystem.free_bytes()
+        room = self.free_bytes - self.reserve_bytes
+        if self._scarce:
+            self._garbage.release_all()  # before anybody's work is refused for what they keep
+            room -= under_way(engine, self._settings.file_bytes)
+        no_room = room < 0 or engine.now() < self._no_room_until
+        engine.full_at = -1 if no_room else engine.journaled_bytes + engine.pending_bytes + room // COPIES
+
+    @property
+    def _scarce(self) -> bool:
+        return self.free_bytes < self._scarce_below
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    @property
+    def checkpoint_lsn(self) -> int:
+        """The LSN of the newest checkpoint, 0 without one."""
+        return self._kept[-1].lsn if self._kept else 0
+
+    def pin(self) -> Pin:
+        """Remove no file until :meth:`unpin`, or until the disk needs the space; raises DiskFull if it does now."""
+        self.watch_space()
+        if self._scarce:
+            raise DiskFull(
+                f"no file can be kept from being removed: {self.free_bytes} bytes of the disk are free, and up to "
+                f"{self._scarce_below} removing goes on as usual; nothing has changed. Make room, or read a copy"
+            )
+        return self._garbage.pin(self.checkpoint_lsn)
+
+    def unpin(self, pin: Pin) -> None:
+        """What was held back goes with the next call of :meth:`jobs`."""
+        self._garbage.release(pin)
+
+    @property
+    def pins(self) -> int:
+        """How many pins keep files from being removed."""
+        return self._garbage.pins
+
+    def request_checkpoint(self) -> None:
+        """Begin a checkpoint at the next call of :meth:`jobs`, due or not."""
+        self._requested = True
+
+    def _checkpoint_due(self, now: int) -> bool:
+        engine, settings = self._engine, self._settings
+        if engine.busy or (self._kept and engine.last_lsn == self._kept[-1].lsn):
+            self._requested = False
+            return False
+        if self._requested:
+            return True
+        journaled = engine.journaled_bytes - self._journaled_before
+        if not journaled:
+            return False
+        return (
+            journaled >= settings.checkpoint_bytes
+            or now - self._checkpointed_at >= settings.checkpoint_interval
+        )
+
+    def _begin(self) -> list[Job]:
+        self._requested = False
+        self._journaled_before = self._engine.journaled_bytes
+        self._checkpointed_at = self._engine.now()
+        previous = self._kept[-1].lsn if self._kept else 0
+        plans = self._engine.transactions.staging_plans(previous)
+        self.phase = Phase.STAGING if plans else Phase.STAGED
+        return [StageFrames(self._engine, plans)] if plans else []
+
+    def _snapshot(self) -> None:
+        """All folds at one LSN, in one turn; the rows are encoded later, on the flusher thread.
+
+        Never while a large commit is being applied: its outcome is in the folds, its messages not in all logs.
+        """
+        engine = self._engine
+        lsn = engine.last_lsn
+        self._next = CheckpointHeader(
+            lsn,
+            engine.transactions.needed_from(lsn + 1),
+            engine.start_number,
+            engine.now(),
+            engine.journal.salt,
+        )
+        self._folds = {fold.name: fold.snapshot() for fold in engine.folds}
+        self._stores = {store: store.end_offset for store in engine.catalog.stores.values()}
+        self._missing = list(self._stores)
+        self._collect_dropped()
+        self.phase = Phase.FORCING
+
+    def _may_write(self) -> bool:
+        """Whether all that the checkpoint will say is forced: the logs, and where they start."""
+        engine, missing = self._engine, self._missing
+        while missing and missing[-1].flushed_offset >= self._stores[missing[-1]]:
+            missing.pop()
+        return engine.forced_lsn >= engine.catalog.start_moved_lsn and not missing
+
+    def _write(self) -> Job:
+        self.phase = Phase.WRITING
+        states = [store.state(end) for store, end in self._stores.items()]
+        self._stores = {}
+        return WriteCheckpoint(self._engine.open_files, self._next, self._folds, states)
+
+    def _written(self, header: CheckpointHeader) -> None:
+        """Two checkpoints are kept; what only older ones needed goes now."""
+        self._kept.append(header)
+        self._folds = {}
+        self._due.forget(self._gone)
+        for store in self._gone:  # only now is all that was appended to them known to be written
+            if store.is_flushing:
+                self._discarding.add(store)
+            else:
+                store.discard()
+        self._gone.clear()
+        self._garbage.age(filenames.checkpoint_file(kept.lsn) for kept in self._kept[:-2])
+        del self._kept[:-2]
+        self.phase = Phase.NONE
+        self._collect()
+
+    def _collect(self) -> None:
+        self._collecting = self._garbage.collect(self._kept[0].needed_from if len(self._kept) > 1 else 0)
+        if self._collecting is not None:
+            self.phase = Phase.COLLECTING
+
+    def _collect_dropped(self) -> None:
+        """What was dropped before this checkpoint goes after the next one, when no kept one refers to it."""
+        catalog, ended = self._engine.catalog, self._engine.transactions.ended_files
+        files = [file for store in catalog.stores.values() for file in store.take_dropped()]
+        files += [filenames.staged_file(number.session, number.serial) for number in ended]
+        self._garbage.drop(files, [store.directory for store in catalog.deleted])
+        self._gone += catalog.deleted
+        catalog.deleted.clear()
+        ended.clear()
+
+    def add_orphans(self, files: list[str], directories: list[str]) -> None:
+        """What recovery found that nothing refers to; it goes like what is dropped from now on."""
+        self._garbage.drop(files, directories)
+
+    # -- inline ------------------------------------------------------------------------------------
+
+    def run_inline(self) -> None:
+        """Run what is due now on this thread, until nothing is left. If a job raises, the engine has failed."""
+        try:
+            while jobs := self.jobs(self._engine.now()):
+                for job in jobs:
+                    job.run()
+                    self.finish(job)
+        except BaseException as error:
+            self._engine.fail(f"writing files: {error}")
+            raise
+
+    def checkpoint_inline(self) -> None:
+        """Write a checkpoint now, on this thread."""
+        self._engine.sync()
+        self.request_checkpoint()
+        self.run_inline()
+
+
+_number = attrgetter("number")

@@ -1,0 +1,233 @@
+"""Frames from outside: is each one what a broker may store? Everything that a later reader relies on is checked.
+
+A compressed wrapper is opened for that, within bounds that stand outside of what is compressed or are looked at while
+it is counted: what a request costs depends on its limits, not on what somebody has made of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from journal.constants import MAX_ATTRIBUTE, MAX_FRAME, MAX_OPENED_HEADS, MAX_REQUEST_DATA, OPENED_FRAME
+from journal.errors import InvalidFrame, MessageTooLarge
+from journal.formats.compression import codec_of, open_payload, opened_size
+from journal.formats.frame import (
+    COMPRESSION,
+    COMPRESSION_SHIFT,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    KNOWN_FLAGS,
+    TOMBSTONE,
+    UNDECODABLE,
+    VERSION,
+    VERSION_MASK,
+    WRAPPER,
+    open_wrapper,
+    too_short,
+    unpack_attribute,
+    wrong_length,
+)
+
+_NOT_STORED = "; nothing was stored"
+_ANY: Final = 1 << 62
+_unpack_header = HEADER.unpack_from
+
+
+class _Room(NamedTuple):
+    """How many bytes the rest of a request's compressed frames may open to, and how many of them may be no values."""
+
+    opened: int
+    heads: int
+
+
+_ALL: Final = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
+
+
+def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = True, most: int = _ANY) -> int:
+    """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
+
+    Everything is verified that a later reader relies on: lengths, checksums, flags, counts, attributes. No frame is
+    over ``limit`` bytes, neither as it is nor opened, there are at most ``most`` messages, and what is compressed opens
+    to at most ``MAX_REQUEST_DATA`` in all, at most ``MAX_OPENED_HEADS`` of it beside values. Without ``opens`` it is
+    not opened: what it says of itself is believed, as far as that is possible.
+
+    Raises :class:`InvalidFrame`, :class:`MessageTooLarge` or :class:`CompressionUnavailable`, naming the position. An
+    empty run is invalid.
+    """
+    end = len(data)
+    room = _ALL
+    view = memoryview(data)
+    position = messages = 0
+    while position < end:
+        if end - position < HEADER_BYTES:
+            raise too_short(position, end, _NOT_STORED)
+        length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
+        if length > limit:
+            raise MessageTooLarge(
+                f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
+            )
+        if length < HEADER_BYTES or length > end - position:
+            raise wrong_length(position, length, end, _NOT_STORED)
+        if offset:
+            raise InvalidFrame(
+                f"frame at {position} has offset {offset}, it must come as 0; nothing was stored"
+            )
+        after = position + length
+        if crc32c(view[position + CRC_START : after]) != crc:
+            raise InvalidFrame(f"frame at {position} fails its checksum; nothing was stored")
+        messages += count
+        if messages > most:
+            raise too_many_messages(position, most)  # before these are looked at
+        if flag == VERSION and count == 1 and not attribute_length:
+            pass  # the commonest frame: 0.1 of 0.8 µs saved
+        elif flag & COMPRESSION:
+            room = _check_compressed(view[position:after], position, limit, room, opens)
+        else:
+            _check_content(view[position:after], count, flag, attribute_length, position)
+        position = after
+    if not messages:
+        raise InvalidFrame("no frames; nothing was stored")
+    return messages
+
+
+def too_many_messages(at: int, most: int) -> MessageTooLarge:
+    """The error for what has more messages, up to the frame at ``at``, than a broker takes at a time."""
+    return MessageTooLarge(
+        f"the frames up to {at} hold over {most} messages, the limit of one request{_NOT_STORED}. Send smaller batches"
+    )
+
+
+def _check_compressed(frame: memoryview, position: int, limit: int, room: _Room, opens: bool) -> _Room:
+    """Check a compressed frame whose length and checksum are right; return what room it leaves."""
+    _, _, _, _, count, flag, attribute_length = _unpack_header(frame)
+    what, payload = f"frame at {position}", frame[HEADER_BYTES:]
+    if flag & ~COMPRESSION != VERSION | WRAPPER or attribute_length:
+        raise InvalidFrame(
+            f"{what} has flag {flag:#x} and {attribute_length} attribute bytes: only a wrapper may be compressed"
+            f"{_NOT_STORED}"
+        )
+    number = (flag & COMPRESSION) >> COMPRESSION_SHIFT
+    codec_of(number, what, _NOT_STORED)
+    size = opened_size(payload, what, _NOT_STORED)
+    if HEADER_BYTES + size > limit:
+        raise MessageTooLarge(
+            f"{what} opens to {HEADER_BYTES + size} bytes, the limit is {limit}{_NOT_STORED}"
+        )
+    if not 0 < count <= size // HEADER_BYTES:
+        raise InvalidFrame(f"wrapper at {position} says {count} messages in {size} bytes{_NOT_STORED}")
+    if not opens:
+        return room
+    if size > room.opened:
+        raise MessageTooLarge(
+            f"the compressed frames up to {position} open to over {MAX_REQUEST_DATA} bytes, the limit of one request"
+            f"{_NOT_STORED}"
+        )
+    heads = room.heads - OPENED_FRAME - count * HEADER_BYTES
+    if heads < 0:
+        raise _too_many_heads(position)
+    opened = memoryview(open_payload(number, payload, what, _NOT_STORED))
+    inner, attributes = _count_inner(opened, position, count, heads)
+    if inner != count:
+        raise InvalidFrame(f"wrapper at {position} says {count} messages, it holds {inner}{_NOT_STORED}")
+    return _Room(room.opened - size, heads - attributes)
+
+
+def _too_many_heads(at: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"the compressed frames up to {at} hold over {MAX_OPENED_HEADS} bytes of headers and keys, the limit of one "
+        f"request ({HEADER_BYTES} a message, {OPENED_FRAME} a frame, and what its keys and headers take){_NOT_STORED}. "
+        "Send smaller batches, or such a one as it is"
+    )
+
+
+def _check_content(frame: memoryview, count: int, flag: int, attribute_length: int, position: int) -> None:
+    """Check flag, attribute and count of one frame whose length and checksum are right."""
+    if flag & ~KNOWN_FLAGS or flag & VERSION_MASK != VERSION:
+        raise InvalidFrame(
+            f"frame at {position} has flag {flag:#x}, which is not known here; nothing was stored"
+        )
+    payload = HEADER_BYTES + attribute_length
+    if payload > len(frame) or attribute_length > MAX_ATTRIBUTE:
+        raise InvalidFrame(f"frame at {position} says {attribute_length} attribute bytes; nothing was stored")
+    if flag & WRAPPER:
+        inner = _count_inner(frame[payload:], position, count, _ANY)[0]
+        if inner != count or flag & TOMBSTONE or attribute_length:
+            raise InvalidFrame(
+                f"wrapper at {position} says {count} messages, it holds {inner}; nothing was stored"
+            )
+        return
+    if count != 1:
+        raise InvalidFrame(f"frame at {position} says {count} messages, it is one; nothing was stored")
+    if flag & TOMBSTONE and payload != len(frame):
+        raise InvalidFrame(f"frame at {position} is a tombstone with a value; nothing was stored")
+    if attribute_length:
+        try:
+            unpack_attribute(frame[HEADER_BYTES:payload])
+        except UNDECODABLE as error:
+            raise _wrong_attribute(f"the frame at {position}", error) from error
+
+
+def _wrong_attribute(what: str, error: Exception) -> InvalidFrame:
+    return InvalidFrame(f"key and headers of {what}: {error}; nothing was stored")
+
+
+def count_in_wrapper(frame: memoryview) -> int:
+    """How many messages a stored wrapper holds, opened if it is compressed, and every inner frame checked.
+
+    Raises :class:`InvalidFrame` and :class:`CompressionUnavailable`.
+    """
+    if _unpack_header(frame)[5] & COMPRESSION:
+        return count_inner(memoryview(open_wrapper(frame, "the wrapper")))
+    return count_inner(frame[HEADER_BYTES:])
+
+
+def count_inner(payload: memoryview, at: int = 0) -> int:
+    """Walk the payload of the wrapper at ``at``, check every inner frame, return how many there are.
+
+    Raises :class:`InvalidFrame`.
+    """
+    return _count_inner(payload, at, _ANY, _ANY)[0]
+
+
+def _count_inner(payload: memoryview, at: int, most: int, room: int) -> tuple[int, int]:
+    """As :func:`count_inner`, and how many bytes keys and headers take.
+
+    Nothing is looked at behind the first message that is more than ``most``, or makes that more than ``room``.
+    """
+    position = messages = attributes = 0
+    end = len(payload)
+    unpack, decode = _unpack_header, unpack_attribute  # bound once: 100 a wrapper, 1,000,000 a second
+    while position < end and messages <= most:
+        if end - position < HEADER_BYTES:
+            raise _wrong_inner(at, messages, f"has only {end - position} bytes")
+        length, crc, number, _, count, flag, attribute_length = unpack(payload, position)
+        bare = length - attribute_length
+        if crc or number != messages or count != 1:
+            raise _wrong_inner(at, messages, f"has checksum {crc}, number {number}, count {count}")
+        if flag != VERSION and (flag != VERSION | TOMBSTONE or bare > HEADER_BYTES):
+            raise _wrong_inner(at, messages, f"has flag {flag:#x} and {bare - HEADER_BYTES} bytes of value")
+        if bare < HEADER_BYTES or length > end - position:
+            raise _wrong_inner(at, messages, f"says {length} bytes, {end - position} are there")
+        if attribute_length:
+            if attribute_length > MAX_ATTRIBUTE:
+                raise _wrong_inner(at, messages, f"says {attribute_length} attribute bytes")
+            attributes += attribute_length
+            if attributes > room:
+                raise _too_many_heads(at)
+            start = position + HEADER_BYTES
+            try:
+                decode(payload[start : start + attribute_length])
+            except UNDECODABLE as error:
+                raise _wrong_attribute(f"frame {messages} in the wrapper at {at}", error) from error
+        messages += 1
+        position += length
+    if not messages:
+        raise InvalidFrame(f"the wrapper at {at} holds no frames; nothing was stored")
+    return messages, attributes
+
+
+def _wrong_inner(at: int, number: int, reason: str) -> InvalidFrame:
+    return InvalidFrame(f"frame {number} in the wrapper at {at} {reason}; nothing was stored")

@@ -1,0 +1,69 @@
+"""How one transaction ended: for answers, checkpoints and people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from journal.formats.record import Placement
+from journal.transaction import Cause, State, TransactionNumber, Xid
+
+
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """What a coordinator decided after the outcome had been forced, when (wall clock), and from where."""
+
+    decided: State
+    wall: int
+    by: str
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """How a transaction ended. ``heuristic`` says that a person or policy forced it after it was prepared.
+
+    ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
+    clock, for people.
+    """
+
+    number: TransactionNumber
+    state: State
+    cause: Cause
+    at: int
+    xid: Xid | None = None
+    by: str = ""
+    why: str = ""
+    placements: list[Placement] = []
+    heuristic: bool = False
+    told: Told | None = None
+    owner: str = ""
+    messages: int = 0
+    bytes: int = 0
+    wall: int = 0
+    began: int = 0
+    prepared: int = 0
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether its coordinator decided otherwise than was forced: damage, until somebody has seen to it."""
+        return self.told is not None and self.told.decided is not self.state
+
+    def describe(self) -> str:
+        """One clause for error messages: what happened, by whom, when and why."""
+        by = f" by {self.by}" if self.by else ""
+        when = f" at {wall_text(self.wall)}" if self.wall else ""
+        why = f": {self.why}" if self.why else ""
+        return f"{verb(self.state)}{by}{when} ({self.cause.name.lower().replace('_', ' ')}){why}"
+
+
+def verb(state: State) -> str:
+    """What has been done to a decided transaction."""
+    return "committed" if state is State.COMMITTED else "rolled back"
+
+
+def wall_text(wall: int) -> str:
+    """µs since 1970 for people: UTC, to the second."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall)
+    except OverflowError:
+        return f"{wall} µs"
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")

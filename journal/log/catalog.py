@@ -1,0 +1,242 @@
+"""Topics, their partitions, and the stores of these: the fold that turns names and numbers into logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from zope.interface import implementer
+
+from journal.constants import MAX_PARTITIONS_PER_TOPIC
+from journal.errors import (
+    NEXT_STEP,
+    CorruptJournal,
+    InvalidSetting,
+    LimitExceeded,
+    MemoryExhausted,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+    reserved,
+)
+from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
+from journal.formats.record import AnyRecord, LogStartMoved, Messages, Started, TopicCreated, TopicDeleted
+from journal.formats.store_state import StoreState
+from journal.interfaces import IRunFold
+from journal.log.message_run import MessageRun
+from journal.log.message_store import MessageStore
+from journal.settings import TopicSettings
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic; ``partitions`` by index."""
+
+    name: str
+    settings: TopicSettings
+    partitions: list[MessageStore]
+    created: int
+    id: bytes
+
+
+class TopicRow(msgspec.Struct, array_like=True, frozen=True):
+    """A topic in a checkpoint."""
+
+    name: str
+    settings: TopicSettings
+    first_partition: int
+    partitions: int
+    created: int
+    id: bytes
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps beside topics and stores."""
+
+    next_partition: int
+    wall_offset: int
+
+
+MakeStore = Callable[[int, str, int, TopicSettings], MessageStore]
+RestoreStore = Callable[[StoreState], MessageStore]
+
+
+@implementer(IRunFold)
+class Catalog:
+    """Topics by name, stores by partition number. Numbers are given once and never again.
+
+    ``make_room`` is called when memory runs out in replay, until there is enough or it says that there is no more.
+    """
+
+    name = "catalog"
+    handles = (Started, TopicCreated, TopicDeleted, LogStartMoved, Messages)
+
+    def __init__(self, make_store: MakeStore, restore_store: RestoreStore) -> None:
+        self._make_store = make_store
+        self._restore_store = restore_store
+        self.topics: dict[str, Topic] = {}
+        self.stores: dict[int, MessageStore] = {}
+        self.next_partition = 1
+        self.internal = 0
+        """Partitions of the engine's own topics."""
+        self.wall_offset = 0
+        self.max_partitions = 100_000
+        self.start_moved_lsn = 0
+        """The LSN of the newest record that moved the start of a log."""
+        self.deleted: list[MessageStore] = []
+        """Stores whose files go after the next checkpoints; the checkpoint takes them."""
+        self.make_room: Callable[[], bool] = no_room
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name; raises :class:`UnknownTopic`."""
+        try:
+            return self.topics[name]
+        except KeyError:
+            raise UnknownTopic(f"there is no topic {name!r}; nothing was changed. Create it first") from None
+
+    def store(self, number: int) -> MessageStore:
+        """The partition with that number; raises :class:`UnknownPartition`."""
+        try:
+            return self.stores[number]
+        except KeyError:
+            raise UnknownPartition(
+                f"there is no partition number {number}; nothing was changed. Its topic may have been deleted: ask "
+                "for the topics again"
+            ) from None
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def judge_creation(
+        self, name: str, partitions: int, settings: TopicSettings, at: int, topic_id: bytes
+    ) -> TopicCreated:
+        """The record that makes a topic; raises what forbids it."""
+        check_topic_name(name)
+        if is_internal(name):
+            raise reserved(name)
+        settings.check()
+        if name in self.topics:
+            raise TopicExists(f"topic {name!r} exists already; nothing was changed")
+        if not 1 <= partitions <= MAX_PARTITIONS_PER_TOPIC:
+            raise InvalidSetting(
+                f"{partitions} partitions for topic {name!r}; 1 to {MAX_PARTITIONS_PER_TOPIC} are allowed. Nothing "
+                "was changed"
+            )
+        wanted = len(self.stores) - self.internal + partitions
+        if wanted > self.max_partitions:
+            raise LimitExceeded(
+                f"topic {name!r} with {partitions} partitions would make {wanted} in all, the "
+                f"limit is {self.max_partitions}; nothing was changed"
+            )
+        return TopicCreated(name, self.next_partition, partitions, settings, at, topic_id)
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
+        """Take one record into the state."""
+        match record:
+            case Messages():
+                self._replay(record, data)
+            case TopicCreated():
+                self._create(record)
+            case TopicDeleted():
+                topic = self.topics.pop(record.topic)
+                for store in topic.partitions:
+                    del self.stores[store.number]
+                    self.deleted.append(store)
+            case LogStartMoved():
+                self.stores[record.partition].move_start(record.start_offset)
+                self.start_moved_lsn = lsn
+            case Started():
+                self.wall_offset = record.wall - record.at
+            case _:
+                raise CorruptJournal(f"the catalog does not know {record!r} at LSN {lsn}", "", 0)
+
+    def _create(self, record: TopicCreated) -> None:
+        if record.first_partition != self.next_partition:
+            raise CorruptJournal(
+                f"topic {record.topic!r} was given partition {record.first_partition}, the next one is "
+                f"{self.next_partition}: a record is missing from the journal. No record was changed. {NEXT_STEP}",
+                JOURNAL_DIRECTORY,
+            )
+        stores = [
+            self._make_store(record.first_partition + index, record.topic, index, record.settings)
+            for index in range(record.partitions)
+        ]
+        self.topics[record.topic] = Topic(record.topic, record.settings, stores, record.at, record.id)
+        self.stores.update((store.number, store) for store in stores)
+        self.next_partition += record.partitions
+        self.internal += sum(store.internal for store in stores)
+
+    def _replay(self, record: Messages, data: bytes | memoryview) -> None:
+        store = self.stores[record.partition]
+        self.place(store, data, record.base_offset, record.count, record.at)
+        store.publish(store.end_offset)
+
+    def apply_run(self, run: MessageRun) -> None:
+        """Put many sends into their log; see :class:`IRunFold`."""
+        store = self.stores[run.partition]
+        number = 0
+        # A log that holds some of them already is for the slower way, which looks at each.
+        at_end = len(run.bases) > 1 and run.bases[0] == store.end_offset
+        while number < len(run.bases):
+            fitted = self._place_run(store, run, number) if at_end else 0
+            if not fitted:
+                self.place(
+                    store, run.frames.run(number), run.bases[number], run.counts[number], run.times[number]
+                )
+            number += fitted or 1
+            store.publish(store.end_offset)  # before more room is made: what is not published is not flushed
+
+    def _place_run(self, store: MessageStore, run: MessageRun, number: int) -> int:
+        try:
+            return store.replay_run(run, number)
+        except MemoryExhausted:
+            return 0
+
+    def place(self, store: MessageStore, data: bytes | memoryview, base: int, count: int, at: int) -> None:
+        """Put frames of a forced record into their log, unless they are there already; make room if need be."""
+        while True:
+            try:
+                store.replay(data, base, count, at)
+            except MemoryExhausted:
+                if not self.make_room():
+                    raise
+            else:
+                return
+
+    def snapshot(self) -> Iterator[Any]:
+        """The topics. The stores' states are added by the checkpoint, after it has flushed them."""
+        head = HeadRow(self.next_partition, self.wall_offset)
+        rows = [
+            TopicRow(t.name, t.settings, t.partitions[0].number, len(t.partitions), t.created, t.id)
+            for t in self.topics.values()
+        ]
+        return iter([head, *rows])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state. :meth:`restore_stores` must follow."""
+        head, *topics = rows
+        restored = msgspec.convert(head, HeadRow)
+        self.next_partition, self.wall_offset = restored.next_partition, restored.wall_offset
+        self._topic_rows = [msgspec.convert(row, TopicRow) for row in topics]
+
+    _topic_rows: list[TopicRow]
+
+    def restore_stores(self, states: Iterable[StoreState]) -> None:
+        """Make the stores from their checkpointed states and put them into their topics."""
+        for state in states:
+            self.stores[state.number] = self._restore_store(state)
+        for row in self._topic_rows:
+            numbers = range(row.first_partition, row.first_partition + row.partitions)
+            partitions = [self.stores[number] for number in numbers]
+            self.topics[row.name] = Topic(row.name, row.settings, partitions, row.created, row.id)
+            self.internal += sum(store.internal for store in partitions)
+
+
+def no_room() -> bool:
+    """No room can be made outside recovery; there, back-pressure keeps memory from running out."""
+    return False

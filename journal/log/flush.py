@@ -1,0 +1,266 @@
+"""Published bytes on their way from memory to segments: decided on the reactor, done by the flusher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from msgspec.structs import replace
+
+from journal.formats.filenames import PARTITION_DIRECTORY
+from journal.formats.index import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexEntries,
+    has_no_entry,
+    is_needless,
+    sound_entries,
+)
+from journal.formats.segment_header import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    pack_segment_header,
+    unpack_segment_header,
+)
+from journal.interfaces import IFile
+from journal.log.segment import Segment
+from journal.log.segment_index import completed, read_all
+from journal.vfs.filesystem import write_fully
+from journal.vfs.open_files import OpenFiles
+
+
+@dataclass(slots=True)
+class Piece:
+    """What one segment gets. ``before`` and ``after`` are the segment without and with it.
+
+    The running checksum of ``after`` is there when the piece has been written. ``header`` is what the file begins
+    with, if it is a new one; ``closed`` is then the segment before it.
+
+    ``ends``, ``positions`` and ``times`` are the appends, in the tail's positions; ``first`` is (offset,
+    position) before them. ``views`` are their bytes, ``inside`` places in those that are long.
+    """
+
+    before: Segment
+    after: Segment
+    first: tuple[int, int]
+    ends: Sequence[int]
+    positions: Sequence[int]
+    times: Sequence[int]
+    views: list[memoryview]
+    inside: Mapping[int, Sequence[tuple[int, int]]]
+    header: bytes = b""
+    closed: Segment | None = None
+
+    def bytes_at(self, start: int, end: int) -> memoryview:
+        """The bytes between two of the tail's positions inside one append."""
+        start -= self.first[1]
+        end -= self.first[1]
+        for view in self.views:
+            if start < len(view):
+                return view[start:end]
+            start -= len(view)
+            end -= len(view)
+        raise AssertionError(f"{self.after.path} is not given position {start}")
+
+    def adopt(self, header: SegmentHeader) -> None:
+        """Leave the file the header that it has: a start that is refused must not have changed what it is."""
+        self.header = pack_segment_header(header)
+        self.before = self.before.begun(header.salt)
+        self.after = replace(self.after, salt=header.salt)
+
+    def finish(self, positions: Sequence[int]) -> list[int]:
+        """Give ``after`` its running checksum; return those at these positions of the segment, which ascend.
+
+        A call for all that lies between two of them: 16 KiB and more.
+        """
+        found: list[int] = []
+        checksum, at = self.before.checksum, self.before.size
+        views = iter(self.views)
+        view = next(views)
+        for position in [*positions, self.after.size]:
+            while position - at > len(view):
+                checksum = crc32c(view, checksum)
+                at += len(view)
+                view = next(views)
+            checksum = crc32c(view[: position - at], checksum)
+            view, at = view[position - at :], position
+            found.append(checksum)
+        self.after = replace(self.after, checksum=found.pop())
+        return found
+
+
+@dataclass(slots=True)
+class IndexEnd:
+    """How far the index files of the active segment are known to be good."""
+
+    base_offset: int
+    entries: int
+    last_position: int
+
+
+class FlushJob:
+    """``run`` may go on in another thread: it touches files and nothing else of the store.
+
+    It makes the partition's own directory; the one above (``partitions``) came with the data directory.
+
+    After an ``OSError`` from it the process must stop and recover: what was written may be lost in part, and
+    no retry can tell (the kernel may have dropped the pages).
+    """
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        pieces: list[Piece],
+        appends: int,
+        index_end: IndexEnd | None,
+        first_ever: bool,
+    ) -> None:
+        self.pieces = pieces
+        self.appends = appends
+        self.index_end = index_end
+        self.done = False
+        self._files = files
+        self._first_ever = first_ever
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last message of the job."""
+        return self.pieces[-1].after.end_offset
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the job writes to segments."""
+        return sum(piece.after.size - piece.before.size for piece in self.pieces)
+
+    def run(self, durably: bool = True, cut: bool = True) -> None:
+        """Write and force everything; new files and directories are durable when it returns.
+
+        If not ``durably``, only when :meth:`OpenFiles.force <journal.vfs.open_files.OpenFiles.force>` has returned and
+        the
+        directory of partitions is forced, which comes before the next checkpoint: until then the journal has it all.
+        ``cut``: leave nothing behind the end, which a run before the last crash may have written. Else all of that
+        stays, for it is not known yet whether the journal has it: a start that refuses it must not have removed it.
+        """
+        for piece in self.pieces:
+            self._write(piece, durably, cut)
+        self.done = True
+
+    def _write(self, piece: Piece, durably: bool, cut: bool) -> None:
+        segment = piece.after
+        filesystem = self._files.filesystem
+        new = bool(piece.header)
+        if new and self._first_ever:
+            filesystem.make_directory(segment.directory)
+        file = self._files.acquire(segment.path, create=new)
+        size = file.size()
+        stale = new and size > 0
+        if stale and cut:
+            # Left by a run before the last crash and in no checkpoint: the journal has it all.
+            file.truncate(0)
+            size = 0
+        elif stale and (header := self._header_of(file, segment)) is not None:
+            piece.adopt(header)
+        # From here to the release no failure gives the pin back: unforced bytes are in this descriptor.
+        start = 0 if new else piece.before.size
+        write_fully(file, start, [memoryview(piece.header), *piece.views] if new else piece.views)
+        self._write_indexes(piece, file, stale, durably)
+        if cut and size > segment.size:
+            # Left likewise, and not written over. In replay it is left alone: more is about to be written there, and a
+            # truncation for each of 10,000 logs would take longer than all the rest.
+            file.truncate(segment.size)
+        if not durably:
+            self._files.release_unforced(file, new)
+            return
+        file.force()
+        self._files.release(file)
+        if new:
+            filesystem.force_directory(segment.directory)
+        if new and self._first_ever:
+            filesystem.force_directory(PARTITION_DIRECTORY)
+            self._first_ever = False
+
+    @staticmethod
+    def _header_of(file: IFile, segment: Segment) -> SegmentHeader | None:
+        """That of a file which is written over in a replay, if it is of that segment."""
+        header = unpack_segment_header(file.read(0, SEGMENT_HEADER_BYTES))
+        mine = (segment.number, segment.base_offset)
+        return header if header is not None and header[2:4] == mine else None
+
+    def _write_indexes(self, piece: Piece, log: IFile, stale: bool, durably: bool) -> None:
+        if piece.closed is not None:
+            self._force_indexes(piece.closed, durably)
+        known = None if stale else self._known_end(piece.before)
+        if known is not None:
+            entries = _new_entries(piece, known)
+            if not entries.places and (known.entries or is_needless(piece.after.size)):
+                piece.finish(())
+                # Less than the gap between two: nothing to write. Of 10,000 partitions hardly one has its files open;
+                # and two more to be made for each, with nothing in them, took a quarter of the first flush.
+                self.index_end = known
+                return
+        index = self._files.acquire(piece.after.index_path, create=True)
+        time = self._files.acquire(piece.after.time_path, create=True)
+        try:
+            end = self._index_end(piece.before, log, index, time)
+            entries = _new_entries(piece, end)
+            running = piece.finish([position for _, position, _ in entries.places])
+            offsets, times = entries.packed(piece.after.seed, running)
+            write_fully(index, end.entries * OFFSET_ENTRY.size, [memoryview(offsets)])
+            write_fully(time, end.entries * TIME_ENTRY.size, [memoryview(times)])
+            count = end.entries + len(running)
+            self.index_end = IndexEnd(piece.after.base_offset, count, entries.last_position)
+        finally:
+            self._files.release(index)
+            self._files.release(time)
+
+    def _known_end(self, before: Segment) -> IndexEnd | None:
+        """Where the next entries go, if that can be said without a look into the files."""
+        known = self.index_end
+        if known is not None and known.base_offset == before.base_offset:
+            return known
+        return IndexEnd(before.base_offset, 0, SEGMENT_HEADER_BYTES) if has_no_entry(before.size) else None
+
+    def _index_end(self, before: Segment, log: IFile, index: IFile, time: IFile) -> IndexEnd:
+        """Where the next entries go; index files that this process has not written to are checked first."""
+        known = self.index_end
+        if known is not None and known.base_offset == before.base_offset and known.entries:
+            return known
+        found, made = (read_all(index), read_all(time)), (b"", b"")
+        if before.end_offset > before.base_offset:
+            made, proven = completed(found, before, log.read)
+            if (
+                not proven
+            ):  # only what is sound by itself may stay, for what is made from damage proves nothing
+                count = sound_entries(*found, before.seed, before.end_offset, before.size)
+                made = made[0][: count * OFFSET_ENTRY.size], made[1][: count * TIME_ENTRY.size]
+        for file, data, there in zip((index, time), made, found, strict=True):
+            if data != there:
+                file.truncate(len(data))
+                write_fully(file, 0, [data])
+        entries = len(made[0]) // OFFSET_ENTRY.size
+        last = OFFSET_ENTRY.unpack_from(made[0], (entries - 1) * OFFSET_ENTRY.size)[1] if entries else 0
+        return IndexEnd(before.base_offset, entries, last or SEGMENT_HEADER_BYTES)
+
+    def _force_indexes(self, closed: Segment, durably: bool) -> None:
+        """A closed segment's indexes do not change any more, and prove what its frames are: they must be on disk."""
+        for path in (closed.index_path, closed.time_path):
+            try:
+                file = self._files.acquire(path)
+            except FileNotFoundError:
+                continue  # it needs none, or has lost it: then it is made again
+            if durably:
+                file.force()
+                self._files.release(file)
+            else:
+                self._files.release_unforced(file)
+
+
+def _new_entries(piece: Piece, end: IndexEnd) -> IndexEntries:
+    """The entries that the piece's messages get, after those that there are."""
+    entries = IndexEntries(end.last_position)
+    shift = piece.before.size - piece.first[1]
+    entries.add_appends(
+        piece.ends, piece.positions, piece.times, piece.first, shift, piece.bytes_at, piece.inside
+    )
+    return entries

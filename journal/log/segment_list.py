@@ -1,0 +1,169 @@
+"""A partition's segments, oldest first: found by bisection, dropped at the start, compared at recovery."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from journal.errors import NEXT_STEP, CorruptSegment
+from journal.formats.filenames import parse_segment_file
+from journal.formats.segment_header import SEGMENT_HEADER_BYTES
+from journal.formats.store_state import SegmentState
+from journal.interfaces import IFilesystem
+from journal.log.proof import Beyond, files_beyond
+from journal.log.segment import Segment, header_fault
+from journal.words import span
+
+_base_offset = attrgetter("base_offset")
+_end_offset = attrgetter("end_offset")
+_last_time = attrgetter("last_time")
+
+
+class SegmentList:
+    """Contiguous segments; the last one is *active*, it takes what is flushed until it rolls."""
+
+    __slots__ = ("directory", "number", "segments", "total_bytes")
+
+    def __init__(self, number: int, directory: str, states: Iterable[SegmentState] = ()) -> None:
+        self.number = number
+        self.directory = directory
+        self.segments = [Segment.of(number, directory, state) for state in states]
+        self.total_bytes = sum(segment.frame_bytes for segment in self.segments)
+
+    @property
+    def active(self) -> Segment | None:
+        """The segment that is written to."""
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def sealed(self) -> Sequence[Segment]:
+        """All but the active one."""
+        return self.segments[:-1]
+
+    def states(self) -> list[SegmentState]:
+        """What a checkpoint keeps."""
+        return [segment.state() for segment in self.segments]
+
+    def next_segment(self, base_offset: int) -> Segment:
+        """An empty segment to follow the last one; it is not in the list before :meth:`put`."""
+        return Segment(self.number, self.directory, base_offset, 0, base_offset)
+
+    def put(self, segment: Segment) -> None:
+        """Take a segment after a flush: the active one, grown, or the one after it."""
+        last = self.active
+        if last is not None and last.base_offset == segment.base_offset:
+            self.segments.pop()
+            self.total_bytes -= last.frame_bytes
+        elif last is not None and last.end_offset != segment.base_offset:
+            raise AssertionError(
+                f"{segment.path} does not follow {last.path}, which ends at {last.end_offset}"
+            )
+        self.segments.append(segment)
+        self.total_bytes += segment.frame_bytes
+
+    def holding(self, offset: int) -> tuple[Segment, bool] | None:
+        """The segment that holds ``offset`` and whether it is sealed; None if none does."""
+        found = bisect_right(self.segments, offset, key=_base_offset) - 1
+        if found < 0 or offset >= self.segments[found].end_offset:
+            return None
+        return self.segments[found], found < len(self.segments) - 1
+
+    def reaching(self, time: int) -> tuple[Segment, bool] | None:
+        """The first segment with a message appended at ``time`` or later, and whether it is sealed."""
+        found = bisect_left(self.segments, time, key=_last_time)
+        if found == len(self.segments):
+            return None
+        return self.segments[found], found < len(self.segments) - 1
+
+    def drop_below(self, offset: int) -> list[Segment]:
+        """Take out the sealed segments that lie wholly below ``offset`` and return them."""
+        count = bisect_right(self.segments, offset, hi=max(0, len(self.segments) - 1), key=_end_offset)
+        dropped = self.segments[:count]
+        del self.segments[:count]
+        self.total_bytes -= sum(segment.frame_bytes for segment in dropped)
+        return dropped
+
+    def compare(self, filesystem: IFilesystem, end_offset: int) -> Strangers:
+        """Compare the files with the list, as a checkpoint had it; return what is there beside and beyond it.
+
+        Changes nothing. Raises :class:`journal.errors.CorruptSegment` for a file that is missing, shorter than it was
+        (its bytes had been forced) or another segment's.
+        """
+        try:
+            names = filesystem.list_directory(self.directory)
+        except FileNotFoundError:
+            names = []  # never flushed; or gone, which is found out below
+        present = set(names)
+        longer = False
+        unmarked = []
+        for segment in self.segments:
+            size, marked = _check(filesystem, segment, present)
+            longer = size > segment.size
+            if not marked:
+                unmarked.append(segment.path)
+        beyond = files_beyond(self.number, self.directory, names, self.segments)
+        early, late = self._strangers(names, end_offset)
+        return Strangers(early, late, [each for each in beyond if longer or each.is_whole], unmarked)
+
+    def _strangers(self, names: Iterable[str], end_offset: int) -> tuple[list[str], list[str]]:
+        """Paths of segments that are not in the list: those before it, and those after."""
+        known = {segment.base_offset for segment in self.segments}
+        first = self.segments[0].base_offset if self.segments else end_offset
+        early: list[str] = []
+        late: list[str] = []
+        for name in names:
+            found = parse_segment_file(name)
+            if found is not None and found.base_offset not in known:
+                (early if found.base_offset < first else late).append(f"{self.directory}/{name}")
+        return early, late
+
+
+class Strangers(NamedTuple):
+    """Files in a log's directory that its list does not have: all of segments before it, and of those after.
+
+    ``beyond`` are the logs among the latter, and the newest file of the list if it is longer than it was. ``unmarked``
+    are files of the list whose header is damaged.
+    """
+
+    early: list[str]
+    late: list[str]
+    beyond: list[Beyond]
+    unmarked: list[str]
+
+
+def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[int, bool]:
+    """Return the file's size, and whether its header is sound; raises :class:`CorruptSegment`.
+
+    A header that is damaged says nothing, and the frames behind it can be read all the same: that is for who verifies.
+    """
+    path = segment.path
+    if path.rpartition("/")[2] not in names:
+        raise _refused(segment, "the file is missing", 0)
+    file = filesystem.open(path, writable=False)
+    try:
+        size = int(file.size())
+        if size < segment.size:
+            raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
+        first_bytes = file.read(0, SEGMENT_HEADER_BYTES)
+        fault = header_fault(segment, first_bytes)
+        if fault is not None and fault.foreign:
+            raise _refused(segment, fault.what, 0)
+        return size, fault is None
+    finally:
+        file.close()
+
+
+def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:
+    """The error that stops a start; offsets up to the end of the segment may be affected."""
+    first, last = segment.base_offset, segment.end_offset - 1
+    return CorruptSegment(
+        f"{segment.path} is damaged at byte {position}: {what}. Its {span('offset', first, last)}, or a part of "
+        "that, are lost, so the start is refused; nothing was changed. Restore the file from a copy and start again. "
+        f"{NEXT_STEP}",
+        segment.path,
+        position,
+        first,
+        last,
+    )

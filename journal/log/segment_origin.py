@@ -1,0 +1,27 @@
+"""The headers of segments that are made now: with the newest start that the journal tells of, and a new salt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from journal.formats.segment_header import SALT_BYTES, SegmentHeader
+from journal.log.starts import Starts
+
+
+class SegmentOrigin:
+    """Makes the headers of new segments. ``random`` gives so many random bytes."""
+
+    def __init__(self, starts: Starts, random: Callable[[int], bytes]) -> None:
+        self._starts = starts
+        self._random = random
+
+    def header(self, partition: int, base_offset: int) -> SegmentHeader:
+        """That of a segment that is made now. In a replay, the newest start is that which the journal tells of."""
+        starts = self._starts
+        return SegmentHeader(
+            starts.nonce,
+            starts.number,
+            partition,
+            base_offset,
+            int.from_bytes(self._random(SALT_BYTES), "big"),
+        )

@@ -1,0 +1,1 @@
+"""A start: from the files of a data directory to an engine that goes on."""

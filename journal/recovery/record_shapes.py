@@ -1,0 +1,124 @@
+"""Records that look alike: which of their bytes must be the same in all, and one struct that reads them all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Any, NamedTuple
+
+from journal.formats.record import HEADER_BYTES
+
+_CODES = {0xCC: "xB", 0xCD: "xH", 0xCE: "xI", 0xCF: "xQ"}
+"""How a struct reads the unsigned integers of msgpack behind their first byte, which says how wide they are."""
+_WIDTHS = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
+_SMALL = 0x80
+"""Below it the first byte is the number itself."""
+_ARRAY, _TEXT, _TEXT_END, _NIL = 0x90, 0xA0, 0xC0, 0xC0
+_TAG_END = 2
+"""A head begins with an array of few and the tag, which is a number that has to be the same."""
+
+
+class Part(NamedTuple):
+    """One of the records that come again and again: its head's numbers (position, first byte or 0), and its lengths.
+
+    ``data_length`` -1: the data is of any length and lies elsewhere.
+    """
+
+    numbers: tuple[tuple[int, int], ...]
+    head_length: int
+    data_length: int
+    with_data: bool
+
+
+class Shape(NamedTuple):
+    """How to read records that look alike: which of their bytes are the same in all, and which must be small.
+
+    ``wide`` reads all but the small ones; ``columns`` says where each value is: a small one's place, -1 for the next of
+    the others.
+    """
+
+    struct: Struct
+    wide: Struct
+    columns: list[int]
+    same: list[int]
+    small: list[int]
+
+    def alike(self, body: bytes, position: int, most: int) -> int:
+        """How many times in a row, at most ``most``, what begins at ``position`` has this shape."""
+        length = self.struct.size
+        for place in self.same:
+            column = body[position + place : position + most * length : length]
+            most = len(column) - len(column.lstrip(column[:1]))
+        for place in self.small:
+            column = body[position + place : position + most * length : length]
+            if not column.isascii():  # that is, one is not below 128
+                most = next(number for number, byte in enumerate(column) if byte >= _SMALL)
+        return most
+
+    def rows(self, body: bytes, position: int, count: int) -> Iterator[tuple[int | bytes, ...]]:
+        """What is read of each of so many."""
+        return self.struct.iter_unpack(memoryview(body)[position : position + count * self.struct.size])
+
+    def read(self, body: bytes, position: int, count: int) -> list[Sequence[Any]]:
+        """The same by columns. Those of small numbers are bytes: one takes 1 µs for hundreds, a tuple 5."""
+        length = self.struct.size
+        end = position + count * length
+        wide = zip(*self.wide.iter_unpack(memoryview(body)[position:end]), strict=True)
+        return [next(wide) if place < 0 else body[position + place : end : length] for place in self.columns]
+
+
+def numbers(head: bytes) -> tuple[tuple[int, int], ...] | None:
+    """Where the numbers of a head lie behind its tag; None if something in it is not a number, a short text or nil."""
+    position, end = _TAG_END, len(head)
+    found: list[tuple[int, int]] = []
+    while position < end:
+        code = head[position]
+        if code < _SMALL:
+            found.append((position, 0))
+            position += 1
+        elif code in _WIDTHS:
+            found.append((position, code))
+            position += _WIDTHS[code]
+        elif _ARRAY <= code < _TEXT or code == _NIL:
+            position += 1
+        elif _TEXT <= code < _TEXT_END:
+            position += 1 + code - _TEXT
+        else:
+            return None
+    return tuple(found) if position == end else None
+
+
+@lru_cache(maxsize=1024)
+def shape_of(parts: tuple[Part, ...]) -> Shape:
+    """The shape of records that follow each other."""
+    same: list[int] = []
+    small: list[int] = []
+    columns: list[int] = []
+    layout, wide = [">"], [">"]
+    start = 0
+    for part in parts:
+        # All but the checksum, and but the length if that may be any.
+        same += [
+            start + place
+            for place in range(0 if part.data_length >= 0 else 4, HEADER_BYTES)
+            if not 4 <= place < 8
+        ]
+        data_length = max(0, part.data_length)
+        start += HEADER_BYTES
+        known = -HEADER_BYTES
+        position = 0
+        for place, code in part.numbers:
+            same += range(start + position, start + place + (1 if code else 0))
+            columns.append(-1 if code else start + place)
+            small += [] if code else [start + place]
+            layout.append(f"{place - known}x{_CODES[code] if code else 'B'}")
+            wide.append(f"{place - known}x{_CODES[code] if code else 'x'}")
+            position = known = place + (_WIDTHS[code] if code else 1)
+        same += range(start + position, start + part.head_length)
+        rest = f"{part.head_length - known}x{data_length}{'s' if part.with_data else 'x'}"
+        layout.append(rest)
+        wide.append(rest)
+        columns += [-1] if part.with_data else []
+        start += part.head_length + data_length
+    return Shape(Struct("".join(layout)), Struct("".join(wide)), columns, same, small)

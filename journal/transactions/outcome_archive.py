@@ -1,0 +1,169 @@
+"""How transactions ended, for as long as somebody wants to ask: entries on their way to the outcome archive.
+
+The archive is a log like any other, filled by ordinary sends that the engine makes itself. An entry's offset is given
+when the transaction ends: one for each, without a gap. What the log does not have yet waits here, and goes into the
+journal with the group that decided it. After a crash the same outcomes get the same offsets again, and what the log has
+is not made twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+from zope.interface import implementer
+
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome
+from journal.formats.record import AnyRecord, ArchiveSet, Messages, TopicCreated
+from journal.interfaces import IFold
+from journal.log.catalog import Catalog, Topic
+from journal.log.message_store import MessageStore
+from journal.settings import TopicSettings
+from journal.transactions.state import Transaction
+
+BATCH = 1_000
+"""So many entries do not wait for the end of their group: it stays of a bounded size."""
+
+
+Later = Callable[[], bytes]
+"""Makes the frame of an entry when it is wanted. In replay hardly any is: the log has it a moment later."""
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps beside the entries that wait."""
+
+    on: bool
+    next_offset: int
+
+
+def head_of(rows: Sequence[Any]) -> tuple[HeadRow, list[bytes]]:
+    """What a checkpoint's rows say, and the frames of the entries that waited; without rows there is no archive."""
+    if not rows:
+        return HeadRow(False, 0), []
+    return msgspec.convert(rows[0], HeadRow), list(rows[1:])
+
+
+@implementer(IFold)
+class OutcomeArchive:
+    """The fold that gives outcomes their places in the archive. ``on`` is journaled: replay asks no setting.
+
+    ``next_offset`` less the number of ``waiting`` is always where the log ends, or before it, while that is replayed.
+    """
+
+    name = "archive"
+    handles = (ArchiveSet,)
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.on = False
+        self.next_offset = 0
+        self.waiting: deque[bytes | Later] = deque()
+        """The frames of entries, in the order of their offsets."""
+        self._store: MessageStore | None = None
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    @property
+    def topic(self) -> Topic | None:
+        """The archive's topic, if there is one: it stays when the archive is turned off."""
+        return self._catalog.topics.get(OUTCOMES_TOPIC)
+
+    @property
+    def store(self) -> MessageStore:
+        """The archive's log. There is one while anything waits."""
+        if self._store is None:
+            self._store = self._catalog.topics[OUTCOMES_TOPIC].partitions[0]
+        return self._store
+
+    def judge(self, settings: TopicSettings | None, at: int) -> list[AnyRecord]:
+        """The records that turn the archive on, with these settings, or off (None); none if it is so already."""
+        topic = self.topic
+        if settings is None:
+            return [ArchiveSet(False, topic.settings, at)] if self.on and topic is not None else []
+        if topic is None:
+            made = TopicCreated(OUTCOMES_TOPIC, self._catalog.next_partition, 1, settings, at)
+            return [made, ArchiveSet(True, settings, at)]
+        return [] if self.on and topic.settings == settings else [ArchiveSet(True, settings, at)]
+
+    def send(self, at: int) -> tuple[Messages, memoryview]:
+        """Put all that waits into the log: the record of that, and its data.
+
+        Raises :class:`journal.errors.MemoryExhausted` before anything has changed.
+        """
+        store, base = self.store, self.store.end_offset
+        frames = self._pack()
+        count = len(self.waiting)
+        view = store.append(b"".join(frames), count, at)
+        self.waiting.clear()
+        return Messages(store.number, base, count, at), view
+
+    def _pack(self) -> list[bytes]:
+        """The frames of all that waits; they are made once."""
+        frames = [each if type(each) is bytes else cast(Later, each)() for each in self.waiting]
+        self.waiting = deque(frames)
+        return frames
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def note(self, lsn: int, outcome: Outcome, requests: int, checksum: int, parts: list[PartFields]) -> None:
+        """A transaction has ended while the archive is on."""
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        if offset >= self.store.end_offset:
+            self.waiting.append(pack_outcome(lsn, outcome, requests, checksum, parts))
+            if len(self.waiting) > BATCH:
+                self.settle()
+
+    def note_transaction(self, lsn: int, outcome: Outcome, transaction: Transaction) -> None:
+        """As :meth:`note`, for a transaction from the table."""
+        stores = self._catalog.stores
+        bases = {placement.partition: placement.base_offset for placement in outcome.placements}
+        parts = []
+        for number, count, size, checksum in transaction.parts():
+            log = stores[number]
+            parts.append(
+                (log.topic, log.index, number, bases.get(number, NEVER_PLACED), count, size, checksum)
+            )
+        self.note(lsn, outcome, transaction.requests, transaction.checksum, parts)
+
+    def note_all(self, count: int, outcomes: Iterable[Later]) -> None:
+        """As :meth:`note`, for so many in replay: 0.2 µs each."""
+        self.next_offset += count
+        self.waiting.extend(outcomes)
+        if len(self.waiting) > BATCH:
+            self.settle()
+
+    def settle(self) -> None:
+        """Let go of what the log has by now: in replay, entries come after they were made to wait."""
+        waiting = self.waiting
+        if not waiting:
+            return
+        for _ in range(min(len(waiting), self.store.end_offset - (self.next_offset - len(waiting)))):
+            waiting.popleft()
+
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Take one record into the state."""
+        assert isinstance(record, ArchiveSet)
+        topic = self._catalog.topics[OUTCOMES_TOPIC]
+        topic.settings = record.settings
+        for store in topic.partitions:
+            store.settings = record.settings
+        self.settle()
+        self.on = record.on
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[Any]:
+        """What is known of the archive, then the entries that wait."""
+        frames = self._pack() if self.waiting else []
+        return iter([HeadRow(self.on, self.next_offset), *frames])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        head, frames = head_of(list(rows))
+        self.on, self.next_offset = head.on, head.next_offset
+        self.waiting = deque(frames)
+        self._store = None

@@ -1,0 +1,395 @@
+"""Transactions over message stores, durable through the journal: begin, add, prepare, commit, rollback, recover.
+
+Judging and applying are apart: a public method judges by the table in :mod:`journal.transaction`, then has one
+record accepted; the fold in :mod:`journal.transactions.table` does what it says, live and in replay alike.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from zope.interface import implementer
+
+from journal.errors import (
+    ContentMismatch,
+    HeuristicallyCommitted,
+    HeuristicallyRolledBack,
+    LimitExceeded,
+    OffsetPending,
+    TransactionCommitted,
+    TransactionConflict,
+    TransactionRolledBack,
+    UnknownTransaction,
+    reserved,
+)
+from journal.formats.outcome import Outcome
+from journal.formats.record import (
+    CoordinatorTold,
+    PartitionOffset,
+    Placement,
+    TransactionAdded,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionsForgotten,
+)
+from journal.formats.record import TransactionCommitted as CommittedRecord
+from journal.formats.record import TransactionRolledBack as RolledBackRecord
+from journal.interfaces import ITransactionStore
+from journal.log.catalog import Catalog
+from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
+from journal.transactions.limits import TransactionLimits
+from journal.transactions.staging import Staging
+from journal.transactions.state import Transaction
+from journal.transactions.table import TransactionTable
+
+
+@implementer(ITransactionStore)
+class JournalTransactionStore(TransactionTable):
+    """The transactions of one engine.
+
+    Every method that takes a transaction's number raises ``TransactionCommitted``, ``TransactionRolledBack`` or
+    ``OutcomeForgotten`` if the transaction has ended otherwise than asked, and changes nothing then. What is
+    accepted is durable, and may be answered, once the engine has forced it.
+    """
+
+    def __init__(self, catalog: Catalog, staging: Staging, limits: TransactionLimits) -> None:
+        super().__init__(catalog, staging)
+        self.limits = limits
+
+    # -- adds --------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        number: TransactionNumber,
+        partition: int,
+        frames: bytes | memoryview,
+        count: int,
+        xid: Xid | None = None,
+        seen: int = 0,
+        owner: str = "",
+    ) -> int:
+        """Stage frames (checked, unstamped) for a partition; the first add begins the transaction."""
+        transaction = self.live.get(number)
+        if transaction is None:
+            self._judge_begin(number, xid)
+        else:
+            self._step(transaction, Input.ADD)
+        self._judge_size(transaction, len(frames), count)
+        self._judge_partition(transaction, partition)
+        begins = transaction is None
+        record = TransactionAdded(
+            *number,
+            partition,
+            count,
+            self._engine.now(),
+            seen,
+            xid if begins else None,
+            owner if begins else "",
+        )
+        return self._engine.accept(record, bytes(frames))
+
+    def add_offsets(
+        self,
+        number: TransactionNumber,
+        group: str,
+        offsets: list[PartitionOffset],
+        xid: Xid | None = None,
+        seen: int = 0,
+        owner: str = "",
+        group_id: bytes = b"",
+    ) -> int:
+        """Let the transaction move a group's positions when it commits. They are held from prepare on.
+
+        ``group_id`` is what the group is to be called if there is none of that name when it commits.
+        """
+        transaction = self.live.get(number)
+        if transaction is None:
+            self._judge_begin(number, xid)
+        else:
+            self._step(transaction, Input.ADD)
+        self._judge_offsets(transaction, len(offsets))
+        for offset in offsets:
+            self._catalog.store(offset.partition)
+            self._judge_unheld(number, group, offset.partition)
+        begins = transaction is None
+        record = TransactionOffsetsAdded(
+            *number,
+            group,
+            offsets,
+            self._engine.now(),
+            seen,
+            xid if begins else None,
+            owner if begins else "",
+            group_id,
+        )
+        return self._engine.accept(record)
+
+    def doom(self, number: TransactionNumber) -> None:
+        """An add was refused: the transaction can only be rolled back now. Journals nothing."""
+        transaction = self.live.get(number)
+        if transaction is None:
+            if number in self.outcomes.by_number or self.outcomes.is_forgotten(number):
+                return
+            if len(self.live) >= self.limits.transactions:
+                return  # prepare and commit will see that not all has arrived
+            transaction = Transaction(number, self._engine.now(), wall_offset=self._catalog.wall_offset)
+            self._enlist(transaction)
+        transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
+
+    def _judge_begin(self, number: TransactionNumber, xid: Xid | None) -> None:
+        if number.serial < 1:
+            raise TransactionConflict(f"transaction {number}: serials begin at 1; nothing was changed")
+        ended = self.outcomes.find(number)
+        if ended is not None:
+            self._refuse_ended(ended)
+        if len(self.live) >= self.limits.transactions:
+            raise LimitExceeded(
+                f"{len(self.live)} transactions are undecided, the limit; nothing was changed. End some of them "
+                "('txbroker transactions list')"
+            )
+        if xid is not None:
+            self._judge_xid(number, xid)
+
+    def _judge_xid(self, number: TransactionNumber, xid: Xid) -> None:
+        xid.check()
+        holder = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
+        if holder is not None and holder != number:
+            live = "is undecided" if holder in self.live else "has ended and is remembered"
+            raise TransactionConflict(
+                f"xid {xid} belongs to transaction {holder}, which {live}; nothing was changed. Use another xid, "
+                "or end or forget that one"
+            )
+
+    def _judge_size(self, transaction: Transaction | None, size: int, count: int) -> None:
+        limits, totals = self.limits, self._totals
+        if self.fits(transaction, size, count):
+            return  # 0.5 µs less than going through the table below; 60,000 times a second
+        messages, held, requests = 0, 0, 0
+        if transaction is not None:
+            messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
+        for what, value, limit in (
+            ("messages in one transaction", messages + count, limits.messages),
+            ("adds in one transaction", requests + 1, limits.requests),
+            ("bytes in one transaction", held + size, limits.bytes),
+            ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
+            ("adds in all undecided transactions", totals.requests + 1, limits.total_requests),
+            ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
+        ):
+            if value > limit:
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
+
+    def fits(self, transaction: Transaction | None, size: int, count: int) -> bool:
+        """Whether the limits have room for an add of that many bytes and messages."""
+        messages, held, requests = 0, 0, 0
+        if transaction is not None:
+            messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
+        limits, totals = self.limits, self._totals
+        return (
+            messages + count <= limits.messages
+            and requests < limits.requests
+            and held + size <= limits.bytes
+            and totals.messages + count <= limits.total_messages
+            and totals.requests < limits.total_requests
+            and totals.bytes + size <= limits.total_bytes
+        )
+
+    def _judge_partition(self, transaction: Transaction | None, partition: int) -> None:
+        store = self._catalog.store(partition)
+        if store.internal:
+            raise reserved(store.topic)
+        used: set[int] = transaction.partitions if transaction else set()
+        if partition not in used and len(used) >= self.limits.partitions:
+            raise LimitExceeded(
+                f"the transaction has messages for {len(used)} partitions, the limit; "
+                "nothing of this request was stored"
+            )
+
+    def _judge_offsets(self, transaction: Transaction | None, count: int) -> None:
+        own = count + (len(transaction.offsets) if transaction else 0)
+        for what, value, limit in (
+            ("group positions in one transaction", own, self.limits.partitions),
+            (
+                "group positions in all undecided transactions",
+                self._totals.offsets + count,
+                self.limits.total_offsets,
+            ),
+        ):
+            if value > limit:
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
+
+    def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
+        holder = self._pending_offsets.get((group, partition))
+        if holder is not None and holder != number:
+            raise OffsetPending(
+                f"the position of group {group!r} in partition {partition} is held by transaction {holder}, which is "
+                "undecided; nothing was changed. End that one first"
+            )
+
+    # -- prepare -----------------------------------------------------------------------------------
+
+    def prepare(
+        self, number: TransactionNumber, xid: Xid, totals: Totals, seen: int = 0, owner: str = ""
+    ) -> None:
+        """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine."""
+        transaction = self.live.get(number)
+        if transaction is None:
+            self._judge_begin(number, xid)
+            self._judge_arrived(Transaction(number, 0), totals)
+        else:
+            if self._step(transaction, Input.PREPARE) is Action.REPEAT:
+                self._judge_same_xid(transaction, xid)
+                return
+            self._judge_same_xid(transaction, xid)
+            self._judge_xid(number, xid)
+            for group, offset in transaction.offsets:
+                self._judge_unheld(number, group, offset.partition)
+            self._judge_arrived(transaction, totals)
+        self._engine.accept(TransactionPrepared(*number, xid, totals, self._engine.now(), seen, owner))
+
+    def _judge_same_xid(self, transaction: Transaction, xid: Xid) -> None:
+        if transaction.xid is not None and transaction.xid != xid:
+            raise TransactionConflict(
+                f"transaction {transaction.number} has xid {transaction.xid}, not {xid}; nothing was changed"
+            )
+
+    def _judge_arrived(self, transaction: Transaction, totals: Totals) -> None:
+        """What the client says it sent must be what arrived; if not, the transaction is rolled back."""
+        if transaction.totals == totals:
+            return
+        reason = f"the client sent {totals}, {transaction.totals} arrived"
+        self._rollback(transaction.number, Cause.MISMATCH, why=reason)
+        raise ContentMismatch(
+            f"transaction {transaction.number}: {reason}. It has been rolled back; send it again"
+        )
+
+    # -- the decision ------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        number: TransactionNumber,
+        cause: Cause,
+        totals: Totals | None = None,
+        seen: int = 0,
+        by: str = "",
+        why: str = "",
+    ) -> Outcome:
+        """Decide for. One phase (``totals`` given) or second phase; a repeated one returns the first outcome."""
+        transaction = self.live.get(number)
+        if transaction is None:
+            ended = self.outcomes.find(number)
+            if ended is not None and ended.state is State.COMMITTED:
+                return ended
+            if ended is not None or totals is None:
+                self._refuse_ended(ended or self.outcome(number))
+            transaction = Transaction(number, self._engine.now())
+            self._judge_arrived(transaction, totals)
+        elif totals is None and transaction.state is State.ACTIVE:
+            raise TransactionConflict(
+                f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
+            )
+        elif transaction.state is not State.PREPARED:
+            self._step(transaction, Input.COMMIT)
+            assert totals is not None
+            for group, offset in transaction.offsets:
+                self._judge_unheld(number, group, offset.partition)
+            self._judge_arrived(transaction, totals)
+        self.staging.verify(number, transaction.staged)
+        record = CommittedRecord(
+            *number, self._placements(transaction), self._engine.now(), cause, seen, by, why, totals
+        )
+        self._engine.accept(record)
+        return self.outcomes.by_number[number]
+
+    def _placements(self, transaction: Transaction) -> list[Placement]:
+        stores = self._catalog.stores
+        return [Placement(n, stores[n].end_offset, count) for n, count in transaction.staged.counts().items()]
+
+    def rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> None:
+        """Decide against; nothing of the transaction is ever seen. Repeating it, or an unknown number, is fine."""
+        transaction = self.live.get(number)
+        if transaction is None:
+            ended = self.outcomes.find(number)
+            if ended is not None and ended.state is State.COMMITTED:
+                self._refuse_ended(ended)
+            return
+        self._rollback(number, cause, by, why)
+
+    def _rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> None:
+        self._engine.accept(RolledBackRecord(*number, self._engine.now(), cause, by, why))
+
+    def _step(self, transaction: Transaction, event: Input) -> Action:
+        """What the table says of the input; refusals are raised, a doomed transaction is rolled back first."""
+        _, action = TRANSITIONS[transaction.state, event]
+        number = transaction.number
+        if action is Action.REFUSE:
+            raise TransactionConflict(
+                f"transaction {number} is {transaction.state.name.lower().replace('_', ' ')}: {event.value} is not "
+                "possible; nothing was changed"
+            )
+        if action is Action.JOURNAL_ROLLBACK:
+            self._rollback(number, Cause.REFUSED_ADD)
+            raise TransactionRolledBack(
+                f"transaction {number} has been rolled back: one of its adds was refused (see that answer)"
+            )
+        return action
+
+    def _refuse_ended(self, outcome: Outcome) -> NoReturn:
+        committed = outcome.state is State.COMMITTED
+        if not outcome.heuristic:
+            error = TransactionCommitted if committed else TransactionRolledBack
+            raise error(f"transaction {outcome.number} was {outcome.describe()}; nothing was changed")
+        forced = HeuristicallyCommitted if committed else HeuristicallyRolledBack
+        raise forced(
+            f"transaction {outcome.number} was {outcome.describe()}. That was decided here while it was in "
+            "doubt, not by its coordinator; nothing was changed. If the coordinator has decided otherwise, what else "
+            "took part disagrees with this broker and must be made to agree by hand",
+            outcome.by or "the orphan policy",
+            outcome.why,
+            outcome.wall,
+        )
+
+    def disconnect(self, session: int) -> None:
+        """The session is gone: what it had active is rolled back, what it had prepared stays."""
+        for number in list(self.active.get(session, ())):
+            self._rollback(number, Cause.DISCONNECT)
+
+    def expire(self, now: int, timeout: int) -> int:
+        """Roll back transactions that have been active for ``timeout`` µs; return how many. Never prepared ones."""
+        old = [n for owned in self.active.values() for n, t in owned.items() if now - t.began >= timeout]
+        for number in old:
+            self._rollback(number, Cause.TIMEOUT, why=f"active for more than {timeout / 1e6:g} s")
+        return len(old)
+
+    def trim(self, oldest_session: int) -> None:
+        """Let a durable mark advance past the oldest outcomes, if more are remembered than the limit."""
+        record = self.outcomes.judge_trim(self.limits.outcomes, oldest_session, self._engine.now())
+        if record is not None:
+            self._engine.accept(record)
+
+    def forget(self, number: TransactionNumber, by: str = "", why: str = "") -> None:
+        """Forget how a decided transaction ended, a forced outcome too."""
+        if number in self.live:
+            raise TransactionConflict(
+                f"transaction {number} is undecided: it has no outcome to be forgotten; nothing was changed. Commit "
+                "it or roll it back first"
+            )
+        if self.outcomes.find(number) is None:
+            raise UnknownTransaction(f"transaction {number} is not remembered; nothing was changed")
+        self._engine.accept(
+            TransactionsForgotten(
+                [(number.session, number.serial)], self.outcomes.session_mark, self._engine.now(), by, why
+            )
+        )
+
+    def tell(self, number: TransactionNumber, decided: State, by: str = "") -> bool:
+        """The coordinator of a forced outcome ``decided`` too, and will be told; return whether that is news."""
+        outcome = self.outcomes.by_number[number]
+        contradicts = decided is not outcome.state
+        if outcome.contradicted or (outcome.told is not None and not contradicts):
+            return False
+        self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
+        return True

@@ -1,0 +1,398 @@
+"""Which transactions there are: the fold over their records. Judging what may happen is the store's business.
+
+Live ones with all that they hold (frames, xids, offsets, partitions), ended ones as remembered outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from crc32c import crc32c
+from zope.interface import implementer
+
+from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
+from journal.errors import MemoryExhausted, UnknownTransaction
+from journal.formats.outcome import Outcome, Told
+from journal.formats.record import (
+    AnyRecord,
+    CoordinatorTold,
+    Placement,
+    Started,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+    TransactionsForgotten,
+)
+from journal.interfaces import IFold
+from journal.log.catalog import Catalog
+from journal.transaction import COMMITTED, PREPARED, Cause, State, TransactionNumber, Xid, number_of
+from journal.transactions.commit_application import ApplyQueue, SlicedApply
+from journal.transactions.engine_interface import Accepting
+from journal.transactions.outcome_archive import OutcomeArchive
+from journal.transactions.outcomes import OutcomeTable
+from journal.transactions.staging import Staging, StagingPlan
+from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of
+
+_Begins = TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
+
+
+@implementer(IFold)
+class TransactionTable:
+    """The transactions of one engine, as its journal has them."""
+
+    name = "transactions"
+    handles = (
+        Started,
+        TransactionAdded,
+        TransactionOffsetsAdded,
+        TransactionPrepared,
+        TransactionCommitted,
+        TransactionRolledBack,
+        TransactionsForgotten,
+        CoordinatorTold,
+    )
+
+    def __init__(self, catalog: Catalog, staging: Staging) -> None:
+        self._catalog = catalog
+        self.staging = staging
+        self.live: dict[TransactionNumber, Transaction] = {}
+        self.active: dict[int, dict[TransactionNumber, Transaction]] = {}
+        """The live ones that are not prepared, by session: what a disconnect, a time-out or a restart ends."""
+        self.prepared: dict[TransactionNumber, Transaction] = {}
+        """The live ones that are, oldest first."""
+        self.live_xids: dict[Xid, TransactionNumber] = {}
+        self.outcomes = OutcomeTable()
+        self.archive = OutcomeArchive(catalog)
+        self.applies = ApplyQueue()
+        self.slice_bytes = GROUP_BYTES
+        self.small_bytes = SLICED_COMMIT_BYTES
+        """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
+        self.ended_files: list[TransactionNumber] = []
+        """Decided transactions that have staged files; the checkpoint takes them."""
+        self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
+        self._partitions: dict[int, int] = {}
+        self._totals = Amounts()
+        self._engine: Accepting
+
+    def bind(self, engine: Accepting) -> None:
+        """Say through whom decisions are accepted."""
+        self._engine = engine
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def find(self, xid: Xid) -> TransactionNumber:
+        """The number of the live or remembered transaction with that xid."""
+        number = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
+        if number is None:
+            raise UnknownTransaction(
+                f"no transaction with xid {xid} is live or remembered here; nothing was changed. It was never "
+                "prepared, was rolled back with its session, or ended and was forgotten"
+            )
+        return number
+
+    def outcome(self, number: TransactionNumber) -> Outcome:
+        """How a transaction that is not live ended; one unknown above the mark was rolled back."""
+        found = self.outcomes.find(number)
+        return found or Outcome(
+            number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed"
+        )
+
+    def pending_offset(self, group: str, partition: int) -> Transaction | None:
+        """The prepared transaction that holds a group's position in a partition."""
+        number = self._pending_offsets.get((group, partition))
+        return None if number is None else self.live[number]
+
+    def holds_partition(self, partition: int) -> TransactionNumber | None:
+        """An undecided transaction with messages for the partition."""
+        if partition not in self._partitions:
+            return None
+        return next(number for number, t in self.live.items() if partition in t.partitions)
+
+    def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
+        """See :meth:`Staging.preview`."""
+        return self.staging.preview(number, self.live[number].staged, max_bytes, self._engine.forced_lsn)
+
+    @property
+    def in_doubt(self) -> int:
+        """How many transactions are prepared."""
+        return len(self.prepared)
+
+    # -- the fold ----------------------------------------------------------------------------------
+
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
+        """Take one record into the state."""
+        # Those of every transaction first, by identity: 0.5 µs less than matching classes.
+        if type(record) is TransactionAdded:
+            self._added(lsn, record, data if type(data) is bytes else bytes(data))
+        elif type(record) is TransactionCommitted:
+            self._committed(lsn, record)
+        elif type(record) is TransactionPrepared:
+            self._prepared(record)
+        else:
+            self._apply_rare(lsn, record)
+
+    def _apply_rare(self, lsn: int, record: AnyRecord) -> None:
+        match record:
+            case TransactionOffsetsAdded():
+                number = TransactionNumber(record.session, record.serial)
+                transaction = self.live.get(number) or self._begin(number, record)
+                self.outcomes.prune(record.session, record.seen)
+                transaction.requests += 1
+                transaction.offsets += [(record.group, offset) for offset in record.offsets]
+                self._totals.offsets += len(record.offsets)
+                self._totals.requests += 1
+            case TransactionRolledBack():
+                self._rolled_back(lsn, record)
+            case Started():
+                self._presume_abort(lsn, record)
+            case TransactionsForgotten():
+                self.outcomes.forget(record)
+            case CoordinatorTold():
+                self._told(record)
+
+    def _begin(self, number: TransactionNumber, record: _Begins) -> Transaction:
+        xid = record.xid
+        transaction = Transaction(number, record.at, record.owner, xid, wall_offset=self._catalog.wall_offset)
+        if xid is not None:
+            self.live_xids[xid] = number
+        return self._enlist(transaction)
+
+    def _enlist(self, transaction: Transaction) -> Transaction:
+        number = transaction.number
+        self.live[number] = transaction
+        owned = self.active.get(number[0])
+        if owned is None:
+            self.active[number[0]] = {number: transaction}
+        else:
+            owned[number] = transaction
+        return transaction
+
+    def enter(self, transaction: Transaction) -> None:
+        """Take in a transaction with all that it has."""
+        number = transaction.number
+        if transaction.xid is not None:
+            self.live_xids[transaction.xid] = number
+        if transaction.state is PREPARED:
+            self.live[number] = self.prepared[number] = transaction
+            for group, offset in transaction.offsets:
+                self._pending_offsets[group, offset.partition] = number
+        else:
+            self._enlist(transaction)
+        for partition in transaction.partitions:
+            self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        self._totals.count(transaction, 1)
+
+    def _deactivate(self, number: TransactionNumber) -> None:
+        owned = self.active.get(number[0])
+        if owned is not None and owned.pop(number, None) is not None and not owned:
+            del self.active[number[0]]
+
+    def _added(self, lsn: int, record: TransactionAdded, frames: bytes) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self.live.get(number) or self._begin(number, record)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
+        partition, count = record.partition, record.count
+        before = transaction.checksum
+        transaction.checksum = checksum = crc32c(frames, before)
+        self.staging.hold(transaction.staged, partition, count, frames, lsn, checksum)
+        if partition not in transaction.partitions:
+            if len(transaction.partitions) == 1:  # of the only one there was, it is what it was before
+                transaction.checksums = {next(iter(transaction.partitions)): before}
+            transaction.partitions.add(partition)
+            self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        if len(transaction.partitions) > 1:
+            checksums = transaction.checksums
+            checksums[partition] = crc32c(frames, checksums.get(partition, 0))
+        transaction.requests += 1
+        transaction.messages += count
+        totals = self._totals
+        totals.messages += count
+        totals.bytes += len(frames)
+        totals.requests += 1
+
+    def _prepared(self, record: TransactionPrepared) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self.live.get(number) or self._begin(number, record)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
+        transaction.state = State.PREPARED
+        transaction.prepared_at = record.at
+        self._deactivate(transaction.number)
+        self.prepared[number] = transaction
+        if transaction.xid is None:
+            transaction.xid = record.xid
+            self.live_xids[record.xid] = number
+        for group, offset in transaction.offsets:
+            self._pending_offsets[group, offset.partition] = number
+
+    def decided(self, lsn: int, record: TransactionCommitted) -> Transaction:
+        """End a transaction, committed; its frames are kept for who applies them now."""
+        number = number_of((record.session, record.serial))
+        transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
+        if record.seen:
+            self.outcomes.prune(record.session, record.seen)
+        self._remember(lsn, COMMITTED, record, transaction, record.placements)
+        return transaction
+
+    def _committed(self, lsn: int, record: TransactionCommitted) -> None:
+        transaction = self.decided(lsn, record)
+        if self._apply_one(record, transaction):
+            return
+        applying = SlicedApply(
+            lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
+        )
+        if applying.is_small and applying.step(self._engine.forced_lsn):
+            self._engine.touched(applying.stores)
+            return
+        if applying.short_of_memory:
+            self._engine.want_flush(applying.stores)
+        self.applies.put(applying)
+        self._engine.passing = False
+
+    def _apply_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
+        """Apply the commonest commit, of one add that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
+        staged = transaction.staged
+        entries, placements = staged.entries, record.placements
+        if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
+            return False
+        entry, placement = entries[0], placements[0]
+        if placement.partition != entry.partition or placement.count != entry.count:
+            return False
+        store = self._catalog.stores[entry.partition]
+        try:
+            self._catalog.place(store, staged.held[0], placement.base_offset, entry.count, record.at)
+        except MemoryExhausted:
+            return False
+        self.staging.release(staged)
+        self._engine.touched((store,))
+        return True
+
+    def continue_apply(self) -> None:
+        """Apply the next slice of the commit under way."""
+        applying = self.applies.current
+        assert applying is not None
+        if not applying.step(self._engine.forced_lsn):
+            if applying.short_of_memory:
+                self._engine.want_flush(applying.stores)
+            return
+        self.applies.finished(applying)
+        self._engine.applied(applying)
+
+    def finish_apply(self, flush: Callable[[], object]) -> None:
+        """Apply all that is left of a large commit, inline. ``flush`` carries out what has been wanted so far.
+
+        Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
+        """
+        stuck = False
+        while (applying := self.applies.current) is not None:
+            done = applying.applied_entries
+            self.continue_apply()
+            no_progress = applying.short_of_memory and applying.applied_entries == done
+            if stuck and no_progress:
+                raise MemoryExhausted(
+                    f"transaction {applying.number} is committed, but its messages do not fit into memory, though all "
+                    "else has been flushed. It stays committed: start again with a larger pool_bytes"
+                )
+            stuck = no_progress
+            if applying.short_of_memory:
+                flush()
+
+    def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> None:
+        number = TransactionNumber(record.session, record.serial)
+        transaction = self._end(number) or Transaction(number, record.at)
+        self._remember(lsn, State.ROLLED_BACK, record, transaction, [])
+
+    def _presume_abort(self, lsn: int, record: Started) -> None:
+        """What was active is rolled back; nobody is to ask for it, but it is archived, in an order of its own."""
+        for number in sorted(number for owned in self.active.values() for number in owned):
+            transaction = self._end(number)
+            if self.archive.on and transaction is not None:
+                outcome = outcome_of(transaction, State.ROLLED_BACK, Cause.RESTART, record.at, record.wall)
+                self.archive.note_transaction(lsn, outcome, transaction)
+
+    def _remember(
+        self,
+        lsn: int,
+        state: State,
+        record: TransactionCommitted | TransactionRolledBack,
+        transaction: Transaction,
+        placements: list[Placement],
+    ) -> None:
+        at, wall = record.at, record.at + self._catalog.wall_offset
+        outcome = outcome_of(transaction, state, record.cause, at, wall, record.by, record.why, placements)
+        self.outcomes.remember(outcome)
+        if self.archive.on:
+            self.archive.note_transaction(lsn, outcome, transaction)
+
+    def _end(self, number: TransactionNumber, keep_frames: bool = False) -> Transaction | None:
+        """Take a transaction out of the live ones, with all that it held."""
+        transaction = self.live.pop(number, None)
+        if transaction is None:
+            return None
+        if self.prepared.pop(number, None) is None:
+            self._deactivate(number)
+        if transaction.xid is not None:
+            self.live_xids.pop(transaction.xid, None)
+        for group, offset in transaction.offsets:
+            if self._pending_offsets.get((group, offset.partition)) == number:
+                del self._pending_offsets[group, offset.partition]
+        for partition in transaction.partitions:
+            self._partitions[partition] -= 1
+            if not self._partitions[partition]:
+                del self._partitions[partition]
+        self._totals.count(transaction, -1)
+        if transaction.staged.file_entries:
+            self.ended_files.append(number)
+        if not keep_frames:
+            self.staging.release(transaction.staged)
+        return transaction
+
+    def _told(self, record: CoordinatorTold) -> None:
+        told = Told(record.decided, record.at + self._catalog.wall_offset, record.by)
+        self.outcomes.tell(TransactionNumber(record.session, record.serial), told)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Iterator[Any]:
+        """Rows: how many are live, each of them, then the outcomes.
+
+        A prepared one's row is made when it is drawn, for it changes no more: 1 µs instead of 5 of the reactor's time.
+        """
+        live = [t if t.state is State.PREPARED else TransactionRow.of(t) for t in self.live.values()]
+        return chain([len(live)], map(row_of, live), self.outcomes.snapshot())
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        iterator = iter(rows)
+        for _ in range(next(iterator)):
+            self.enter(TransactionRow.transaction(next(iterator)))
+        self.prepared = dict(sorted(self.prepared.items(), key=lambda item: item[1].prepared_at))
+        self.outcomes.restore(iterator)
+
+    def staging_plans(self, through_lsn: int) -> list[StagingPlan]:
+        """What must be written to staged files so that the journal up to ``through_lsn`` can go."""
+        plans = (self.staging.plan(t.number, t.staged, through_lsn) for t in self.live.values())
+        return [plan for plan in plans if plan is not None]
+
+    def staged(self, plans: list[StagingPlan]) -> None:
+        """The plans have been written and forced."""
+        for plan in plans:
+            transaction = self.live.get(plan.number)
+            if transaction is None:
+                self.ended_files.append(plan.number)
+            else:
+                transaction.staged.file_entries = plan.through
+
+    def needed_from(self, lsn: int) -> int:
+        """The lowest LSN at or below ``lsn`` whose journal record some live transaction still needs."""
+        firsts = [
+            t.staged.entries[t.staged.file_entries].lsn
+            for t in self.live.values()
+            if t.staged.file_entries < len(t.staged.entries)
+        ]
+        return min([lsn, *firsts])

@@ -1,0 +1,1 @@
+"""The operating system: files, open files, locks, clocks, the C library."""

@@ -1,0 +1,279 @@
+"""Every system call on files: :class:`OSFilesystem`, and what works on the files of any file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from zope.interface import implementer
+
+from journal.constants import MIB
+from journal.interfaces import IFile, IFilesystem
+from journal.vfs import directory_lock
+from journal.vfs.directory_lock import OSLock
+
+IOV_MAX = 1024
+"""Linux takes at most this many buffers in one call."""
+
+FORCED_AT_ONCE = 8
+"""More threads than these gain nothing."""
+
+_READ_NOW_FLAG: int | None = getattr(os, "RWF_NOWAIT", None)
+_FILE_MODE = 0o640
+_DIRECTORY_MODE = 0o750
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` if it stays below a file system's root; ``""`` is the root itself.
+
+    Raises ``ValueError`` for absolute paths, ``.``, ``..``, empty parts and NUL.
+    """
+    if path and (not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path):
+        raise ValueError(f"{path!r} is not a plain path below the root")
+    return path
+
+
+def write_fully(file: IFile, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+    """Write all of ``buffers``, one after the other from ``position`` on; return how many bytes that was.
+
+    Goes on after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError``
+    of the system call, or EIO when a call made no progress; then any part may have been written.
+    """
+    pending = [buffer for buffer in buffers if len(buffer)]
+    start = position
+    first = 0
+    while first < len(pending):
+        written = file.write_some(position, pending[first : first + IOV_MAX])
+        if written <= 0:
+            raise OSError(errno.EIO, f"a write at {position} made no progress", file.path)
+        position += written
+        while written:
+            length = len(pending[first])
+            if written < length:
+                pending[first] = memoryview(pending[first])[written:]
+                break
+            written -= length
+            first += 1
+    return position - start
+
+
+def zero_fill(file: IFile, start: int, length: int, step: int = MIB) -> None:
+    """Write ``length`` zero bytes from ``start`` on, ``step`` at a time. Unforced."""
+    zeros = memoryview(bytes(min(step, length)))
+    end = start + length
+    for position in range(start, end, step):
+        write_fully(file, position, [zeros[: end - position]])
+
+
+@implementer(IFile)
+class OSFile:
+    """A file descriptor. Safe to read from several threads at once; close it when none uses it any more.
+
+    Every ``OSError`` names the file, which the system's own do not for calls on descriptors.
+    """
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``position``; fewer only where the file ends."""
+        try:
+            data = os.pread(self._descriptor, length, position)
+            if len(data) == length or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < length and (data := os.pread(self._descriptor, length - got, position + got)):
+                parts.append(data)
+                got += len(data)
+        except OSError as error:
+            raise self._named(error) from None
+        return b"".join(parts)
+
+    def read_now(self, position: int, length: int) -> bytes | None:
+        """As :meth:`read`, but None if that would wait for the disk (or cannot be known here)."""
+        self._check(position)
+        if _READ_NOW_FLAG is None:
+            return None
+        memory = bytearray(length)
+        view = memoryview(memory)
+        got = 0
+        while got < length:
+            try:
+                count = os.preadv(self._descriptor, [view[got:]], position + got, _READ_NOW_FLAG)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                    return None
+                raise self._named(error) from None
+            if not count:
+                break
+            got += count
+        return bytes(view[:got])
+
+    def forget_cached(self, position: int, length: int) -> None:
+        """Let the next read of these bytes come from the disk; a hint, and unforced ones stay in the cache."""
+        os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_DONTNEED)
+
+    def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write the start of ``buffers`` at ``position``; may be short. See :func:`write_fully`."""
+        self._check(position)
+        try:
+            return os.pwritev(self._descriptor, buffers[:IOV_MAX], position)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def force(self) -> None:
+        """Return once every byte written through this file is on disk."""
+        self._check()
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def size(self) -> int:
+        """The file's length in bytes."""
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise self._named(error) from None
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend with zeros to ``length`` bytes. Unforced."""
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def close(self) -> None:
+        """Give the descriptor back. Any later use but another close raises EBADF."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, error.strerror, self.path)
+
+    def _check(self, position: int = 0) -> None:
+        # The calls with flags take -1 for "where the last one ended"; fdatasync(-1) raises ValueError.
+        if position < 0 or self._descriptor < 0:
+            number = errno.EINVAL if self._descriptor >= 0 else errno.EBADF
+            raise OSError(number, os.strerror(number), self.path)
+
+
+@implementer(IFilesystem)
+class OSFilesystem:
+    """The files below ``root``, a directory. ``make_directory("")`` makes the root itself, durably."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).absolute()
+        self._above = f"{self.root}/"
+
+    def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
+        """Return the file; with ``create`` a missing one is made."""
+        mode = os.O_RDWR if writable else os.O_RDONLY | os.O_NONBLOCK  # or a pipe would wait for a writer
+        flags = os.O_CLOEXEC | mode | (os.O_CREAT if create else 0)
+        # Three times a flush of a new log, and joined by pathlib it takes as long as the call.
+        try:
+            descriptor = os.open(full := self._above + check_path(path), flags, _FILE_MODE)
+        except FileNotFoundError:
+            if os.path.islink(full):  # whoever lists the directory finds it, so it has not gone away
+                raise OSError(errno.ENXIO, "A link to nothing", path) from None
+            raise
+        if not writable and not stat.S_ISREG(kind := os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            if stat.S_ISDIR(kind):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            raise OSError(errno.EINVAL, "Not a regular file", path)
+        return OSFile(path, descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file a new name, replacing whatever had it, atomically."""
+        os.rename(self._full(old), self._full(new))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(self._full(path))
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory; one that exists already is fine."""
+        full = self._full(path)
+        try:
+            os.mkdir(full, _DIRECTORY_MODE)
+        except FileExistsError:
+            if not full.is_dir():
+                raise
+        else:
+            if not path:
+                _force_directory(full.parent)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(self._full(path))
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(self._full(path)))
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has that name; an ``OSError`` where that cannot be found out."""
+        try:
+            os.stat(self._full(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        return True
+
+    def force_directory(self, path: str) -> None:
+        """Return once all names in the directory are on disk."""
+        _force_directory(self._full(path))
+
+    def force_files(self, files: Sequence[IFile]) -> None:
+        """Force them, some at once: a file system makes one commit, and a disk one flush, of what comes together.
+
+        512 files with 26 KB each on a busy disk: 0.4 to 1.8 s one after the other, 0.07 to 0.14 s so.
+        """
+        with ThreadPoolExecutor(FORCED_AT_ONCE) as threads:
+            for _ in threads.map(_force_file, files):
+                pass  # raises what a force raised
+
+    def lock(self, path: str) -> OSLock:
+        """Take an exclusive lock on a file and its directory, and write our process id into the file."""
+        return directory_lock.take(self._full(path))
+
+    def read_lock(self, path: str) -> OSLock:
+        """Keep a file and its directory from being locked while others may read too; the file may be missing.
+
+        Raises :class:`DirectoryLocked` if it is locked. Writes nothing.
+        """
+        return directory_lock.take_for_reading(self._full(path))
+
+    def free_bytes(self) -> int:
+        """Bytes that can still be written to the disk by a process without privileges."""
+        numbers = os.statvfs(self.root)
+        return numbers.f_bavail * numbers.f_frsize
+
+    def _full(self, path: str) -> Path:
+        return self.root / check_path(path)
+
+
+def _force_file(file: IFile) -> None:
+    file.force()
+
+
+def _force_directory(full: Path) -> None:
+    descriptor = os.open(full, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(full)) from None
+    finally:
+        os.close(descriptor)

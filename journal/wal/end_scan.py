@@ -1,0 +1,257 @@
+"""Which journal files are needed, where what they hold ends, and whether that end is torn or corrupt.
+
+Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from journal.constants import BLOCK
+from journal.errors import NEXT_STEP, CorruptJournal
+from journal.formats import filenames
+from journal.formats.checkpoint import Checkpoint, CheckpointHeader
+from journal.formats.journal_headers import (
+    FIRST_GROUP,
+    FileHeader,
+    FileScan,
+    header_copies,
+    unpack_file_header,
+)
+from journal.formats.witness import NOTHING, Witness
+from journal.interfaces import IFilesystem
+from journal.progress import Progress
+from journal.vfs.file_window import FileWindow
+from journal.wal.writer import Journal
+
+
+class JournalScan:
+    """Pass 1 of a start. ``journal`` is told which groups there are, ``notes`` get what people should know.
+
+    ``witness`` is what was said outside of the journal about its end.
+    """
+
+    def __init__(
+        self,
+        filesystem: IFilesystem,
+        journal: Journal,
+        witness: Witness,
+        notes: list[str],
+        progress: Progress,
+    ) -> None:
+        self._filesystem = filesystem
+        self._journal = journal
+        self._witness = witness
+        self.notes = notes
+        self._progress = progress
+        self.dead: list[str] = []
+        """Files below all that is needed; the older checkpoint may still need them."""
+
+    def scan(self, checkpoint: Checkpoint | None) -> list[FileScan]:
+        """All files that are needed above a checkpoint, oldest first.
+
+        Raises :class:`CorruptJournal` for what cannot be the trace of a crash.
+        """
+        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+        lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+        self._check_newest(lsns)
+        headers = self._needed_headers(lsns, checkpoint)
+        known = checkpoint.header if checkpoint is not None else None
+        if own_witness(headers, known, self._witness) is not self._witness:
+            self._witness = NOTHING
+            self.notes.append(f"{filenames.WITNESS} is of another data directory; it is written anew")
+        for header in headers:
+            if says := stranger(header, known, self._witness):
+                raise _another_directorys(header, says)
+        scans: list[FileScan] = []
+        for number, header in enumerate(headers):
+            self._progress(f"reading journal file {number + 1} of {len(headers)}")
+            following = headers[number + 1] if number + 1 < len(headers) else None
+            scans.append(self._scan_file(header, following))
+        last = scans[-1].next_lsn - 1 if scans else 0
+        if checkpoint is not None and last < checkpoint.header.lsn:
+            path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
+            raise CorruptJournal(
+                f"the journal ends at LSN {last} in {path}, but the checkpoint says that it was forced to "
+                f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Restore them from a copy. "
+                f"{NEXT_STEP}",
+                path,
+                scans[-1].stop if scans else 0,
+            )
+        return scans
+
+    def _check_newest(self, lsns: list[int]) -> None:
+        """Nothing in the journal would tell that its newest file had ever been there."""
+        newest = self._witness.newest
+        if lsns and newest > lsns[-1]:
+            path = filenames.journal_file(newest)
+            raise CorruptJournal(
+                f"{path} is missing, though {filenames.WITNESS} says that it was there and that all up to LSN "
+                f"{self._witness.forced} had been forced: acknowledged messages and decisions from LSN {newest} on "
+                f"would be lost. Nothing was changed. Restore the file from a copy. {NEXT_STEP}",
+                path,
+            )
+
+    def _read_header(self, lsn: int) -> FileHeader:
+        path = filenames.journal_file(lsn)
+        file = self._filesystem.open(path, writable=False)
+        try:
+            data = file.read(0, FIRST_GROUP)
+        finally:
+            file.close()
+        header = unpack_file_header(data, path)
+        if header.first_lsn != lsn:
+            raise CorruptJournal(
+                f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name, and the "
+                f"records from LSN {lsn} on are not in it. Nothing was changed. Give the files their names back, or "
+                f"restore them from a copy. {NEXT_STEP}",
+                path,
+            )
+        for number, copy in enumerate(header_copies(data)):
+            if copy != header:
+                self.notes.append(
+                    f"{path}: copy {number} of its header, at {number * BLOCK}, is damaged; the other one is used"
+                )
+        return header
+
+    def _needed_headers(self, lsns: list[int], checkpoint: Checkpoint | None) -> list[FileHeader]:
+        """The headers of the files with records that may be needed, oldest first; read from the newest backwards.
+
+        Files before them may be there or not, in any order: a power cut may have undone some of their removals.
+        """
+        if not lsns and (
+            checkpoint is not None
+            or self._witness.newest
+            or self._filesystem.list_directory(filenames.PARTITION_DIRECTORY)
+        ):
+            raise CorruptJournal(
+                f"there is no journal file in {filenames.JOURNAL_DIRECTORY}/, but there are a witness, partitions or "
+                f"checkpoints: the journal is missing. Nothing was changed. Restore its files from a copy. {NEXT_STEP}",
+                filenames.JOURNAL_DIRECTORY,
+            )
+        needed = 1 if checkpoint is None else checkpoint.header.needed_from
+        headers: list[FileHeader] = []
+        for number, lsn in reversed(list(enumerate(lsns))):
+            header = self._read_header(lsn)
+            headers.insert(0, header)
+            if header.previous_end <= needed:
+                self.dead = [filenames.journal_file(dead) for dead in lsns[:number]]
+                return headers
+        if headers and self._witness.checkpoint > (checkpoint.header.lsn if checkpoint is not None else 0):
+            raise self._checkpoint_missing(headers[0], needed)
+        if headers:
+            raise _missing_before(headers[0], f"records from LSN {needed} on are needed")
+        return []
+
+    def _checkpoint_missing(self, oldest: FileHeader, needed: int) -> CorruptJournal:
+        """It is not the journal that lacks something: all that it has gone without is in that checkpoint."""
+        path = filenames.checkpoint_file(self._witness.checkpoint)
+        return CorruptJournal(
+            f"{path} is missing or damaged, though {filenames.WITNESS} says that it was there. Without it records from "
+            f"LSN {needed} on are needed, and the journal begins at LSN {oldest.first_lsn}: acknowledged messages and "
+            f"decisions would be lost. Nothing was changed. Restore the checkpoint from a copy. {NEXT_STEP}",
+            path,
+        )
+
+    def _scan_file(self, header: FileHeader, following: FileHeader | None) -> FileScan:
+        path = filenames.journal_file(header.first_lsn)
+        if following is not None and following.previous_first != header.first_lsn:
+            raise _missing_before(following, f"its records up to LSN {following.previous_end - 1} are needed")
+        end = None if following is None else following.previous_end
+        with self.window(path) as window:
+            scan = FileScan(window, path, header, end)
+            size = window.size
+            proof = self._proof_of_damage(scan, size)
+        self._journal.adopt(
+            header, path, [(group.header.first_lsn, group.position) for group in scan.located]
+        )
+        if proof is not None:
+            raise CorruptJournal(
+                f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
+                "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Restore this "
+                f"file from a copy. {NEXT_STEP}",
+                path,
+                scan.stop,
+            )
+        if scan.is_torn and end is None:
+            self.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
+        elif size < header.size:
+            self.notes.append(
+                f"{path} has {size} bytes, {header.size} when it was begun; all its records are there"
+            )
+        scan.forget_data()
+        return scan
+
+    def _proof_of_damage(self, scan: FileScan, size: int) -> str | None:
+        """What shows that the scan has not ended where the file's records did; None if nothing does."""
+        if scan.end_lsn is not None:
+            return (
+                f"the next file says that it goes on to LSN {scan.end_lsn - 1}"
+                if scan.next_lsn < scan.end_lsn
+                else None
+            )
+        if (position := scan.proof_beyond()) is not None:
+            return f"a later group at {position} proves that it had been forced"
+        if scan.next_lsn <= self._witness.forced:
+            return f"{filenames.WITNESS} says that all up to LSN {self._witness.forced} had been forced"
+        if size < scan.header.size:
+            return f"the file has {size} bytes of the {scan.header.size} with which it was begun"
+        if scan.header_is_damaged:
+            return "no crash damages a group's header, which lies in one sector"
+        return None
+
+    @contextmanager
+    def window(self, path: str) -> Iterator[FileWindow]:
+        """A file's bytes, for as long as the context lasts."""
+        file = self._filesystem.open(path, writable=False)
+        try:
+            yield FileWindow(file.read, file.size())
+        finally:
+            file.close()
+
+
+def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: Witness) -> str:
+    """The path of what shows that a journal file was written in another data directory; empty if nothing does.
+
+    LSNs and start numbers begin alike everywhere. Salts are random: each start has its own.
+    """
+    if checkpoint is not None and (header.start, checkpoint.salt) == (checkpoint.start, header.salt):
+        return ""
+    if checkpoint is not None and header.start == checkpoint.start:
+        return filenames.checkpoint_file(checkpoint.lsn)
+    return filenames.WITNESS if header.first_lsn == witness.newest and header.salt != witness.salt else ""
+
+
+def own_witness(
+    headers: Sequence[FileHeader], checkpoint: CheckpointHeader | None, witness: Witness
+) -> Witness:
+    """The witness, or one that says nothing if it contradicts a file that the checkpoint knows."""
+    for header in headers:
+        if (
+            checkpoint is not None
+            and (header.start, header.salt) == (checkpoint.start, checkpoint.salt)
+            and header.first_lsn == witness.newest
+            and header.salt != witness.salt
+        ):
+            return NOTHING
+    return witness
+
+
+def _another_directorys(header: FileHeader, says: str) -> CorruptJournal:
+    path = filenames.journal_file(header.first_lsn)
+    return CorruptJournal(
+        f"{path} is of another data directory than {says}: its salt is {header.salt:#010x}, another one is known for "
+        "it there. Its records do not belong to what is here, and those that do are missing. Nothing was changed. Put "
+        f"the files of one directory together, from one copy. {NEXT_STEP}",
+        path,
+    )
+
+
+def _missing_before(following: FileHeader, why: str) -> CorruptJournal:
+    path = filenames.journal_file(following.previous_first)
+    return CorruptJournal(
+        f"{path} is missing: {filenames.journal_file(following.first_lsn)} follows it, and {why}. Acknowledged "
+        f"messages and decisions would be lost. Nothing was changed. Restore it from a copy. {NEXT_STEP}",
+        path,
+    )

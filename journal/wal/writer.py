@@ -1,0 +1,302 @@
+"""The journal's files as they are written: one group after the other, filled with zeros, rolled, forced, recycled.
+
+Used by the writer only (a thread of its own in the service), but for what says otherwise. What the bytes are is
+in :mod:`journal.formats.journal_headers`; what they mean is no concern of this module.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from zope.interface import implementer
+
+from journal.constants import BLOCK, GROUP_BYTES, JOURNAL_FILE_BYTES
+from journal.errors import NEXT_STEP, CorruptJournal, JournalPoisoned
+from journal.formats import filenames, record
+from journal.formats.journal_headers import (
+    FIRST_GROUP,
+    GROUP_HEADER_BYTES,
+    FileHeader,
+    blocks,
+    body_checksum,
+    pack_file_header,
+    pack_group_header,
+    unpack_group_header,
+)
+from journal.interfaces import IFile, IFilesystem, IJournal
+from journal.vfs.filesystem import write_fully, zero_fill
+
+JOIN_BELOW = 1024
+"""Groups whose pieces are smaller than this on average are joined before they are written.
+
+Measured: 2,000 pieces of 80 bytes take 73 µs in two pwritev calls, 20 µs joined; at 1 KiB a piece both cost the same.
+"""
+
+RECYCLED_FILES = 4
+"""Dead files kept for reuse: a checkpoint's worth. Zero-filling a new one would write every byte twice."""
+
+
+@dataclass(slots=True, eq=False)
+class JournalGroup:
+    """Records that are written and forced together. Filled on the reactor, then only read by the writer."""
+
+    first_lsn: int
+    forced_lsn: int = 0
+    pieces: list[bytes | memoryview] = field(default_factory=list)
+    length: int = 0
+    count: int = 0
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of its last record."""
+        return self.first_lsn + self.count - 1
+
+
+@dataclass(slots=True)
+class _Written:
+    """A journal file and where the groups in it are: parallel arrays of first LSNs and positions."""
+
+    header: FileHeader
+    path: str
+    lsns: array[int] = field(default_factory=lambda: array("Q"))
+    positions: array[int] = field(default_factory=lambda: array("Q"))
+
+
+@implementer(IJournal)
+class Journal:
+    """The journal files of one data directory."""
+
+    def __init__(self, filesystem: IFilesystem, file_bytes: int = JOURNAL_FILE_BYTES) -> None:
+        self._filesystem = filesystem
+        self._file_bytes = file_bytes
+        self._file: IFile | None = None
+        self._position = 0
+        self._capacity = 0
+        self._unforced = 0
+        self._files: list[_Written] = []
+        self.salt = 0
+        self.start = 0
+        self.poisoned = ""
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def adopt(self, header: FileHeader, path: str, groups: list[tuple[int, int]]) -> None:
+        """Take in a file that recovery has read; ``groups`` are (first LSN, position)."""
+        written = _Written(header, path)
+        for lsn, position in groups:
+            written.lsns.append(lsn)
+            written.positions.append(position)
+        self._files.append(written)
+
+    def open_first(self, start: int, salt: int, first_lsn: int, previous_end: int) -> None:
+        """Begin the first file of a start, durably. ``previous_end`` is the LSN after the last valid record."""
+        self.start, self.salt = start, salt
+        self._roll(first_lsn, previous_end)
+
+    def _roll(self, first_lsn: int, previous_end: int) -> None:
+        """Make the next file: header forced under another name, renamed, directory forced; then it is ours."""
+        filesystem = self._filesystem
+        self.force()
+        previous_first = self._files[-1].header.first_lsn if self._files else 0
+        path = filenames.journal_file(first_lsn)
+        if self.spare_exists():
+            # Out of the flusher's way, which may rename another spare to that name at any moment.
+            filesystem.rename(filenames.SPARE_NEXT, filenames.SPARE_ROLLING)
+        spare = filesystem.open(filenames.SPARE_ROLLING, create=True)
+        size = max(spare.size(), FIRST_GROUP)
+        header = FileHeader(first_lsn, self.start, self.salt, previous_first, previous_end, size)
+        write_fully(spare, 0, [pack_file_header(header)])
+        spare.force()
+        filesystem.rename(filenames.SPARE_ROLLING, path)
+        filesystem.force_directory(filenames.JOURNAL_DIRECTORY)
+        spare.close()
+        self.close()
+        self._file = filesystem.open(path)
+        self._position = FIRST_GROUP
+        self._capacity = max(self._file_bytes, self._file.size())
+        self._files.append(_Written(header, path))
+
+    def close(self) -> None:
+        """Close the current file. Forces nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # -- the writer --------------------------------------------------------------------------------
+
+    def write(self, group: JournalGroup) -> None:
+        """Write one group after the last; a file that is full is forced and rolled first.
+
+        Raises :class:`JournalPoisoned` for any failure, and from then on always: nothing is retried.
+        """
+        try:
+            self._write(group)
+        except OSError as error:
+            self._poison("writing", error)
+
+    def _write(self, group: JournalGroup) -> None:
+        if self.poisoned:
+            raise JournalPoisoned(self.poisoned)
+        size = GROUP_HEADER_BYTES + group.length
+        if self._position + size > self._capacity and self._position > FIRST_GROUP:
+            self._roll(group.first_lsn, group.first_lsn)
+        if self._unforced and self._unforced + size > GROUP_BYTES:
+            self.force()
+        pieces = group.pieces
+        if group.length < len(pieces) * JOIN_BELOW:
+            pieces = [b"".join(pieces)]
+        header = pack_group_header(
+            group.length, group.count, group.first_lsn, group.forced_lsn, body_checksum(pieces), self.salt
+        )
+        assert self._file is not None, "the journal has been opened"
+        write_fully(self._file, self._position, [header, *pieces])
+        written = self._files[-1]
+        written.lsns.append(group.first_lsn)
+        written.positions.append(self._position)
+        self._position += blocks(size)
+        self._unforced += size
+
+    def force(self) -> None:
+        """Return once everything written is on disk. A failure poisons the journal for good.
+
+        After a failed fdatasync the kernel has dropped the dirty pages, so a second one that succeeds means
+        nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+        """
+        if self.poisoned:
+            raise JournalPoisoned(self.poisoned)
+        if not self._unforced or self._file is None:
+            return
+        try:
+            self._file.force()
+        except OSError as error:
+            self._poison("forcing", error)
+        self._unforced = 0
+
+    def _poison(self, action: str, error: OSError) -> None:
+        self.poisoned = (
+            f"{action} {self._files[-1].path if self._files else 'the journal'} failed: {error}. Whether what was "
+            "being written is on disk is unknown; nothing is retried. The process must stop; the next start recovers"
+        )
+        raise JournalPoisoned(self.poisoned) from error
+
+    # -- ahead of need and clean-up (flusher thread) -----------------------------------------------------
+
+    def spare_exists(self) -> bool:
+        """Whether the next file lies ready."""
+        return self._filesystem.exists(filenames.SPARE_NEXT)
+
+    def fill_spare(self) -> None:
+        """Make a recycled file the next one, or zero-fill and force one, under another name until it is done."""
+        recycled = self._recycled()
+        if recycled:
+            self._filesystem.rename(recycled[0], filenames.SPARE_NEXT)
+            return
+        spare = self._filesystem.open(filenames.SPARE_FILLING, create=True)
+        try:
+            zero_fill(spare, 0, self._file_bytes)
+            spare.force()
+        finally:
+            spare.close()
+        self._filesystem.rename(filenames.SPARE_FILLING, filenames.SPARE_NEXT)
+
+    def _recycled(self) -> list[str]:
+        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
+        lsns = (filenames.parse_recycled_file(name) for name in names)
+        return [filenames.recycled_file(lsn) for lsn in lsns if lsn is not None]
+
+    def drop_unfilled(self) -> None:
+        """Give back what a spare that could not be filled has taken of a full disk."""
+        if self._filesystem.exists(filenames.SPARE_FILLING):
+            self._filesystem.unlink(filenames.SPARE_FILLING)
+
+    @property
+    def newest_lsn(self) -> int:
+        """The first LSN of the newest file. Any thread."""
+        return self._files[-1].header.first_lsn
+
+    def closed_files(self) -> list[tuple[str, int]]:
+        """The paths of the files that are no longer written, and the LSN after the last valid record of each."""
+        pairs = zip(self._files, self._files[1:], strict=False)
+        return [(file.path, after.header.previous_end) for file, after in pairs]
+
+    def take_dead(self, below: int) -> list[str]:
+        """Forget the files that hold only records below that LSN; return their paths. (Reactor.)"""
+        dead = []
+        while len(self._files) > 1 and self._files[1].header.previous_end <= below:
+            dead.append(self._files.pop(0).path)
+        return dead
+
+    def remove(self, paths: list[str], keep: int = RECYCLED_FILES) -> None:
+        """Unlink dead files, but for as many as bring the recycled ones to ``keep``.
+
+        A recycled file loses its old name durably before anyone may write to it: its new header must never be
+        found under that.
+        """
+        filesystem = self._filesystem
+        room = keep - len(self._recycled())
+        for path in paths:
+            lsn = filenames.parse_journal_file(path.rpartition("/")[2])
+            if room > 0 and lsn is not None and self._is_full_size(path):
+                filesystem.rename(path, filenames.recycled_file(lsn))
+                room -= 1
+            else:
+                filesystem.unlink(path)
+        if paths:
+            filesystem.force_directory(filenames.JOURNAL_DIRECTORY)
+
+    def _is_full_size(self, path: str) -> bool:
+        file = self._filesystem.open(path, writable=False)
+        try:
+            return bool(file.size() >= self._file_bytes)
+        finally:
+            file.close()
+
+    # -- reading back --------------------------------------------------------------------------------
+
+    def group_records(self, lsn: int) -> tuple[int, list[record.Unpacked]]:
+        """(first LSN, records) of the group that holds ``lsn``; only for what has been written.
+
+        Raises :class:`CorruptJournal` if the bytes are no longer what was written.
+        """
+        written = self._files[bisect_right(self._files, lsn, key=_first_lsn) - 1]
+        number = bisect_right(written.lsns, lsn) - 1
+        first, position = written.lsns[number], written.positions[number]
+        file = self._filesystem.open(written.path, writable=False)
+        try:
+            head = file.read(position, BLOCK)
+            header = unpack_group_header(memoryview(head), 0, written.header.salt)
+            if header is None or header.first_lsn != first:
+                message = (
+                    f"{written.path} is damaged at {position}: the group of LSN {first} cannot be read back, nor what "
+                    "transactions staged in it. Nothing was changed; they can be rolled back. Restore the file from a "
+                    f"copy. {NEXT_STEP}"
+                )
+                raise CorruptJournal(message, written.path, position)
+            data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))
+        finally:
+            file.close()
+        return first, _unpack_group(data, header.records, lsn, written, first)
+
+
+def _unpack_group(
+    data: memoryview, count: int, lsn: int, written: _Written, first: int
+) -> list[record.Unpacked]:
+    """All records of a group; of one that was torn those before the tear, which is beyond ``lsn``."""
+    found: list[record.Unpacked] = []
+    at = 0
+    for number in range(first, first + count):
+        try:
+            unpacked = record.unpack(data, at, record.seed(written.header.salt, number), written.path)
+        except CorruptJournal:
+            if number <= lsn:
+                raise
+            break
+        found.append(unpacked)
+        at += unpacked.length
+    return found
+
+
+def _first_lsn(written: _Written) -> int:
+    return written.header.first_lsn

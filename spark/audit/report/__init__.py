@@ -1,0 +1,1 @@
+"""What an audit says: its summary, page, plots, and where they go."""

@@ -1,0 +1,1 @@
+"""Writing to the broker exactly once: rows, branches, registers, decisions."""

@@ -1,0 +1,265 @@
+"""What becomes of operations whose answer is lost: each hits what was meant when it began, or nothing."""
+
+import pytest
+from msgspec import structs
+
+from journal.constants import SEGMENT_BYTES
+from journal.settings import TopicSettings
+from journal.transaction import State, Xid
+from tests.client.rig import Rig
+from txbroker import errors
+from txbroker.wire import messages
+from txbroker.wire.messages import Refused
+
+
+class Topics:
+    """Has a scripted broker make topics; what it answers then may be replaced by an ``on_createtopic`` of its own."""
+
+    def __init__(self, broker):
+        self.there, self.asked = {}, []
+        broker.on_createtopic = self._create
+        broker.on_describetopics = self._describe
+
+    def _create(self, session, request, data):
+        self.asked.append(request)
+        return getattr(self, "on_createtopic", self._made)(session, request, data)
+
+    def _made(self, session, request, data):
+        if request.name in self.there:
+            return Refused(request.correlation, "TopicExists", "there")
+        return messages.Topics(request.correlation, [self.make(request)])
+
+    def make(self, request):
+        parts = [messages.PartitionInfo(index, index + 5, 0, 0) for index in range(request.partitions)]
+        topic = messages.TopicInfo(request.name, parts, request.settings, request.id)
+        self.there[request.name] = topic
+        return topic
+
+    def _describe(self, session, request, data):
+        return messages.Topics(
+            request.correlation, [self.there[name] for name in request.names if name in self.there]
+        )
+
+
+class TestTopicsOverALostAnswer:
+    def test_a_topic_created_before_the_answer_was_lost_counts_as_created(self, rig, broker):
+        topics = Topics(broker)
+        topics.on_createtopic = lambda session, request, data: topics.make(request) and None
+        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        rig.cut()
+        rig.connect()
+        assert created.result() == topics.there["new"]
+        assert len(topics.asked) == 1, "one that is there with the right id is not asked for again"
+
+    def test_a_topic_of_that_name_that_another_made_is_in_the_way_and_said_to_be(self, rig, broker):
+        topics = Topics(broker)
+        topics.on_createtopic = lambda session, request, data: None
+        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        rig.cut()
+        topics.make(messages.CreateTopic(0, "new", 1, TopicSettings()))
+        del topics.on_createtopic
+        rig.connect()
+        with pytest.raises(errors.TopicExists):
+            created.result()
+
+    def test_a_topic_that_may_exist_is_had_whoever_made_it(self, rig, broker):
+        topics = Topics(broker)
+        topics.on_createtopic = lambda session, request, data: None
+        created = rig.start(rig.operations.create_topic("new", 1, {}, True))
+        rig.cut()
+        topics.make(messages.CreateTopic(0, "new", 7, TopicSettings()))
+        rig.connect()
+        assert created.result() == topics.there["new"]
+
+    def test_a_topic_that_is_not_there_is_asked_for_again_as_another_one(self, rig, broker):
+        topics = Topics(broker)
+        topics.on_createtopic = lambda session, request, data: None
+        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        rig.cut()
+        del topics.on_createtopic
+        rig.connect()
+        first, second = topics.asked
+        assert created.result().id == second.id != first.id
+
+    def test_without_a_broker_to_ask_it_is_not_known(self, broker):
+        rig = Rig(broker, reconnect=False)
+        broker.on_createtopic = lambda session, request, data: None
+        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        rig.cut()
+        with pytest.raises(errors.OutcomeUnknown, match="Describe the topic later"):
+            created.result()
+
+    def test_a_first_refusal_is_plain(self, rig, broker):
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        with pytest.raises(errors.TopicExists):
+            rig.run(rig.operations.create_topic("t", 1, {}))
+
+    def test_a_topic_that_may_exist_is_described_as_it_is(self, rig, broker):
+        [there] = rig.run(rig.operations.topics(["t"]))
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": 1 << 20}, True)) == there
+
+    def test_a_topic_that_goes_between_refusal_and_description_is_created_after_all(self, rig, broker):
+        made = messages.TopicInfo("new", [messages.PartitionInfo(0, 9, 0, 0)], TopicSettings(), b"n" * 16)
+        answers = [messages.Topics(0, [made]), Refused(0, "TopicExists", "there")]
+        broker.on_createtopic = lambda session, request, data: structs.replace(
+            answers.pop(), correlation=request.correlation
+        )
+        assert rig.run(rig.operations.create_topic("new", 1, {}, True)) == made
+        assert answers == []
+
+    def test_a_topic_gone_when_the_deletion_is_repeated_counts_as_deleted(self, rig, broker):
+        broker.on_deletetopic = lambda session, request, data: None
+        deleted = rig.start(rig.operations.delete_topic("t"))
+        rig.cut()
+        broker.on_deletetopic = lambda session, request, data: Refused(
+            request.correlation, "UnknownTopic", "no"
+        )
+        rig.connect()
+        assert deleted.done
+        assert deleted.error is None
+
+    def test_a_deletion_is_repeated_with_the_id_that_the_topic_had_when_it_began(self, rig, broker):
+        topics = Topics(broker)
+        one = topics.make(messages.CreateTopic(0, "new", 1, TopicSettings()))
+        asked = []
+        broker.on_deletetopic = lambda session, request, data: asked.append(request)
+        deleted = rig.start(rig.operations.delete_topic("new"))
+        rig.cut()
+        topics.make(messages.CreateTopic(0, "new", 1, TopicSettings()))
+        rig.connect()
+        assert [request.id for request in asked] == [one.id, one.id]
+        assert not deleted.done
+
+    def test_a_topic_can_be_named_by_its_id_alone_of_several_of_its_name(self, rig, broker):
+        asked = []
+        broker.on_deletetopic = lambda session, request, data: (
+            asked.append(request) or messages.Done(request.correlation)
+        )
+        rig.run(rig.operations.delete_topic("t", b"x" * 16))
+        assert [request.id for request in asked] == [b"x" * 16]
+
+
+class TestGroupsOverALostAnswer:
+    def lose_once(self, rig, broker, kind, operation, answer):
+        """Start an operation, lose the answer to this kind of request, and have it answered so the second time."""
+        asked = []
+
+        def before(request, data):
+            if type(request) is not kind:
+                return None
+            asked.append(request)
+            return broker.SWALLOW if len(asked) == 1 else answer(request)
+
+        broker.before = before
+        promise = rig.start(operation)
+        rig.cut()
+        rig.connect()
+        return promise, asked
+
+    def test_a_group_gone_when_the_deletion_is_repeated_counts_as_deleted(self, rig, broker):
+        broker.on_deletegroup = lambda session, request, data: None
+        deleted, asked = self.lose_once(
+            rig, broker, messages.DeleteGroup, rig.operations.delete_group("g"),
+            lambda request: Refused(request.correlation, "UnknownGroup", "no"),
+        )  # fmt: skip
+        assert deleted.result() is None
+        assert [request.id for request in asked] == [b"g" * 16] * 2
+
+    def test_a_group_that_is_not_there_to_begin_with_is_an_error(self, rig, broker):
+        broker.on_fetchoffsets = lambda session, request, data: messages.GroupOffsets(
+            request.correlation, [], b""
+        )
+        with pytest.raises(errors.UnknownGroup):
+            rig.run(rig.operations.delete_group("g"))
+
+    def move(self, rig, broker, error, stands):
+        def answer(request):
+            broker.offsets[1] = stands
+            return Refused(request.correlation, error, "moved")
+
+        broker.offsets[1] = 3
+        return self.lose_once(
+            rig, broker, messages.CommitOffsets, rig.operations.set_offsets("g", "t", {0: 5}), answer
+        )
+
+    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending"])
+    def test_a_group_that_stands_where_it_was_to_go_has_been_moved(self, rig, broker, error):
+        moved, asked = self.move(rig, broker, error, 5)
+        assert moved.result() is None
+        assert [request.expected for request in asked] == [[3], [3]]
+
+    @pytest.mark.parametrize("error", ["PositionMoved", "GenerationFenced", "OffsetPending"])
+    def test_a_group_that_somebody_moved_on_meanwhile_leaves_it_open_and_is_not_moved_back(
+        self, rig, broker, error
+    ):
+        moved, _ = self.move(rig, broker, error, 7)
+        with pytest.raises(errors.OutcomeUnknown, match="Look where it stands"):
+            moved.result()
+        assert broker.offsets[1] == 7
+
+    def test_a_group_that_was_moved_at_the_same_time_is_an_error_at_first(self, rig, broker):
+        broker.on_commitoffsets = lambda session, request, data: Refused(
+            request.correlation, "PositionMoved", "moved"
+        )
+        with pytest.raises(errors.PositionMoved):
+            rig.run(rig.operations.set_offsets("g", "t", {0: 5}))
+
+    def test_a_group_that_a_repeated_request_makes_is_another_one(self, rig, broker):
+        core = rig.core
+        request = messages.ClaimPartitions(core.correlation(), "g", "m", [1])
+
+        async def claim():
+            return await core.request(request, messages.Claimed)
+
+        claimed, asked = self.lose_once(rig, broker, messages.ClaimPartitions, claim(), lambda request: None)
+        assert claimed.result().claims == [(1, 2)], "the first one was carried out, too"
+        assert asked[0] == request
+        assert structs.replace(asked[1], id=request.id) == request
+        assert asked[1].id != request.id
+
+
+class TestForgettingOverALostAnswer:
+    def test_it_names_number_and_xid_and_what_is_not_there_the_second_time_is_forgotten(self, rig, broker):
+        xid = Xid(1, b"g", b"b")
+        info = messages.TransactionInfo(9, 3, State.COMMITTED, xid, "me", 0, 0, 0, [], [])
+        broker.on_showtransaction = lambda session, request, data: messages.TransactionShown(
+            request.correlation, info, []
+        )
+        asked = []
+        broker.on_forget = lambda session, request, data: asked.append(request)
+        forgotten = rig.start(rig.operations.forget_transaction(xid, "ann", "seen to"))
+        rig.cut()
+        broker.on_forget = lambda session, request, data: (
+            asked.append(request) or Refused(request.correlation, "UnknownTransaction", "no")
+        )
+        rig.connect()
+        assert forgotten.result() is None
+        assert [(each.session, each.serial, each.xid) for each in asked] == [(9, 3, xid)] * 2
+
+
+class TestTopicsThatMayBeThere:
+    def test_one_that_is_as_wanted_is_described_without_a_word(self, rig, broker, caplog):
+        [there] = rig.run(rig.operations.topics(["t"]))
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": SEGMENT_BYTES}, True)) == there
+        assert rig.run(rig.operations.create_topic("t", None, {}, True)) == there
+        assert not caplog.records
+
+    def test_in_what_a_topic_that_is_there_is_not_as_wanted_is_warned_of(self, rig, broker, caplog):
+        broker.on_createtopic = lambda session, request, data: Refused(
+            request.correlation, "TopicExists", "there"
+        )
+        rig.run(rig.operations.create_topic("t2", 3, {"segment_bytes": 1 << 20, "retention_age": 3600}, True))
+        [record] = caplog.records
+        assert (record.name, record.levelname) == ("txbroker.client", "WARNING")
+        assert record.getMessage() == (
+            "topic t2 is there already and stays as it is: it has 2 partitions, not 3; "
+            "its segment_bytes is 256MiB, not 1MiB; its retention_age is None, not 1h"
+        )

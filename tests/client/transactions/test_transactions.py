@@ -1,0 +1,488 @@
+"""Transactions over lost answers: the truth, or OutcomeUnknown, never a false word."""
+
+import pytest
+from crc32c import crc32c
+
+from journal.formats.record import PartitionOffset
+from journal.transaction import State, Totals, Xid
+from tests.client.rig import add
+from txbroker import errors
+from txbroker.client.transactions.transaction import Run, Stage
+from txbroker.client.transactions.two_phase import TwoPhase
+from txbroker.wire import messages
+from txbroker.wire.messages import Add, AddOffsets, AskOutcome, Commit, Prepare, Refused, Rollback
+
+XID = Xid(1, b"g", b"b")
+
+
+def seen(broker, kind):
+    return [request for request in broker.requests if type(request) is kind]
+
+
+def swallow(broker, *kinds):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) in kinds else None
+
+
+def begun(rig, *values, xid=None):
+    transaction = rig.transaction(xid)
+    for value in values:
+        rig.run(add(transaction, value))
+    return transaction
+
+
+def test_it_begins_with_its_first_message_and_commits_in_one_request(rig, broker):
+    transaction = begun(rig, b"a", b"b")
+    assert transaction.number == (rig.session, 1)
+    rig.run(transaction.commit())
+    assert broker.values(1) == [b"a", b"b"]
+    assert transaction.stage is Stage.COMMITTED
+    assert transaction.runs == [Run("t", 0, 0, 2)]
+
+
+def test_totals_cover_every_message_request_and_byte_in_order(rig, broker):
+    transaction = rig.transaction()
+    rig.run(add(transaction, b"a", "t"))
+    rig.run(add(transaction, b"b", "t2"))
+    rig.run(add(transaction, b"c", "t2"))
+    rig.run(add(transaction, b"d", "t2"))
+    rig.run(transaction.add_offsets("g", [PartitionOffset(1, 5)]))
+    rig.run(transaction.commit())
+    staged = broker.staged[transaction.number]
+    checksum = 0
+    for _, frames in staged:
+        checksum = crc32c(frames, checksum)
+    assert seen(broker, Commit)[0].totals == Totals(4, len(staged) + 1, checksum)
+
+
+def test_an_empty_one_commits_without_a_word(rig, broker):
+    transaction = rig.transaction()
+    rig.run(transaction.commit())
+    assert transaction.stage is Stage.COMMITTED
+    assert seen(broker, Commit) == []
+
+
+def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
+    first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+    rig.run(second.commit())
+    rig.run(third.commit())
+    assert [request.seen for request in seen(broker, Commit)] == [0, 0]
+    rig.run(first.commit())
+    fourth = begun(rig, b"4")
+    rig.run(fourth.commit())
+    assert seen(broker, Add)[-1].seen == 3
+
+
+def test_several_begin_at_the_broker_in_the_order_of_their_serials_whichever_is_full_first(rig, broker):
+    first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
+    rig.run(third.add_offsets("g", [PartitionOffset(1, 5)]))
+    assert [request.serial for request in broker.requests if type(request) in (Add, AddOffsets)] == [1, 2, 3]
+    rig.run(third.commit())
+    rig.run(first.commit())
+    rig.run(second.commit())
+    assert sorted(broker.values(1)) == [b"1", b"2", b"3"]
+
+
+def test_one_that_sent_nothing_rolls_back_without_a_word_so_that_an_earlier_one_may_still_begin(rig, broker):
+    first, second = begun(rig, b"1"), begun(rig, b"2")
+    rig.run(second.rollback())
+    rig.run(first.commit())
+    assert broker.values(1) == [b"1"]
+    assert seen(broker, Rollback) == []
+
+
+def too_large(transaction):
+    return add(transaction, b"x" * (2 << 20))
+
+
+def no_offsets(transaction):
+    return transaction.add_offsets("g", [object()])
+
+
+@pytest.mark.parametrize(
+    ("first_act", "error"), [(too_large, errors.MessageTooLarge), (no_offsets, TypeError)]
+)
+def test_one_whose_first_act_failed_is_in_nobodys_way_and_goes_on(rig, broker, first_act, error):
+    first, second = rig.transaction(), rig.transaction()
+    with pytest.raises(error):
+        rig.run(first_act(first))
+    rig.run(add(second, b"two"))
+    rig.run(second.commit())
+    rig.run(add(first, b"one"))
+    rig.run(first.commit())
+    assert broker.values(1) == [b"two", b"one"]
+    began = [request.serial for request in seen(broker, Add)]
+    assert began == sorted(began), "the broker takes serials in their order only"
+    assert [request.serial for request in seen(broker, Commit)] == began
+    assert seen(broker, Commit)[-1].seen == began[-1] - 1
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_one_whose_only_act_failed_ends_without_a_word_though_a_later_one_has_begun(rig, broker, end):
+    first = rig.transaction()
+    with pytest.raises(errors.MessageTooLarge):
+        rig.run(too_large(first))
+    second = begun(rig, b"two")
+    rig.run(second.commit())
+    rig.run(getattr(first, end)())
+    assert broker.values(1) == [b"two"]
+    assert len(seen(broker, Commit)) == 1
+    assert seen(broker, Rollback) == []
+
+
+def test_a_batch_that_cannot_be_made_into_bytes_is_not_left_out_of_a_commit(rig, broker):
+    class Failing:
+        def pack(self, data):
+            raise MemoryError
+
+    transaction = begun(rig, b"a")
+    rig.producer.compressor = Failing()
+    with pytest.raises(MemoryError):
+        rig.run(transaction.commit())
+    rig.producer.compressor = None
+    rig.run(transaction.commit())
+    assert broker.values(1) == [b"a"]
+
+
+def test_one_that_was_open_when_its_connection_died_is_gone_and_says_so(rig):
+    transaction = begun(rig, b"a")
+    rig.cut()
+    rig.connect()
+    for attempt in (add(transaction, b"b"), transaction.commit()):
+        with pytest.raises(errors.TransactionRolledBack, match="connection died"):
+            rig.run(attempt)
+    rig.run(transaction.rollback())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
+def test_a_new_session_counts_its_serials_anew(rig, broker):
+    begun(rig, b"a")
+    rig.cut()
+    rig.connect()
+    transaction = begun(rig, b"b")
+    assert transaction.number == (rig.session, 1)
+    rig.run(transaction.commit())
+    assert seen(broker, Commit)[-1].seen == 0
+
+
+class TestACommitWhoseAnswerWasLost:
+    def test_is_success_if_the_broker_committed(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        rig.connect()
+        assert commit.done
+        assert commit.error is None
+        assert transaction.stage is Stage.COMMITTED
+        assert broker.values(1) == [b"a"]
+        assert len(seen(broker, Commit)) == 1, "it was asked for, not sent again"
+
+    def test_is_rolled_back_if_it_never_arrived(self, rig, broker):
+        transaction = begun(rig, b"a")
+        broker.before = lambda request, data: (
+            messages.Refused(0, "Lost", "") if type(request) is Commit else None
+        )
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: None
+        rig.connect()
+        with pytest.raises(errors.TransactionRolledBack, match="was rolled back"):
+            commit.result()
+        assert broker.values(1) == []
+
+    def test_waits_while_the_broker_has_not_noticed_the_loss(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        number = transaction.number
+        rig.cut()
+        broker.outcomes[number] = State.ACTIVE
+        rig.connect()
+        rig.wait(0.5)
+        assert not commit.done
+        broker.outcomes[number] = State.COMMITTED
+        rig.wait(2)
+        assert commit.done
+        assert commit.error is None
+
+    @pytest.mark.parametrize("refusal", ["OutcomeForgotten", "UnknownTransaction"])
+    def test_is_unknown_if_the_broker_has_forgotten(self, rig, broker, refusal):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: (
+            Refused(request.correlation, refusal, "?") if type(request) is AskOutcome else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match=str(transaction.number)):
+            commit.result()
+
+    def test_is_unknown_if_no_broker_comes_back_and_can_be_asked_again(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        rig.wait(31)
+        with pytest.raises(errors.OutcomeUnknown):
+            commit.result()
+        assert transaction.stage is Stage.DECIDING
+        rig.connect()
+        rig.run(transaction.commit())
+        assert transaction.stage is Stage.COMMITTED
+
+    def test_is_unknown_if_the_answer_is_out_for_too_long(self, rig, broker):
+        transaction = begun(rig, b"a")
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.wait(31)
+        with pytest.raises(errors.OutcomeUnknown, match="ask outcome"):
+            commit.result()
+
+
+class TestTwoPhases:
+    def test_prepare_then_commit(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        assert broker.values(1) == []
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+        assert seen(broker, Add)[0].xid == XID
+
+    def test_a_prepare_whose_answer_was_lost_is_asked_for(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        assert prepare.done
+        assert prepare.error is None
+        assert transaction.stage is Stage.PREPARED
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+
+    def test_a_prepared_one_survives_the_connection_and_commits_from_the_next_session(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        rig.cut()
+        rig.connect()
+        rig.run(transaction.commit())
+        assert broker.values(1) == [b"a"]
+
+    def test_a_second_phase_whose_answer_was_lost_is_sent_again(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.cut()
+        broker.before = lambda request, data: None
+        rig.connect()
+        assert commit.done
+        assert commit.error is None
+        assert broker.values(1) == [b"a"]
+        assert len(seen(broker, Commit)) == 2
+
+    def test_without_an_xid_there_is_nothing_to_prepare(self, rig):
+        transaction = begun(rig, b"a")
+        with pytest.raises(errors.Misuse, match="without an xid"):
+            rig.run(transaction.prepare())
+        rig.run(transaction.commit())
+
+    @pytest.mark.parametrize("end", ["commit", "rollback"])
+    def test_an_empty_one_votes_read_only_and_no_broker_hears_of_it(self, rig, broker, end):
+        transaction = rig.transaction(XID)
+        rig.run(transaction.prepare())
+        assert transaction.stage is Stage.PREPARED
+        assert transaction.is_read_only
+        with pytest.raises(errors.Misuse, match="prepared"):
+            rig.run(add(transaction, b"late"))
+        rig.run(getattr(transaction, end)())
+        assert transaction.stage is (Stage.COMMITTED if end == "commit" else Stage.ROLLED_BACK)
+        assert seen(broker, Prepare) == seen(broker, Commit) == seen(broker, Rollback) == []
+
+    def test_one_whose_only_message_was_refused_here_is_empty(self, rig, broker):
+        transaction = rig.transaction(XID)
+        with pytest.raises(errors.WrongType):
+            rig.run(add(transaction, "text"))
+        rig.run(transaction.prepare())
+        rig.run(transaction.commit())
+        assert seen(broker, Prepare) == seen(broker, Commit) == []
+        assert rig.serials.seen == 1, "what comes later does not wait for it"
+
+    def test_sending_after_prepare_is_misuse(self, rig):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        with pytest.raises(errors.Misuse, match="prepared"):
+            rig.run(add(transaction, b"b"))
+
+    def test_a_roll_back_after_an_unknown_prepare_still_reaches_the_broker(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(prepare.error, errors.OutcomeUnknown)
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        rig.run(transaction.rollback())
+        assert broker.outcomes[number] is State.ROLLED_BACK
+
+    @pytest.mark.parametrize("goes_on", [False, True], ids=["given up", "given up and asked again"])
+    def test_leaving_a_block_rolls_back_an_unknown_prepare_that_nobody_waits_for(self, rig, broker, goes_on):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Prepare)
+        prepare = rig.start(transaction.prepare())
+        number = transaction.number
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(prepare.error, errors.OutcomeUnknown)
+        transaction.prepare_cut_short()
+        broker.outcomes[number] = State.PREPARED
+        rig.connect()
+        if goes_on:
+            rig.run(transaction.prepare())
+        transaction.abandon()
+        rig.pump()
+        assert broker.outcomes[number] is (State.PREPARED if goes_on else State.ROLLED_BACK)
+
+    def test_no_roll_back_follows_the_commit_of_one_whose_prepare_was_given_up(self, rig, broker):
+        transaction = begun(rig, b"a", xid=XID)
+        rig.run(transaction.prepare())
+        transaction.prepare_cut_short()
+        swallow(broker, Commit)
+        commit = rig.start(transaction.commit())
+        rig.wait(31)
+        assert isinstance(commit.error, errors.OutcomeUnknown)
+        broker.before = lambda request, data: None
+        transaction.abandon()
+        rig.pump()
+        assert seen(broker, Rollback) == []
+
+    @pytest.mark.parametrize("call", ["prepare", "commit"])
+    def test_a_roll_back_is_not_believed_while_the_decision_may_still_arrive(self, rig, broker, call):
+        transaction = begun(rig, b"a", xid=XID)
+        swallow(broker, Add, Prepare, Commit)
+        decision = rig.start(getattr(transaction, call)())
+        rig.cut()
+        rig.wait(31)
+        assert isinstance(decision.error, errors.OutcomeUnknown)
+        # The broker has neither read what was sent nor noticed that the old connection died.
+        broker.before = lambda request, data: (
+            Refused(request.correlation, "UnknownTransaction", "it may still begin")
+            if type(request) is Rollback
+            else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match="may still begin"):
+            rig.run(transaction.rollback())
+        assert transaction.stage is Stage.DECIDING
+
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_one_recovered_and_forgotten_before_the_answer_is_unknown_and_no_success(
+        self, rig, broker, commit
+    ):
+        kind = Commit if commit else Rollback
+        swallow(broker, kind)
+        ending = rig.start(rig.operations.end_prepared(XID, commit))
+        rig.cut()
+        broker.before = lambda request, data: (
+            Refused(request.correlation, "UnknownTransaction", "neither live nor remembered")
+            if type(request) is kind
+            else None
+        )
+        rig.connect()
+        with pytest.raises(errors.OutcomeUnknown, match="nor remembered"):
+            ending.result()
+        with pytest.raises(errors.UnknownTransaction):
+            rig.run(rig.operations.end_prepared(XID, commit))
+
+
+def test_a_refused_add_dooms_the_transaction_and_a_roll_back_is_sent(rig, broker):
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "LimitExceeded", "too many") if type(request) is Add else None
+    )
+    transaction = rig.transaction()
+    rig.run(add(transaction, b"x" * (70 << 10)))
+    with pytest.raises(errors.LimitExceeded):
+        rig.run(add(transaction, b"b"))
+    rig.run(transaction.rollback())
+    assert len(seen(broker, Rollback)) == 1
+
+
+def test_a_commit_after_a_refused_add_names_the_reason_and_not_the_missing_messages(rig, broker):
+    refusals = {Add: "TransactionConflict", Commit: "ContentMismatch"}
+    broker.before = lambda request, data: (
+        Refused(request.correlation, refusals[type(request)], "no") if type(request) in refusals else None
+    )
+    transaction = begun(rig, b"a")
+    with pytest.raises(errors.TransactionConflict):
+        rig.run(transaction.commit())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
+def test_an_answer_that_it_was_rolled_back_is_told(rig, broker):
+    transaction = begun(rig, b"a")
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "TransactionRolledBack", "timeout") if type(request) is Commit else None
+    )
+    with pytest.raises(errors.TransactionRolledBack, match="timeout"):
+        rig.run(transaction.commit())
+    assert transaction.stage is Stage.ROLLED_BACK
+
+
+class TestTheCallsOfPep249:
+    @pytest.fixture
+    def tpc(self, rig):
+        return TwoPhase(rig.core, rig.producer, rig.serials, rig.operations)
+
+    def test_commit_without_prepare_is_one_phase(self, rig, broker, tpc):
+        tpc.begin(XID)
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.commit(None))
+        assert broker.values(1) == [b"a"]
+        assert seen(broker, Prepare) == []
+        assert tpc.current is None
+
+    def test_calls_out_of_order_are_misuse(self, rig, tpc):
+        for call in (tpc.prepare(), tpc.commit(None), tpc.rollback(None)):
+            with pytest.raises(errors.Misuse):
+                rig.run(call)
+        tpc.begin(XID)
+        with pytest.raises(errors.Misuse):
+            tpc.begin(XID)
+        with pytest.raises(errors.Misuse):
+            rig.run(tpc.commit(XID))
+
+    @pytest.mark.parametrize("end", ["commit", "rollback", None])
+    def test_after_a_read_only_vote_it_may_be_ended_or_the_next_begun(self, rig, broker, tpc, end):
+        tpc.begin(XID)
+        rig.run(tpc.prepare())
+        if end is not None:
+            rig.run(getattr(tpc, end)(None))
+            assert tpc.current is None
+        tpc.begin(Xid(1, b"next", b"b"))
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.prepare())
+        rig.run(tpc.commit(None))
+        assert (broker.values(1), len(seen(broker, Prepare))) == ([b"a"], 1)
+
+    def test_a_plain_string_is_no_xid(self, tpc):
+        with pytest.raises(errors.Misuse, match="which is what xid"):
+            tpc.begin("order-42")
+
+    def test_an_unknown_end_leaves_it_open_to_be_asked_again(self, rig, broker, tpc):
+        tpc.begin(XID)
+        rig.run(add(tpc.current, b"a"))
+        rig.run(tpc.prepare())
+        swallow(broker, Commit)
+        commit = rig.start(tpc.commit(None))
+        rig.wait(31)
+        assert isinstance(commit.error, errors.OutcomeUnknown)
+        assert tpc.current is not None
+        broker.before = lambda request, data: None
+        rig.run(tpc.commit(None))
+        assert tpc.current is None
+        assert broker.values(1) == [b"a"]

@@ -1,0 +1,200 @@
+import itertools
+
+import pytest
+
+from journal.formats.record import (
+    GroupDeleted,
+    OffsetsCommitted,
+    PartitionOffset,
+    PartitionsClaimed,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
+from journal.settings import TopicSettings
+from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from txbroker.errors import GenerationFenced
+from txbroker.folds.groups import GroupsFold
+
+XID = Xid(1, b"x", b"")
+FIRST, SECOND = TransactionNumber(5, 1), TransactionNumber(5, 2)
+
+
+class Journal:
+    def __init__(self):
+        self.fold = GroupsFold()
+        self.lsn = itertools.count(1)
+        for topic, first in (("a", 1), ("b", 11)):
+            self.accept(TopicCreated(topic, first, 10, TopicSettings(), 0))
+
+    def accept(self, record):
+        self.fold.apply(next(self.lsn), record, b"")
+
+    def commit_offset(self, partition, offset, group="g", made=b""):
+        self.accept(OffsetsCommitted(group, [PartitionOffset(partition, offset)], 0, made))
+
+    def claim(self, generation, *partitions, group="g", member="m"):
+        self.accept(PartitionsClaimed(group, member, [(p, generation) for p in partitions], 0))
+
+    def add(self, number, *offsets, group="g"):
+        self.accept(
+            TransactionOffsetsAdded(*number, group, [PartitionOffset(*each) for each in offsets], 0, 0)
+        )
+
+    def prepare(self, number):
+        self.accept(TransactionPrepared(*number, XID, Totals(0, 1, 0), 0, 0))
+
+    def commit(self, number):
+        self.accept(TransactionCommitted(*number, [], 0, Cause.CLIENT))
+
+    def roll_back(self, number):
+        self.accept(TransactionRolledBack(*number, 0, Cause.CLIENT))
+
+    def restart(self):
+        self.accept(Started(2, 0, 0, bytes(16)))
+
+    def position(self, partition, group="g"):
+        found = self.fold.find(group).positions.get(partition)
+        return found and found[0]
+
+
+@pytest.fixture
+def journal():
+    return Journal()
+
+
+def test_the_last_committed_offset_counts(journal):
+    journal.commit_offset(1, 10)
+    journal.commit_offset(1, 7)
+    journal.commit_offset(2, 3)
+    assert (journal.position(1), journal.position(2), journal.position(3)) == (7, 3, None)
+
+
+def test_offsets_of_a_transaction_move_when_it_commits_and_hold_from_prepare_on(journal):
+    journal.commit_offset(1, 1)
+    journal.add(FIRST, (1, 5), (2, 6))
+    assert journal.fold.holder("g", 1) is None
+    journal.prepare(FIRST)
+    assert journal.fold.holders("g") == {1: FIRST, 2: FIRST}
+    assert journal.position(1) == 1
+    journal.commit(FIRST)
+    assert (journal.position(1), journal.position(2)) == (5, 6)
+    assert journal.fold.holder("g", 1) is None
+    assert journal.fold.staged(FIRST) == []
+
+
+def test_a_rolled_back_transaction_moves_nothing_and_lets_go(journal):
+    journal.add(FIRST, (1, 5))
+    journal.prepare(FIRST)
+    journal.roll_back(FIRST)
+    assert journal.position(1) is None
+    assert journal.fold.holder("g", 1) is None
+
+
+def test_one_phase_commits_move_offsets_too(journal):
+    journal.add(FIRST, (1, 5))
+    journal.commit(FIRST)
+    assert journal.position(1) == 5
+
+
+def test_a_restart_forgets_what_was_active_and_keeps_what_was_prepared(journal):
+    journal.add(FIRST, (1, 5))
+    journal.prepare(FIRST)
+    journal.add(SECOND, (2, 6))
+    journal.restart()
+    journal.commit(SECOND)
+    assert journal.position(2) is None
+    assert journal.fold.holder("g", 1) == FIRST
+    journal.commit(FIRST)
+    assert journal.position(1) == 5
+
+
+def test_two_prepared_transactions_cannot_hold_one_position(journal):
+    journal.add(FIRST, (1, 5))
+    journal.add(SECOND, (1, 6))
+    journal.prepare(FIRST)
+    with pytest.raises(AssertionError, match="hold"):
+        journal.prepare(SECOND)
+
+
+def test_an_unclaimed_partition_takes_unfenced_offsets_only(journal):
+    journal.fold.check_generation("g", PartitionOffset(1, 0))
+    with pytest.raises(GenerationFenced, match="nobody has claimed it"):
+        journal.fold.check_generation("g", PartitionOffset(1, 0, 3))
+
+
+def test_only_the_newest_claim_may_commit(journal):
+    journal.claim(1, 1, 2, member="old")
+    journal.claim(2, 1, member="new")
+    journal.fold.check_generation("g", PartitionOffset(1, 0, 2))
+    journal.fold.check_generation("g", PartitionOffset(2, 0, 1))
+    for generation in (0, 1, 3, -1):
+        with pytest.raises(GenerationFenced, match=r"generation 2 \('new'\)"):
+            journal.fold.check_generation("g", PartitionOffset(1, 0, generation))
+
+
+def test_generations_go_on_after_a_group_was_deleted_so_its_consumers_stay_fenced(journal):
+    journal.claim(1, 1)
+    journal.accept(GroupDeleted("g", 0))
+    assert journal.fold.last_generation == 1
+    journal.claim(2, 1)
+    with pytest.raises(GenerationFenced):
+        journal.fold.check_generation("g", PartitionOffset(1, 0, 1))
+
+
+def test_a_claim_that_goes_back_is_not_taken(journal):
+    journal.claim(2, 1)
+    with pytest.raises(AssertionError, match="goes back"):
+        journal.claim(2, 1)
+
+
+def test_a_deleted_topic_takes_positions_claims_and_holds_with_it(journal):
+    journal.commit_offset(1, 4)
+    journal.commit_offset(11, 4)
+    journal.claim(1, 2, 12)
+    journal.add(FIRST, (1, 9), (11, 9))
+    journal.prepare(FIRST)
+    journal.accept(TopicDeleted("a", 0))
+    assert journal.fold.find("g").partitions() == {11, 12}
+    assert journal.fold.pairs == 2
+    assert journal.fold.holders("g") == {11: FIRST}
+    journal.commit(FIRST)
+    assert (journal.position(1), journal.position(11)) == (None, 9)
+
+
+def test_pairs_count_each_partition_of_a_group_once(journal):
+    journal.commit_offset(1, 1)
+    journal.commit_offset(1, 2)
+    journal.claim(1, 1, 2)
+    journal.commit_offset(2, 2)
+    journal.commit_offset(1, 2, group="other")
+    assert journal.fold.pairs == 3
+    journal.accept(GroupDeleted("g", 0))
+    assert journal.fold.pairs == 1
+
+
+def test_a_snapshot_restores_everything_also_what_is_staged(journal):
+    journal.commit_offset(1, 4, made=b"id of g")
+    journal.claim(1, 2, 12)
+    journal.add(FIRST, (1, 9))
+    journal.prepare(FIRST)
+    journal.add(SECOND, (2, 8, 1))
+    rows = journal.fold.snapshot()
+    journal.commit_offset(3, 3)
+    fold = GroupsFold()
+    fold.restore(rows)
+    assert fold.find("g").partitions() == {1, 2, 12}
+    assert (fold.pairs, fold.last_generation) == (3, 1)
+    assert fold.holders("g") == {1: FIRST}
+    assert fold.staged(SECOND) == [("g", b"", PartitionOffset(2, 8, 1))]
+    assert fold.find("g").id == b"id of g"
+    journal.fold = fold
+    journal.restart()
+    journal.commit(FIRST)
+    journal.commit(SECOND)
+    assert (journal.position(1), journal.position(2)) == (9, None)
+    assert fold._prepared == set()

@@ -1,0 +1,316 @@
+"""The bytes of both formats, pinned: today's code writes the files in ``tests/formats/golden/`` and reads them.
+
+A red test here means that data directories or peers of an earlier version are no longer understood. If that is
+meant, or a kind is new, write the files anew and review the difference: ``python -m tests.formats.test_golden``.
+
+Seen to fail: with two fields of a struct swapped, a tag changed, a field put in the middle, a seed off by one.
+"""
+
+import typing
+from pathlib import Path
+
+import pytest
+
+from journal.constants import BLOCK
+from journal.formats import (
+    checkpoint,
+    compression,
+    filenames,
+    frame,
+    frame_check,
+    journal_headers,
+    outcome_entry,
+    record,
+)
+from journal.formats import record as r
+from journal.formats.checkpoint import CheckpointHeader
+from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, Part
+from journal.formats.store_state import SegmentState, StoreState
+from journal.settings import TopicSettings
+from journal.testing import MemoryFilesystem
+from journal.transaction import Cause, State, Totals, Xid
+from txbroker.wire import codec
+from txbroker.wire import messages as c
+from txbroker.wire.secret import Secret
+
+FOLDER = Path(__file__).parent / "golden"
+TIME, SALT, LSN = 1_357_034_400_000_000, 0xC0FFEE, (1 << 36) + 2
+SESSION = (1 << 32) + 1
+NONCE = bytes(range(16))
+SECRET = Secret(bytes(range(16, 32)))
+XID = Xid(1, b"day-2013-01-01", b"flights")
+ID = bytes(range(16))
+TOTALS = Totals(3, 2, 0xFFFFFFFF)
+OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
+PLACED = [r.Placement(1, 1 << 40, 3)]
+SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
+INFO = c.TransactionInfo(
+    SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True,
+    c.CoordinatorWord(State.COMMITTED, TIME, "me@host:1"), "host:1", 4, TIME, TIME + 1, TIME + 2,
+    c.Policy("rollback", 1 << 33, True, "damaged"),
+)  # fmt: skip
+
+RECORDS = [
+    r.Started(2, 1000, TIME, NONCE),
+    r.Mark(1001),
+    r.Messages(1, 1 << 40, 2, 1002, 3, 4, 5),
+    r.TopicCreated("orders", 1, 4, SETTINGS, 1003, ID),
+    r.TopicDeleted("orders", 1004),
+    r.LogStartMoved(1, 1 << 33, 1005),
+    r.ProducerOpened(3, 4, "name", 1006, bytes(range(16))),
+    r.ProducersExpired([3, 1 << 40], 1007),
+    r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, "me"),
+    r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, "me", ID),
+    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, "me"),
+    r.TransactionCommitted(SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, "ann", "why", TOTALS),
+    r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, "ann", "why"),
+    r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, "ann", "why"),
+    r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, "me@host:1"),
+    r.OffsetsCommitted("group", OFFSETS, 1015, ID),
+    r.PartitionsClaimed("group", "member", [(1, 2)], 1016, ID),
+    r.GroupDeleted("group", 1017),
+    r.Identified("0123456789abcdef" * 2, 1018),
+    r.ArchiveSet(True, SETTINGS, 1019),
+]
+REQUESTS = [
+    c.Hello(1, c.MAGIC, [1], "example", c.FormerSession(SESSION, NONCE, SECRET)),
+    c.Ping(2),
+    c.Send(3, 1, 2, 3, 4),
+    c.OpenProducer(4, "name"),
+    c.DescribeTopics(5, ["orders"]),
+    c.CreateTopic(6, "orders", 4, SETTINGS, ID),
+    c.DeleteTopic(7, "orders", ID),
+    c.Fetch(8, [(1, 1 << 40, 1 << 41)], 1 << 20, 500_000, 1000),
+    c.OffsetsForTime(9, [1, 2], TIME),
+    c.Add(10, 7, 1, XID, 6),
+    c.AddOffsets(11, 7, "group", OFFSETS, XID, 6, ID),
+    c.Prepare(12, 7, XID, TOTALS, 6),
+    c.Commit(13, SESSION, 7, XID, TOTALS, 6, True, "ann", "why"),
+    c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
+    c.AskOutcome(15, SESSION, 7, XID),
+    c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True),
+    c.ShowTransaction(17, SESSION, 7, XID, 1 << 16),
+    c.Forget(18, SESSION, 7, XID, "ann", "why"),
+    c.CommitOffsets(19, "group", OFFSETS, ID, [1 << 39, None]),
+    c.FetchOffsets(20, "group", [1, 2]),
+    c.ClaimPartitions(21, "group", "member", [1, 2], ID),
+    c.ListGroups(22),
+    c.DeleteGroup(23, "group", ID),
+    c.AskStatus(24),
+    c.Timed(25, c.Send(25, 1, 3, 0, 7)),
+    c.Cancel(26, 25),
+    c.PinFiles(27),
+    c.UnpinFiles(28),
+]
+ANSWERS = [
+    c.Welcome(1, 1, SESSION, "txbroker", 1 << 24, 1 << 24, "0123456789abcdef" * 2, NONCE, SECRET, 10_000),
+    c.Done(2),
+    c.Refused(3, "HeuristicallyCommitted", "text", {"wall": 3}, {"by": "ann"}),
+    c.Sent(4, 1 << 40),
+    c.ProducerOpened(5, 3, 4, [(1, 5)]),
+    c.Topics(6, [c.TopicInfo("orders", [c.PartitionInfo(0, 1, 2, 3, 4, 5)], SETTINGS, ID)]),
+    c.Fetched(7, [c.FetchedPartition(1, 0, 2, 2, 3, "UnknownPartition", "text")]),
+    c.Offsets(8, [(1, 1 << 40)]),
+    c.Committed(9, PLACED, True),
+    c.Outcome(10, SESSION, 7, State.COMMITTED, Cause.OPERATOR, "ann", "why", PLACED, True, TIME),
+    c.Transactions(11, [INFO], True),
+    c.TransactionShown(12, INFO, [(1, 57)], [("group", OFFSETS[0])], [(1, 3, 300)], PLACED, "damaged"),
+    c.GroupOffsets(13, [c.GroupOffset(1, None, 2, "note", "4294967297-7 1:x:y")], ID),
+    c.Claimed(14, [(1, 2)]),
+    c.Groups(15, [c.GroupInfo("group", [("orders", 0, 5, 2)], ID)]),
+    c.Status(16, {"sends": 1, "rate": 0.5, "state": "up"}),
+    c.TimedAnswer(17, c.Sent(17, 1 << 40), c.Times(1, 2, 3, 4, 5, 6)),
+    c.FilesPinned(18, 1 << 40, True),
+]
+
+MESSAGE = frame.encode(b"hello", TIME, key=b"42", headers={"kind": b"new"})
+INNER = frame.encode_inner(0, b"a", TIME) + frame.encode_inner(1, None, TIME + 1, b"k", {"h": b""})
+# INNER as the packages compressed it (zstandard 0.25, lz4 4.4): what others of them write need not be the same bytes.
+PACKED = {
+    compression.ZSTD: "28b52ffd2052bd01008402000000250004d237315c280000000001010061"
+    "0000002d000101020000000992c4016b81a168c4000500200b52f9825d80e173400b",
+    compression.LZ4: "58000000250001 00c304d237315c280000000001011800536100"
+    "00002d0c0001190003250013012500e0020000000992c4016b81a168c400",
+}
+OUTCOME = ArchivedOutcome(
+    SESSION, 7, State.COMMITTED, Cause.OPERATOR, LSN, 1011, TIME, TIME - 3, TIME - 2, XID, "ann", "why", "me", True,
+    3, 300, 2, 0xFFFFFFFF, [Part("orders", 0, 1, 1 << 40, 2, 200, 1), Part("orders", 3, 4, 0, 1, 100, 2)],
+)  # fmt: skip
+ROLLED_BACK = ArchivedOutcome(
+    SESSION, 8, State.ROLLED_BACK, Cause.RESTART, LSN, 1012, TIME, TIME - 3, 0, None, "", "", "", False, 1, 57, 1, 3,
+    [Part("orders", 0, 1, NEVER_PLACED, 1, 57, 3)],
+)  # fmt: skip
+FILE_HEADER = journal_headers.FileHeader(1 << 36, 2, SALT, 1, (1 << 20) + 1, 64 << 20)
+CHECKPOINT = (
+    CheckpointHeader(LSN, LSN - 1, 2, 1018, SALT),
+    {"catalog": [[1, 2], ["row"]], "transactions": [0]},
+    [
+        StoreState(
+            1,
+            "orders",
+            0,
+            3,
+            1 << 40,
+            1010,
+            [SegmentState(3, 4096, 9, 5, 6, 0x1122334455667788, 0xCAFEBABE)],
+            SETTINGS,
+            (1 << 40) - 2,
+        )
+    ],
+)
+
+
+def packed_record(each):
+    data = MESSAGE if isinstance(each, r.Messages | r.TransactionAdded) else b""
+    return record.pack(each, data, record.seed(SALT, LSN)) + data
+
+
+def packed_group():
+    bodies = [
+        record.pack(each, b"", record.seed(SALT, LSN + n)) for n, each in enumerate([r.Mark(1), r.Mark(2)])
+    ]
+    body = b"".join(bodies)
+    crc = journal_headers.body_checksum(bodies)
+    return journal_headers.pack_group_header(len(body), 2, LSN, LSN - 1, crc, SALT) + body
+
+
+def packed_checkpoint():
+    filesystem = MemoryFilesystem()
+    filesystem.make_directory(filenames.CHECKPOINT_DIRECTORY)
+    header, folds, stores = CHECKPOINT
+    checkpoint.write_checkpoint(filesystem, header, {n: iter(rows) for n, rows in folds.items()}, stores)
+    file = filesystem.open(filenames.checkpoint_file(LSN))
+    return file.read(0, file.size())
+
+
+def named(values, pack):
+    """By their text, which names every field: two of one type that change places leave the bytes as they were."""
+    return {repr(each): pack(each) for each in values}
+
+
+def written():
+    """What today's code writes: file → name → bytes."""
+    return {
+        "frames": {
+            "message": MESSAGE,
+            "tombstone": frame.encode(None, -1),
+            "wrapper": frame.encode_wrapper(INNER, 2, TIME),
+            **{
+                f"wrapper, {codec.name}": frame.encode_wrapper(
+                    compression.SIZE.pack(len(INNER)) + bytes.fromhex(packed), 2, TIME, codec.number
+                )
+                for codec, packed in PACKED.items()
+            },
+        },
+        "records": named(RECORDS, packed_record),
+        "outcomes": named([OUTCOME, ROLLED_BACK], outcome_entry.pack),
+        "journal_file": {
+            "header": journal_headers.pack_file_header(FILE_HEADER)[:BLOCK].rstrip(b"\0"),
+            "group": packed_group(),
+        },
+        "checkpoint": {"checkpoint": packed_checkpoint()},
+        "requests": named(
+            REQUESTS, lambda each: codec.encode(each, MESSAGE if isinstance(each, c.Send | c.Add) else b"")
+        ),
+        "answers": named(ANSWERS, codec.encode),
+    }
+
+
+def text_of(entries):
+    """A line with each name, then its bytes, 32 to a line."""
+    lines = []
+    for name, data in entries.items():
+        lines += [f"# {name}", *(data[n : n + 32].hex(" ", -4) for n in range(0, len(data), 32))]
+    return "\n".join(lines) + "\n"
+
+
+def golden(file):
+    found, name = {}, ""
+    for line in (FOLDER / f"{file}.hex").read_text().splitlines():
+        if line.startswith("# "):
+            name = line[2:]
+            found[name] = b""
+        else:
+            found[name] += bytes.fromhex(line)
+    return found
+
+
+ENTRIES = [(file, name) for file, entries in written().items() for name in entries]
+
+
+@pytest.mark.parametrize(("file", "name"), ENTRIES, ids=lambda text: text.partition("(")[0])
+def test_todays_code_writes_the_bytes_that_were_pinned(file, name):
+    assert written()[file][name] == golden(file)[name]
+
+
+@pytest.mark.parametrize("file", written())
+def test_nothing_that_was_pinned_is_no_longer_written(file):
+    assert list(golden(file)) == list(written()[file])
+
+
+def test_there_is_an_example_of_every_kind():
+    for examples, kinds in ((RECORDS, r.AnyRecord), (REQUESTS, c.AnyRequest), (ANSWERS, c.AnyAnswer)):
+        assert [type(each) for each in examples] == list(typing.get_args(kinds))
+
+
+@pytest.mark.parametrize("each", RECORDS, ids=lambda each: type(each).__name__)
+def test_a_pinned_record_is_read_with_its_data(each):
+    data = golden("records")[repr(each)]
+    unpacked = record.unpack(memoryview(data), 0, record.seed(SALT, LSN), "f")
+    carries = isinstance(each, r.Messages | r.TransactionAdded)
+    assert (unpacked.record, bytes(unpacked.data)) == (each, MESSAGE if carries else b"")
+
+
+@pytest.mark.parametrize("each", REQUESTS + ANSWERS, ids=lambda each: type(each).__name__)
+def test_a_pinned_message_is_read_with_its_data(each):
+    request = isinstance(each, c.Request)
+    decoder = (codec.request_decoder if request else codec.answer_decoder)(1 << 20)
+    data = golden("requests" if request else "answers")[repr(each)]
+    [(head, frames)] = decoder.feed(data)
+    assert (head, bytes(frames)) == (each, MESSAGE if isinstance(each, c.Send | c.Add) else b"")
+
+
+def test_pinned_frames_are_read():
+    pinned = golden("frames")
+    assert [frame_check.check_run(data) for data in pinned.values()] == [1, 1, 2, 2, 2]
+    assert [m for data in pinned.values() for m in frame.decode_run(data)] == [
+        frame.Message(0, TIME, b"42", b"hello", {"kind": b"new"}),
+        frame.Message(0, -1, None, None, {}),
+        *[
+            frame.Message(0, TIME, None, b"a", {}),
+            frame.Message(1, TIME + 1, b"k", None, {"h": b""}),
+        ]
+        * 3,
+    ]
+
+
+def test_pinned_outcomes_are_read():
+    payloads = [frame.decode_run(data)[0].value for data in golden("outcomes").values()]
+    assert [outcome_entry.unpack(each) for each in payloads] == [OUTCOME, ROLLED_BACK]
+
+
+def test_a_pinned_journal_file_is_read():
+    header, group = golden("journal_file").values()
+    data = header.ljust(2 * BLOCK, b"\0") + group
+    assert journal_headers.unpack_file_header(data, "f") == FILE_HEADER
+    found = journal_headers.unpack_group_header(memoryview(data), 2 * BLOCK, SALT)
+    assert found == (len(group) - 40, 2, LSN, LSN - 1, journal_headers.body_checksum([group[40:]]))
+    scan = journal_headers.FileScan(data, "f", FILE_HEADER._replace(first_lsn=LSN))
+    assert [(lsn, each.record) for lsn, each in scan.records(data)] == [
+        (LSN, r.Mark(1)),
+        (LSN + 1, r.Mark(2)),
+    ]
+
+
+def test_a_pinned_checkpoint_is_read():
+    filesystem = MemoryFilesystem()
+    filesystem.make_directory(filenames.CHECKPOINT_DIRECTORY)
+    file = filesystem.open(filenames.checkpoint_file(LSN), create=True)
+    file.write_some(0, [golden("checkpoint")["checkpoint"]])
+    found = checkpoint.read_checkpoint(filesystem, LSN)
+    assert (found.header, found.folds, found.stores) == CHECKPOINT
+
+
+if __name__ == "__main__":
+    for file, entries in written().items():
+        (FOLDER / f"{file}.hex").write_text(text_of(entries))

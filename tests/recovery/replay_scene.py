@@ -1,0 +1,224 @@
+"""A journal of whatever a broker may decide, and a comparison of the ways to replay it."""
+
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from crc32c import crc32c
+from msgspec.structs import replace
+
+from journal.constants import KIB, MIB
+from journal.formats.frame import walk
+from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
+from journal.recovery.start import recover
+from journal.testing import ManualClock
+from journal.transaction import Cause, Totals
+from tests.support.builders import Recorder
+from tests.support.engine_room import SMALL, Room, run_of, xid_of
+from txbroker.folds.producers import ProducersFold
+
+PARTITIONS = 3
+PRODUCERS = 2
+ROOMY = 64 * MIB
+"""A pool that nothing has to be flushed from."""
+ARCHIVING = replace(SMALL, outcome_archive=True).archive
+
+
+class Sender:
+    """Decisions as a broker would take them, with producers; nothing is flushed or checkpointed unless asked for."""
+
+    def __init__(self, settings=SMALL, archive=False):
+        self.room = Room()
+        self.room.engine.close()
+        self.filesystem = self.room.inner
+        self.clock = ManualClock(monotonic=1_000_000)
+        self.engine = recover(self.filesystem, self.clock, settings, [ProducersFold()])
+        self.room.engine = self.engine
+        self.room.topic("t", PARTITIONS)
+        for producer in range(1, PRODUCERS + 1):
+            self.engine.accept(ProducerOpened(producer, 1, "", self.engine.now(), bytes(16)))
+        self.sequences = {}
+        self.begun = {}
+        self.archive = archive
+        if archive:
+            turn_archive_on(self.engine)
+
+    def send(self, partition, producer, count, size):
+        store = self.engine.catalog.stores[partition]
+        frames = run_of(*[b"v" * size] * count)
+        sequence = self.sequences.get((producer, partition), 0) if producer else 0
+        if self.engine.allocator.available() < 300 * KIB:
+            self.engine.sync()
+            self.room.flush()
+        self.engine.append(store, frames, count, producer, int(producer > 0), sequence)
+        self.sequences[producer, partition] = sequence + count
+        self.clock.advance(7)
+
+    def spread(self, count):
+        """To all partitions in turn, more than is read at once if ``count`` is large."""
+        for number in range(count):
+            self.send(1 + number % PARTITIONS, number % (PRODUCERS + 1), 1, 10 + number % 2)
+
+    def transact(self, partition):
+        self.room.begin((partition, b"in a transaction")).commit()
+
+    def add(self, slot, partition, value=b"in a transaction", seen=False):
+        """Begin one in the slot if there is none, and add to it; what the client has seen may be all before it."""
+        begun = self.begun.get(slot)
+        named = xid_of(f"{slot}-{self.clock.monotonic()}") if slot % 2 and begun is None else None
+        begun = self.begun.setdefault(slot, begun or self.room.begin(session=7 + slot % 2))
+        frames = run_of(value)
+        transactions = self.engine.transactions
+        transactions.add(
+            begun.number,
+            partition,
+            frames,
+            1,
+            named,
+            begun.number.serial - 1 if seen else 0,
+            f"client {slot}",
+        )
+        sent = begun.totals
+        begun.totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
+        self.clock.advance(3)
+
+    def stretch(self, count, partitions, sessions, seen, size):
+        """Transactions of one message, one after the other; their clients have seen all but the last few, or none."""
+        decided = {}
+        for number in range(count):
+            session = 20 + number % sessions
+            begun = self.room.begin(session=session)
+            known = decided.setdefault(session, [])
+            told = known[-seen] if 0 < seen <= len(known) else 0
+            frames = run_of(*[b"v" * (size + number % 100 // 50)] * (1 + number % 50 // 49))
+            arguments = (begun.number, 1 + number % partitions, frames, 1 + number % 50 // 49)
+            self.engine.transactions.add(*arguments, None, told, "a client")
+            totals = Totals(arguments[3], 1, crc32c(frames))
+            self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, told)
+            known.append(begun.number.serial)
+            self.clock.advance(3)
+
+    def add_offsets(self, slot, partition):
+        begun = self.begun.setdefault(slot, self.begun.get(slot) or self.room.begin(session=7 + slot % 2))
+        self.engine.transactions.add_offsets(
+            begun.number, f"group of {begun.number}", [PartitionOffset(partition, 1)]
+        )
+        begun.totals = replace(begun.totals, requests=begun.totals.requests + 1)
+
+    def prepare(self, slot):
+        if begun := self.begun.pop(slot, None):
+            begun.rollback() if slot % 2 else begun.prepare(f"prepared as {begun.number}")
+
+    def decide(self, commit):
+        """The oldest that is prepared."""
+        for number in list(self.engine.transactions.prepared)[:1]:
+            if commit:
+                self.engine.transactions.commit(number, Cause.OPERATOR, by="somebody", why="a reason")
+            else:
+                self.engine.transactions.rollback(number, Cause.CLIENT)
+
+    def commit(self, slot, seen=False):
+        if begun := self.begun.pop(slot, None):
+            told = begun.number.serial - 1 if seen else 0
+            self.engine.transactions.commit(begun.number, Cause.CLIENT, begun.totals, told)
+
+    def rollback(self, slot):
+        if begun := self.begun.pop(slot, None):
+            begun.rollback()
+
+    def move_start(self, partition):
+        store = self.engine.catalog.stores[partition]
+        self.engine.accept(LogStartMoved(partition, store.high_watermark, self.engine.now()))
+
+    def sync(self):
+        self.engine.sync()
+
+    def checkpoint(self):
+        self.room.checkpoint()
+
+    def flush(self):
+        self.engine.sync()
+        self.room.flush()
+
+
+def logs_of(engine):
+    """Every byte of every log."""
+    logs = {}
+    for number, store in engine.catalog.stores.items():
+        data, offset = b"", store.start_offset
+        while offset < store.end_offset:
+            found = store.read(offset, 1 << 30)
+            *_, (_, _, last, count) = walk(found)
+            data, offset = data + found, last + count
+        logs[number] = data
+    return logs
+
+
+def state_of(engine):
+    """All that the journal decides: logs, producers and outcomes. When memory is flushed is not among it."""
+    ends = {
+        number: (store.start_offset, store.high_watermark, store.end_offset, store.last_time)
+        for number, store in engine.catalog.stores.items()
+    }
+    [producers] = [fold for fold in engine.folds if fold.name == "producers"]
+    head, *rows = producers.snapshot()
+    known = [(*row, sorted(sequences)) for *row, sequences in rows]
+    return logs_of(engine), ends, head, known, *transactions_of(engine)
+
+
+def transactions_of(engine):
+    """The table, in its order, with what its parts keep for themselves."""
+    table = engine.transactions
+    outcomes = table.outcomes
+    return (
+        list(table.archive.snapshot()),
+        list(table.snapshot()),
+        [list(each) for each in (table.prepared, table.live_xids, table.active)],
+        (table._totals, table._partitions, table._pending_offsets, table.ended_files),
+        (list(outcomes.by_xid.items()), outcomes.placements, list(outcomes.forced), outcomes._serials),
+        engine.report.rolled_back,
+    )
+
+
+def times_of(engine):
+    """Which message was appended when: exact only of what has not been flushed."""
+    return {
+        number: [store.offset_for_time(time) for time in range(1_000_000, 1_100_000, 997)]
+        for number, store in engine.catalog.stores.items()
+    }
+
+
+@contextmanager
+def every_few():
+    """Two are as good as hundreds."""
+    constants = {
+        "recovery.record_batches.FEWEST_EVEN": 2,
+        "recovery.record_batches.BLOCK_RECORDS": 20,
+        "recovery.whole_transactions.SHORT_RUN": 1,
+        "recovery.whole_transactions.NO_STRETCH": 1,
+        "recovery.whole_transactions.LONG_RUN": 2,
+        "transactions.outcome_archive.BATCH": 3,
+    }
+    with ExitStack() as stack:
+        for name, value in constants.items():
+            stack.enter_context(patch(f"journal.{name}", value))
+        yield
+
+
+def turn_archive_on(engine):
+    """As the start with that setting does; so partitions have the numbers that they have without it."""
+    for record in engine.transactions.archive.judge(ARCHIVING, engine.now()):
+        engine.accept(record)
+    engine.sync()
+
+
+def check_replay_of(sender):
+    """Records together must give what each alone gives: for a fold that looks at all kinds, none is put together."""
+    sender.sync()
+    for pool in (SMALL.pool_bytes, ROOMY):
+        size = replace(SMALL, pool_bytes=pool, outcome_archive=sender.archive)
+        in_runs = recover(sender.filesystem.kill_clone(), sender.clock, size, [ProducersFold()])
+        folds = [ProducersFold(), Recorder()]
+        one_by_one = recover(sender.filesystem.kill_clone(), sender.clock, size, folds)
+        assert state_of(in_runs) == state_of(one_by_one)
+        assert in_runs.report.records == one_by_one.report.records
+    assert times_of(in_runs) == times_of(one_by_one)

@@ -1,0 +1,98 @@
+"""Work goes to a thread in order, its result comes back to the reactor's."""
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from txbroker.server.worker_thread import Lane
+
+PATIENCE = 10
+
+
+class Reactor:
+    """The reactor's side: calls from threads, run where `step` is called."""
+
+    def __init__(self):
+        self.calls = SimpleQueue()
+
+    def call_from_thread(self, function, *arguments):
+        self.calls.put((function, arguments))
+
+    def step(self):
+        function, arguments = self.calls.get(timeout=PATIENCE)
+        function(*arguments)
+
+
+@pytest.fixture
+def reactor():
+    return Reactor()
+
+
+@pytest.fixture
+def lane(reactor):
+    lane = Lane("test", reactor.call_from_thread)
+    lane.start()
+    yield lane
+    assert lane.stop(PATIENCE)
+
+
+def test_work_is_done_in_order_on_another_thread_and_answered_on_ours(reactor, lane):
+    seen, threads = [], set()
+
+    def work(number):
+        threads.add(threading.current_thread())
+        return number
+
+    for number in range(5):
+        lane.submit(lambda number=number: work(number), seen.append, pytest.fail)
+    for _ in range(5):
+        reactor.step()
+    assert seen == [0, 1, 2, 3, 4]
+    assert len(threads) == 1
+    assert threading.current_thread() not in threads
+
+
+def test_a_failure_comes_back_and_the_thread_goes_on(reactor, lane):
+    errors, seen = [], []
+    lane.submit(lambda: 1 // 0, pytest.fail, errors.append)
+    lane.submit(lambda: "next", seen.append, pytest.fail)
+    reactor.step()
+    reactor.step()
+    assert isinstance(errors[0], ZeroDivisionError)
+    assert seen == ["next"]
+
+
+def test_several_threads_work_at_once(reactor):
+    lane = Lane("pool", reactor.call_from_thread, threads=2)
+    lane.start()
+    meeting = threading.Barrier(2)
+    seen = []
+    for _ in range(2):
+        lane.submit(lambda: meeting.wait(PATIENCE), seen.append, pytest.fail)
+    reactor.step()
+    reactor.step()
+    assert sorted(seen) == [0, 1]
+    assert lane.stop(PATIENCE)
+
+
+def test_stopping_lets_what_was_submitted_be_done(reactor):
+    lane = Lane("last", reactor.call_from_thread)
+    done = []
+    lane.submit(lambda: done.append(1), lambda _: None, pytest.fail)
+    lane.start()
+    assert lane.stop(PATIENCE)
+    assert done == [1]
+
+
+def test_a_thread_that_hangs_does_not_hold_up_stopping(reactor):
+    lane = Lane("stuck", reactor.call_from_thread)
+    release = threading.Event()
+    lane.submit(release.wait, lambda _: None, pytest.fail)
+    lane.start()
+    assert not lane.stop(0.01)
+    release.set()
+
+
+def test_stopping_one_that_never_started_is_fine(reactor):
+    assert Lane("unused", reactor.call_from_thread).stop(PATIENCE)

@@ -1,0 +1,39 @@
+"""Duties of the clock, where there is no peer to be told of a failure."""
+
+import pytest
+from twisted.internet.task import Clock
+
+from journal.errors import JournalPoisoned
+from tests.support.broker_room import Room
+from txbroker.server.config import merged
+from txbroker.server.running import Serving
+
+
+class Reactor(Clock):
+    def callFromThread(self, call, *arguments):
+        self.callLater(0, call, *arguments)
+
+
+def test_a_duty_that_fails_the_engine_ends_the_process_and_one_that_does_not_is_only_logged():
+    room, failures = Room(), []
+    serving = Serving(
+        room.engine,
+        merged({"data": "d"}),
+        Reactor(),
+        lambda doing, error: failures.append((doing, str(error))),
+    )
+
+    def bug(_):
+        raise ValueError("a bug")
+
+    def fault(_):
+        room.engine.fail("a fold")
+        raise JournalPoisoned("a fold")
+
+    with pytest.raises(ValueError, match="a bug"):
+        serving._unless_busy(bug)()
+    assert failures == []
+    with pytest.raises(JournalPoisoned):
+        serving._unless_busy(fault)()
+    assert failures == [("a duty of the clock", "a fold")]
+    serving._unless_busy(bug)()

@@ -1,0 +1,6 @@
+"""Where the repository lies: for tests that run its programs and read its documents."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"

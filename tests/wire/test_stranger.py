@@ -1,0 +1,146 @@
+"""Somebody who has docs/wire_protocol.md and nothing of ours writes a client, and uses all of the protocol with it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from crc32c import crc32c
+
+from tests.support.broker_process import BrokerProcess
+from tests.wire.stranger import BY_NAME, TEXT, Stranger
+
+pytestmark = pytest.mark.slow
+
+XID = {"format_id": 1, "global_id": b"day-2013-01-01", "branch": b"flights"}
+OTHER = {"format_id": 1, "global_id": b"day-2013-01-02", "branch": b"flights"}
+GROUP_ID = b"g" * 16
+
+
+def message() -> bytes:
+    """One frame: the data of the document's worked ``Send``."""
+    [block] = re.findall(r"```hex send\n(.*?)```", TEXT, re.DOTALL)
+    worked = bytes.fromhex("".join(line[6:] for line in block.splitlines()))
+    head = int.from_bytes(worked[4:8], "big")
+    return worked[12 + head :]
+
+
+FRAME = message()
+TOTALS = {"messages": 1, "requests": 1, "checksum": crc32c(FRAME)}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker
+
+
+def hello(stranger, **values):
+    return stranger.ask("Hello", magic="txbroker", versions=[1], client="a stranger", **values)
+
+
+def test_all_of_the_protocol_is_used_from_its_document_alone(broker):
+    first = Stranger(broker.port)
+    welcome = hello(first)
+    assert (welcome[""], welcome["version"]) == ("Welcome", 1)
+    first.close()
+    stranger = Stranger(broker.port)
+    after = {"session": welcome["session"], "start": welcome["start"], "secret": welcome["secret"]}
+    again = hello(stranger, after=after)
+    assert again["secret"] == welcome["secret"]
+    assert stranger.ask("Ping")[""] == "Done"
+    number = _topics_and_sends(stranger)
+    _reading(stranger, number)
+    _one_phase(stranger, number)
+    _two_phases(stranger, number, again["session"])
+    _groups(stranger, number)
+    _refusals(stranger, number)
+    assert stranger.ask("AskStatus")["values"]["topics"] == 1
+    pinned = stranger.ask("PinFiles")
+    assert stranger.ask("UnpinFiles") == pinned | {"correlation": pinned["correlation"] + 1}
+    [topic] = stranger.ask("DescribeTopics")["topics"]
+    assert stranger.ask("DeleteTopic", name="t", id=topic["id"])[""] == "Done"
+    stranger.close()
+    assert stranger.asked | stranger.told == BY_NAME.keys()
+
+
+def _topics_and_sends(stranger):
+    made = stranger.ask("CreateTopic", name="t", partitions=1, settings={"retention_age": 3_600_000_000})
+    [topic] = made["topics"]
+    assert topic["settings"]["retention_age"] == 3_600_000_000
+    assert stranger.ask("DescribeTopics", names=["t"])["topics"] == [topic]
+    number = topic["partitions"][0]["number"]
+    producer = stranger.ask("OpenProducer", name="loader")
+    named = {"producer_id": producer["producer_id"], "epoch": producer["epoch"], "sequence": 0}
+    assert stranger.ask("Send", FRAME, partition=number, **named)["base_offset"] == 0
+    assert stranger.ask("Send", FRAME, partition=number, **named)["base_offset"] == 0, "the same one"
+    timed = stranger.ask("Timed", FRAME, request=("Send", 99, {"partition": number}))
+    assert timed["answer"]["base_offset"] == 1
+    assert timed["times"]["force"] > 0
+    return number
+
+
+def _reading(stranger, number):
+    fetched, data = stranger.read("Fetch", positions=[(number, 0, 1)])
+    [part] = fetched["partitions"]
+    assert (part["length"], part["next_offset"], part["high_watermark"]) == (len(FRAME), 1, 2)
+    assert data[16:] == FRAME[16:]
+    assert stranger.ask("OffsetsForTime", partitions=[number], wall=1)["offsets"] == [(number, 0)]
+    waits = stranger.say("Fetch", positions=[(number, 2, 0)], max_wait=20_000_000)
+    stranger.say("Cancel", fetch=waits)
+    assert stranger.hear()[0]["correlation"] == waits
+
+
+def _one_phase(stranger, number):
+    stranger.say("Add", FRAME, serial=1, partition=number)
+    committed = stranger.ask("Commit", serial=1, totals=TOTALS)
+    assert committed["placements"] == [{"partition": number, "base_offset": 2, "count": 1}]
+
+
+def _two_phases(stranger, number, session):
+    stranger.say("Add", FRAME, serial=2, partition=number, xid=XID, seen=1)
+    group = {"group": "g", "offsets": [{"partition": number, "offset": 1}], "id": GROUP_ID}
+    stranger.say("AddOffsets", serial=2, xid=XID, **group)
+    assert stranger.ask("Prepare", serial=2, xid=XID, totals=TOTALS | {"requests": 2})[""] == "Done"
+    [listed] = stranger.ask("ListTransactions")["transactions"]
+    assert (listed["session"], listed["serial"], listed["state"]) == (session, 2, "PREPARED")
+    assert (listed["xid"], listed["topics"], listed["groups"]) == (XID, ["t"], ["g"])
+    shown, data = stranger.read("ShowTransaction", xid=XID)
+    assert (shown["parts"], shown["contents"]) == ([(number, len(FRAME))], [(number, 1, len(FRAME))])
+    assert data == FRAME
+    assert stranger.ask("AskOutcome", xid=XID)["state"] == "PREPARED"
+    assert stranger.ask("Commit", xid=XID)[""] == "Committed"
+    assert stranger.ask("AskOutcome", xid=XID)["cause"] == "CLIENT"
+    stranger.say("Add", FRAME, serial=3, partition=number, xid=OTHER, seen=2)
+    assert stranger.ask("Prepare", serial=3, xid=OTHER, totals=TOTALS)[""] == "Done"
+    assert stranger.ask("Rollback", xid=OTHER, operator=True, by="ada", why="the day is over")[""] == "Done"
+    outcome = stranger.ask("AskOutcome", xid=OTHER)
+    assert (outcome["state"], outcome["cause"], outcome["heuristic"]) == ("ROLLED_BACK", "OPERATOR", True)
+    [forced] = stranger.ask("ListTransactions", states=["ROLLED_BACK"], forced=True)["transactions"]
+    assert (forced["by"], forced["why"]) == ("ada", "the day is over")
+    told = stranger.ask("Commit", xid=OTHER)
+    assert (told["error"], told["texts"]["by"]) == ("HeuristicallyRolledBack", "ada")
+    forget = {"session": session, "serial": 3, "xid": OTHER, "by": "ada", "why": "told"}
+    assert stranger.ask("Forget", **forget)[""] == "Done"
+
+
+def _groups(stranger, number):
+    [(claimed, generation)] = stranger.ask("ClaimPartitions", group="g", member="m", partitions=[number])[
+        "claims"
+    ]
+    assert (claimed, generation) == (number, 1)
+    position = {"partition": number, "offset": 2, "generation": generation, "metadata": "half way"}
+    assert stranger.ask("CommitOffsets", group="g", offsets=[position], expected=[1])[""] == "Done"
+    known = stranger.ask("FetchOffsets", group="g")
+    assert known["offsets"] == [position | {"pending_by": ""}]
+    [group] = stranger.ask("ListGroups")["groups"]
+    assert group == {"name": "g", "positions": [("t", 0, 2, 2)], "id": known["id"]}
+    assert stranger.ask("DeleteGroup", group="g", id=known["id"])[""] == "Done"
+
+
+def _refusals(stranger, number):
+    refused = stranger.ask("Send", FRAME, partition=number + 100)
+    assert (refused[""], refused["error"]) == ("Refused", "UnknownPartition")
+    fetched = stranger.ask("Fetch", positions=[(number, 100, 0)])
+    [part] = fetched["partitions"]
+    assert (part["error"], part["numbers"]) == ("OffsetOutOfRange", {"start": 0, "end": 4})

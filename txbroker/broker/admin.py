@@ -1,0 +1,313 @@
+"""What people and tools ask: topics, transactions, the broker's state; and topics made and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from journal.errors import reserved
+from journal.formats.filenames import is_internal
+from journal.formats.outcome import Outcome
+from journal.formats.record import TopicDeleted
+from journal.log.catalog import Topic
+from journal.transaction import State, TransactionNumber
+from journal.transactions import listing
+from journal.transactions.listing import Wanted
+from journal.transactions.state import Transaction
+from txbroker.broker.accounts import Accounts
+from txbroker.broker.sends import disk_full
+from txbroker.broker.session import Session, owner_parts
+from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.slow_forces import SlowForces
+from txbroker.broker.stepwise_answers import Steps, Stepwise
+from txbroker.errors import (
+    CorruptData,
+    InvalidSetting,
+    LimitExceeded,
+    TransactionConflict,
+    UnknownTopic,
+    UnknownTransaction,
+)
+from txbroker.wire.codec import ArrayPieces, encode
+from txbroker.wire.messages import (
+    MAX_HEAD,
+    AskStatus,
+    CoordinatorWord,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopics,
+    Done,
+    ListTransactions,
+    PartitionInfo,
+    Policy,
+    ShowTransaction,
+    Status,
+    TopicInfo,
+    Topics,
+    TransactionInfo,
+    Transactions,
+    TransactionShown,
+)
+from txbroker.wire.refusals import check_entries, check_id, encode_bounded
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
+
+MAX_LISTED = 1000
+
+IN_A_STEP: Final = 256
+"""Partitions that are described in one step: 0.3 ms."""
+
+NumberOf = Callable[[Session, ShowTransaction], TransactionNumber]
+PolicyOf = Callable[[Transaction, int], Policy | None]
+
+
+class Describing:
+    """What these commands mean. ``on_deleted`` is told the partitions of a deleted topic."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        number_of: NumberOf,
+        policy: PolicyOf,
+        answers: Accounts,
+        stepwise: Stepwise,
+    ) -> None:
+        self._engine = engine
+        self._answers = answers
+        self._stepwise = stepwise
+        self._settings = settings
+        self._catalog = engine.catalog
+        self._stores = engine.catalog.stores
+        self._number_of = number_of
+        self._policy = policy
+        self.slow_forces = SlowForces(engine)
+        self.on_deleted: Callable[[list[int]], object] = len
+        self.status: Callable[[], dict[str, int | float | str]] = dict
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def create_topic(self, session: Session, command: CreateTopic, data: memoryview) -> Topics:  # noqa: ARG002
+        """Make a topic within the broker's limits."""
+        engine, settings = self._engine, self._settings
+        record = self._catalog.judge_creation(
+            command.name, command.partitions, command.settings, engine.now(), command.id
+        )
+        check_id("topic", command.name, command.id)
+        self._check_room(command)
+        largest = command.settings.max_message_bytes
+        if largest is not None and largest > settings.max_frame:
+            raise InvalidSetting(
+                f"max_message_bytes of topic {command.name!r} is {largest}, the broker takes frames of at "
+                f"most {settings.max_frame} (max_frame); nothing has changed"
+            )
+        if engine.full:
+            raise disk_full()
+        engine.accept(record)
+        return Topics(command.correlation, [_topic_info(self._catalog.topics[command.name])])
+
+    def _check_room(self, command: CreateTopic) -> None:
+        topics, limit = sum(not is_internal(name) for name in self._catalog.topics), self._settings.max_topics
+        if topics >= limit:
+            raise LimitExceeded(
+                f"there are {topics} topics, the limit is {limit} (max_topics); {command.name!r} was not "
+                "made. Delete one"
+            )
+        most = self._settings.max_topic_partitions
+        if command.partitions > most:
+            raise LimitExceeded(
+                f"{command.partitions} partitions for topic {command.name!r}, the limit is {most} "
+                "(max_topic_partitions); nothing was changed. Make it with fewer"
+            )
+
+    def delete_topic(self, session: Session, command: DeleteTopic, data: memoryview) -> Done:  # noqa: ARG002
+        """Delete a topic that no undecided transaction has messages for."""
+        topic = self._catalog.topic(command.name)
+        if is_internal(topic.name):
+            raise reserved(topic.name)
+        if topic.id != command.id:
+            raise UnknownTopic(
+                f"the topic {command.name!r} that was meant has been deleted; the one that is there now was "
+                "made since. Nothing was changed. Ask for the topics again"
+            )
+        numbers = [store.number for store in topic.partitions]
+        for number in numbers:
+            holder = self._engine.transactions.holds_partition(number)
+            if holder is not None:
+                raise TransactionConflict(
+                    f"topic {command.name!r} cannot be deleted: transaction {holder} is undecided and holds "
+                    "messages for it; nothing has changed. Commit it or roll it back first"
+                )
+        self._engine.accept(TopicDeleted(command.name, self._engine.now()))
+        self.on_deleted(numbers)
+        return Done(command.correlation)
+
+    def describe_topics(self, session: Session, command: DescribeTopics, data: memoryview) -> None:  # noqa: ARG002
+        """All topics or some; the broker's own only if they are named."""
+        topics = self._catalog.topics
+        if command.names is None:
+            names = {name for name in topics if not is_internal(name)}
+        else:
+            check_entries("names", len(command.names))
+            names = topics.keys() & set(command.names)
+        steps = _topics(command.correlation, [topics[name] for name in sorted(names)])
+        self._stepwise.answer(session, command, steps)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        session: Session,  # noqa: ARG002
+        command: ListTransactions,
+        data: memoryview,  # noqa: ARG002
+    ) -> Transactions:
+        """A page of transactions; a shorter one if it would not fit into an answer."""
+        limit = max(1, min(command.limit, MAX_LISTED))
+        wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced)
+        found, more = listing.page(self._engine.transactions, wanted, command.after, limit)
+        infos = [self._info(each) for each in found]
+        size = 0
+        for place, info in enumerate(infos):
+            size += len(_encode(info))
+            if size > MAX_HEAD // 2 and place:
+                return Transactions(command.correlation, infos[:place], True)
+        return Transactions(command.correlation, infos, more)
+
+    def show_transaction(self, session: Session, command: ShowTransaction, data: memoryview) -> None:  # noqa: ARG002
+        """An undecided transaction with its first frames, or how it ended."""
+        number = self._number_of(session, command)
+        transactions = self._engine.transactions
+        known = transactions.live.get(number)
+        if known is None:
+            ended = transactions.outcomes.find(number)
+            if ended is None:
+                raise UnknownTransaction(
+                    f"transaction {number} is neither undecided nor remembered here; nothing was changed. It was never "
+                    "begun, was rolled back with its session, or ended and was forgotten"
+                )
+            placements = ended.placements[:MAX_LISTED]
+            answer = TransactionShown(command.correlation, self._info(ended), [], placements=placements)
+            self._answers.put(session, encode(answer))
+            return
+        parts, obstacle = self._preview(number, command.max_bytes)
+        shown = TransactionShown(
+            command.correlation,
+            self._info(known),
+            [(partition, len(frames)) for partition, frames in parts],
+            known.offsets[:MAX_LISTED],
+            [(number, *amounts) for number, amounts in islice(known.staged.parts.items(), MAX_LISTED)],
+            obstacle=obstacle,
+        )
+        self._answers.put(session, encode(shown, b"".join(frames for _, frames in parts)))
+
+    def _preview(self, number: TransactionNumber, max_bytes: int) -> tuple[list[tuple[int, bytes]], str]:
+        """The first frames, or why there are none to be had: damage must not keep people from seeing the rest."""
+        limit = max(0, min(max_bytes, self._settings.max_preview))
+        parts, size = [], 0
+        try:
+            for partition, frames in self._engine.transactions.preview(number, limit):
+                size += len(frames)
+                if size > self._settings.max_request:
+                    break
+                parts.append((partition, frames))
+        except CorruptData as error:
+            return [], str(error)
+        return parts, ""
+
+    def _info(self, each: Transaction | Outcome) -> TransactionInfo:
+        now = self._engine.now()
+        owner, address = owner_parts(each.owner)
+        if isinstance(each, Outcome):
+            told = None if each.told is None else CoordinatorWord(*msgspec.structs.astuple(each.told))
+            return TransactionInfo(
+                *each.number, each.state, each.xid, owner, now - each.at, each.messages, each.bytes,
+                self._topics({p.partition for p in each.placements}), [], each.cause, each.by, each.why,
+                each.heuristic, told, address, None, each.began, each.prepared, each.wall,
+            )  # fmt: skip
+        prepared = each.state is State.PREPARED
+        return TransactionInfo(
+            *each.number, each.state, each.xid, owner, now - each.began, each.messages, each.bytes,
+            self._topics(each.partitions), sorted({group for group, _ in each.offsets})[:MAX_LISTED],
+            address=address,
+            prepared_age=now - each.prepared_at if prepared else None,
+            began=each.began + each.wall_offset,
+            prepared=each.prepared_at + each.wall_offset if prepared else 0,
+            policy=self._policy(each, now),
+        )  # fmt: skip
+
+    def _topics(self, partitions: set[int]) -> list[str]:
+        stores = self._stores
+        return sorted({stores[number].topic for number in partitions if number in stores})[:MAX_LISTED]
+
+    # -- the broker -------------------------------------------------------------------------------
+
+    def ask_status(self, session: Session, command: AskStatus, data: memoryview) -> Status:  # noqa: ARG002
+        """Counters and gauges."""
+        return Status(command.correlation, self.status())
+
+    def gauges(self) -> dict[str, int | float | str]:
+        """What the engine knows; the counts of transactions are those of this moment."""
+        engine = self._engine
+        live = engine.transactions.live
+        pool = engine.allocator.usage()
+        return {
+            "start": engine.start_number,
+            "topics": sum(not is_internal(name) for name in self._catalog.topics),
+            "partitions": len(self._stores) - self._catalog.internal,
+            "last_lsn": engine.last_lsn,
+            "forced_lsn": engine.forced_lsn,
+            "pending_bytes": engine.pending_bytes,
+            "unflushed_bytes": sum(store.unflushed_bytes for store in engine.dirty),
+            "pool_bytes_used": pool.used + pool.reserved,
+            "pool_bytes_kept": pool.kept,
+            "pool_bytes_fragmented": pool.fragmented,
+            "pool_chunks": pool.chunks,
+            "pool_buffers_lost": engine.allocator.lost,
+            "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
+            "pins": engine.housekeeping.pins,
+            "transactions_active": len(live) - engine.transactions.in_doubt,
+            "transactions_in_doubt": engine.transactions.in_doubt,
+            "outcomes_forced": len(engine.transactions.outcomes.forced),
+            "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
+            "disk_full": int(engine.full),
+            "disk_bytes_free": engine.housekeeping.free_bytes,
+            "disk_bytes_needed": engine.housekeeping.reserve_bytes,
+            **self.slow_forces.gauges(),
+        }
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def _topics(correlation: int, topics: Sequence[Topic]) -> Steps:
+    """How topics are described: where their logs end is of one moment, however many steps the rest takes."""
+    ends = [[store.high_watermark for store in topic.partitions] for topic in topics]
+    found = ArrayPieces()
+    for topic, marks in zip(topics, ends, strict=True):
+        parts = ArrayPieces()
+        for first in range(0, len(marks), IN_A_STEP):
+            some = zip(topic.partitions[first : first + IN_A_STEP], marks[first:], strict=False)
+            parts.add([_partition_info(store, end) for store, end in some])
+            yield None
+        found.add([TopicInfo(topic.name, parts.joined(), topic.settings, topic.id)])
+    return encode_bounded(Topics(correlation, found.joined()))
+
+
+def _topic_info(topic: Topic) -> TopicInfo:
+    parts = [_partition_info(store, store.high_watermark) for store in topic.partitions]
+    return TopicInfo(topic.name, parts, topic.settings, topic.id)
+
+
+def _partition_info(store: MessageStore, end: int) -> PartitionInfo:
+    start = min(store.start_offset, end)
+    return PartitionInfo(store.index, store.number, start, end, store.total_bytes, len(store.segments))
+
+
+def nothing_scrubbed() -> dict[str, int]:
+    """What the status says of the scrubber where there is no scrubber."""
+    return {"scrubbed_bytes": 0, "scrub_passes": 0, "scrub_age": -1, "scrub_findings": 0}

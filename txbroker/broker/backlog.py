@@ -1,0 +1,290 @@
+"""Requests that must wait: while a large commit is applied in slices, while memory is short or the journal behind.
+
+They wait in the order in which they came, over all sessions; what a session sends after a request that waits,
+waits too, so that no session's requests overtake each other. Requests with few bytes do not wait for memory behind
+others': where there is none for many there mostly is for these.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from journal.constants import GROUP_BYTES, MIB
+from journal.transaction import TransactionNumber
+from journal.transactions.commit_application import is_small
+from txbroker.broker.accounts import Accounts
+from txbroker.broker.fetch_attempt import CallLater
+from txbroker.broker.scheduler import QUANTUM, STINT
+from txbroker.broker.session import Session
+from txbroker.errors import MemoryExhausted
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
+    Add,
+    AddOffsets,
+    AskOutcome,
+    AskStatus,
+    Cancel,
+    ClaimPartitions,
+    Commit,
+    CommitOffsets,
+    DescribeTopics,
+    Fetch,
+    FetchOffsets,
+    OffsetsForTime,
+    OpenProducer,
+    PinFiles,
+    Ping,
+    Prepare,
+    Request,
+    Rollback,
+    Send,
+    Timed,
+    UnpinFiles,
+)
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+READING: Final = frozenset(
+    {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus, PinFiles, UnpinFiles}
+)
+"""Requests that decide nothing and ask about nothing that a commit under way is changing."""
+
+NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})
+
+TRIES: Final = 3
+"""A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
+
+SMALL: Final = QUANTUM
+"""Bytes of messages of a request that need not wait behind those of other sessions which find no memory."""
+
+LARGE: Final = MIB
+"""Bytes of messages of a request from which on it has to leave some memory free, for small ones."""
+
+AHEAD: Final = 2 * GROUP_BYTES
+"""Bytes that are not forced yet to which such a request may add: one group is written and forced, another gathers."""
+
+LITTLE: Final = MIB
+"""Where no more is unforced than this, it goes whatever its size: it waits for nobody else."""
+
+KEPT: Final = 64
+"""This fraction of all memory for messages it leaves."""
+
+PASSING: Final = MIB
+"""Most bytes of such requests from one move of the line to the next, so that what is in line has its turn."""
+
+SLICE: Final = 1000
+"""Requests carried out in one turn when the line moves, in no more than a stint, so that the reactor is not held up."""
+
+WEIGHT: Final = 200
+"""Bytes that a request counts for beside its head and data."""
+
+HEAD_WEIGHT: Final = 8
+"""Bytes that each byte of a head counts for: decoded it takes up to so many times its size."""
+
+CarryOut = Callable[[Session, Any, memoryview], None]
+GiveUp = Callable[[Session, Any, MemoryExhausted], None]
+
+
+class Disconnected:
+    """Stands in line for a session that has ended while its requests wait."""
+
+    correlation = 0  # of the refusal that nobody gets, after the engine has failed
+
+
+class _Waiting:
+    __slots__ = ("command", "data", "session", "tries", "weight")
+
+    def __init__(self, session: Session, command: Any, data: memoryview, tries: int) -> None:
+        self.session = session
+        self.command = command
+        self.data = data
+        self.tries = tries
+        head = len(encode(command)) if isinstance(command, Request) else 0
+        self.weight = WEIGHT + HEAD_WEIGHT * head + len(data)
+
+
+class Parking:
+    """The line. ``carry_out`` may raise ``MemoryExhausted``; ``give_up`` refuses a request for want of memory.
+
+    ``bytes`` is what the waiting requests hold: it is on their sessions' accounts, on which they stay until they are
+    forced.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Mapping[int, Session],
+        accounts: Accounts,
+        carry_out: CarryOut,
+        give_up: GiveUp,
+        call_later: CallLater | None,
+    ) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._accounts = accounts
+        self._transactions = engine.transactions
+        self._carry_out = carry_out
+        self._give_up = give_up
+        self._call_later = call_later
+        self._moving = self._woken = self._awaits = False
+        self.line: deque[_Waiting] = deque()
+        self.bytes = 0
+        self._passed = 0
+
+    def must_wait(self, session: Session, command: Any, size: int) -> bool:
+        """Whether a request with so many bytes of messages has to get in line now."""
+        if session.parked:
+            return True
+        applying, kind = self._transactions.applies.current, type(command)
+        if applying is None:
+            return bool(self.line) and kind in NEEDS_MEMORY and not self._is_small(size)
+        if kind in READING:
+            return False
+        if not self._passes(session, command):
+            return True
+        return applying.short_of_memory and kind in NEEDS_MEMORY and not self._is_small(size)
+
+    def _is_small(self, size: int) -> bool:
+        if size > SMALL or self._passed + size > PASSING:
+            return False
+        self._passed += size
+        return True
+
+    def _passes(self, session: Session, command: Any) -> bool:
+        """Whether neither it nor its answer has to do with what a large commit puts into logs, and moves with that."""
+        table = self._transactions
+        if isinstance(command, Send):
+            return command.partition not in table.applies.promised
+        if isinstance(command, Commit):
+            known = table.live.get(TransactionNumber(command.session or session.number, command.serial))
+            if known is None or command.operator or not is_small(known, table.small_bytes):
+                return False  # one after the other: a large one that passes would be passed for ever
+            return table.applies.promised.isdisjoint(known.partitions)
+        if isinstance(command, CommitOffsets | ClaimPartitions | FetchOffsets):
+            return not table.applies.moves(command.group)
+        if isinstance(command, AskOutcome | Rollback):
+            return self._is_settled(session, command)
+        return isinstance(command, Add | AddOffsets | Prepare | OpenProducer)
+
+    def _is_settled(self, session: Session, command: AskOutcome | Rollback) -> bool:
+        """Whether neither a commit under way nor what waits of its session decides about a transaction."""
+        table = self._transactions
+        number: TransactionNumber | None
+        if command.serial:
+            number = TransactionNumber(command.session or session.number, command.serial)
+        elif command.xid is not None:
+            number = table.live_xids.get(command.xid) or table.outcomes.by_xid.get(command.xid)
+        else:
+            number = None
+        if number is None:
+            return False  # its prepare may be in line
+        if isinstance(command, Rollback) and number not in table.live:
+            return False
+        owner = self._sessions.get(number.session)
+        return not (table.applies.ends(number) or (owner is not None and owner.parked))
+
+    def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
+        """Put a request at the end of the line."""
+        waiting = _Waiting(session, command, data, tries)
+        self.line.append(waiting)
+        session.parked += 1
+        self.bytes += waiting.weight
+        self._accounts.add(session, waiting.weight)
+
+    def drop(self, session: Session) -> None:
+        """Let go of a session's requests, unanswered, as if they had been lost on their way."""
+        for waiting in [waiting for waiting in self.line if waiting.session is session]:
+            self.line.remove(waiting)
+            session.parked -= 1
+            self.bytes -= waiting.weight
+            self._accounts.add(session, -waiting.weight)
+
+    def holds_back(self, session: Session, command: Any, data: memoryview) -> bool:
+        """Whether a request with :data:`LARGE` bytes of messages or more has to wait; then it is put in line."""
+        if self._is_scarce(len(data)):
+            self.short_of_memory(session, command, data)
+            return True
+        if self._is_behind(len(data)):
+            self.park(session, command, data)
+            self._await_force()
+            return True
+        return False
+
+    def _is_scarce(self, size: int) -> bool:
+        """Whether it would take the memory that is kept for small ones."""
+        allocator = self._engine.allocator
+        return allocator.available() - size < allocator.budget // KEPT
+
+    def _is_behind(self, size: int) -> bool:
+        """Whether the journal has so much to write that whoever came next would wait long for it."""
+        pending = self._engine.pending_bytes
+        return pending > LITTLE and pending + size > AHEAD
+
+    def _await_force(self) -> None:
+        if not self._awaits:
+            self._awaits = True
+            under_way, _ = self._engine.under_way()
+            if under_way is None:
+                self._engine.when_forced(self._written, None)
+            else:
+                under_way.waiters.append((self._written, None))
+
+    def _written(self, _: None) -> None:
+        self._awaits = False
+        self.move()
+
+    def short_of_memory(self, session: Session, command: Any, data: memoryview) -> None:
+        """Put a request in line that found no memory, and ask for a flush."""
+        self.park(session, command, data, 1)
+        self._engine.want_flush()
+
+    def move(self) -> None:
+        """The engine is idle, or memory has come back: carry out what waits, in order, as far as it goes.
+
+        After a failure nothing is: it would only be refused, and what has nothing to do with it be logged as its cause.
+        """
+        self._woken = True
+        if self._moving:
+            return
+        self._moving = True
+        try:
+            while self._woken:
+                self._woken = False
+                self._move()
+        finally:
+            self._moving = False
+
+    def _move(self) -> None:
+        self._passed = 0
+        line, left, clock = self.line, SLICE, self._engine.clock
+        end = clock.seconds() + STINT
+        while line and not self._engine.busy and not self._engine.failed:
+            if (not left or clock.seconds() >= end) and self._call_later is not None:
+                self._call_later(0, self.move)
+                return
+            left -= 1
+            waiting = line[0]
+            is_large = len(waiting.data) >= LARGE
+            if is_large and self._is_behind(len(waiting.data)):
+                self._await_force()
+                return
+            try:
+                if is_large and waiting.tries + 1 < TRIES and self._is_scarce(len(waiting.data)):
+                    raise MemoryExhausted(
+                        f"{len(waiting.data)} bytes would take what is kept for small requests"
+                    )
+                self._carry_out(waiting.session, waiting.command, waiting.data)
+            except MemoryExhausted as error:
+                waiting.tries += 1
+                if waiting.tries < TRIES:
+                    self._engine.want_flush()
+                    return
+                self._give_up(waiting.session, waiting.command, error)
+            line.popleft()
+            waiting.session.parked -= 1
+            self.bytes -= waiting.weight
+            self._accounts.add(waiting.session, -waiting.weight)
+            self._accounts.charge(waiting.session, waiting.weight)

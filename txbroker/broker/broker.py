@@ -1,0 +1,398 @@
+"""What commands mean: sessions, dispatch, requests that wait, orphans, and what happens when something goes wrong.
+
+Everything runs on the reactor's thread. A request is judged, its decision accepted by the engine and thereby
+applied in the same turn; the answer waits for the force, refusals too, for they tell of a state that must be
+on disk first.
+
+When something goes wrong: an error of :mod:`txbroker.errors` is the peer's answer. Any other exception is a
+bug. One raised while judging has changed nothing: it is logged and costs that peer its connection, so the
+outcome is unknown to it, as with any lost connection. One raised inside a fold has left the state in
+disagreement with the journal: the engine has failed itself (``engine.failed``), nothing is accepted any more,
+and ``on_failure`` must end the process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from journal.interfaces import IFold
+from txbroker.broker.accounts import SMALL, Accounts
+from txbroker.broker.admin import Describing, nothing_scrubbed
+from txbroker.broker.backlog import LARGE, Disconnected, Parking
+from txbroker.broker.consumer_groups import Consuming
+from txbroker.broker.fetch_attempt import CallLater, unreadable
+from txbroker.broker.fetches import Fetching, RunBlocking, run_inline
+from txbroker.broker.hello import Greeting
+from txbroker.broker.orphan_policy import Orphans
+from txbroker.broker.pins import Pinning
+from txbroker.broker.request_times import Timing
+from txbroker.broker.sends import Sending
+from txbroker.broker.session import (
+    OPEN,
+    Session,
+    SessionAction,
+    SessionInput,
+    SessionState,
+    input_of,
+    judge_hello,
+    owner_text,
+)
+from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.staged_proof import Proving
+from txbroker.broker.stepwise_answers import Stepwise
+from txbroker.broker.time_offsets import TimeOffsets
+from txbroker.broker.transactions import Transacting
+from txbroker.broker.whole_transactions import Wholes
+from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
+from txbroker.folds.groups import GroupsFold
+from txbroker.folds.identity import IdentityFold
+from txbroker.folds.producers import ProducersFold
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
+    MAX_ANSWER_HEAD,
+    Add,
+    AddOffsets,
+    Answer,
+    AnyRequest,
+    AskOutcome,
+    AskStatus,
+    Cancel,
+    ClaimPartitions,
+    Commit,
+    CommitOffsets,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeTopics,
+    Done,
+    Fetch,
+    FetchOffsets,
+    Forget,
+    Hello,
+    ListGroups,
+    ListTransactions,
+    OffsetsForTime,
+    OpenProducer,
+    Ping,
+    Prepare,
+    Rollback,
+    Send,
+    ShowTransaction,
+    Timed,
+)
+from txbroker.wire.refusals import encode_bounded, refusal
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+_NO_DATA: Final = memoryview(b"")
+Handler = Callable[[Session, Any, memoryview], Answer | None]
+
+
+def folds() -> list[IFold]:
+    """The folds that a broker needs its engine to have."""
+    return [ProducersFold(), GroupsFold(), IdentityFold()]
+
+
+class Broker:
+    """The commands' meaning over an engine that was recovered with :func:`folds`.
+
+    ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
+    reactor's, ``random`` gives random bytes; ``on_failure(doing, error)`` must end the process.
+    ``sessions`` has those that go on, by number.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        run_blocking: RunBlocking = run_inline,
+        call_later: CallLater | None = None,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.sessions: dict[int, Session] = {}
+        self.on_failure: Callable[[str, BaseException], None] | None = None
+        self._started_at = engine.now()
+        self._transactions, self._applies = engine.transactions, engine.transactions.applies
+        self._when_forced = engine.when_forced
+        self.producers = _fold(engine, ProducersFold)
+        self.groups = _fold(engine, GroupsFold)
+        self.accounts = Accounts(engine)
+        self.parking = Parking(
+            engine, self.sessions, self.accounts, self._carry_out, self._give_up, call_later
+        )
+        self._line = self.parking.line
+        self.sending = Sending(engine, settings, self.producers, self.sessions)
+        self.stepwise = Stepwise(run_blocking, self.accounts, self._broke)
+        self.fetching = Fetching(engine, settings, run_blocking, call_later, self.accounts)
+        self.consuming = Consuming(engine, settings, self.groups, self.stepwise)
+        self.transacting = Transacting(engine, settings, self.consuming, self.sessions)
+        self._proving = Proving(self.transacting, run_blocking, self.accounts, self.received)
+        self.orphans = Orphans(engine, settings)
+        self.pinning = Pinning(engine)
+        self.describing = Describing(
+            engine, settings, self.transacting.number_of, self.orphans.policy, self.accounts, self.stepwise
+        )
+        self.describing.on_deleted = self.fetching.partitions_gone
+        self.describing.status = self._status
+        self.scrubbed = nothing_scrubbed
+        self.transacting.next_session = (engine.start_number << 32) + 1
+        identity: IdentityFold = _fold(engine, IdentityFold)
+        self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
+        self.wholes = Wholes(self, self._broke)
+        self._handlers = self._make_handlers()
+        engine.on_published = self.fetching.published
+        engine.on_idle = self.parking.move
+
+    def _make_handlers(self) -> dict[type, Handler]:
+        transacting, consuming, describing = self.transacting, self.consuming, self.describing
+        handlers: dict[type, Handler] = {
+            Ping: self._ping,
+            Send: self.sending.send,
+            OpenProducer: self.sending.open_producer,
+            DescribeTopics: describing.describe_topics,
+            CreateTopic: describing.create_topic,
+            DeleteTopic: describing.delete_topic,
+            Fetch: self.fetching.fetch,
+            Cancel: self.fetching.cancel,
+            OffsetsForTime: TimeOffsets(self.engine, self.stepwise).find,
+            Add: transacting.add,
+            AddOffsets: transacting.add_offsets,
+            Prepare: transacting.prepare,
+            Commit: transacting.commit,
+            Rollback: transacting.rollback,
+            AskOutcome: transacting.ask,
+            ListTransactions: describing.list_transactions,
+            ShowTransaction: describing.show_transaction,
+            Forget: transacting.forget,
+            CommitOffsets: consuming.commit_offsets,
+            FetchOffsets: consuming.fetch_offsets,
+            ClaimPartitions: consuming.claim,
+            ListGroups: consuming.list_groups,
+            DeleteGroup: consuming.delete,
+            AskStatus: describing.ask_status,
+            **self.pinning.handlers,
+            Disconnected: self._disconnect,
+        }
+        return handlers | {Timed: Timing(self.engine, handlers).carry_out}
+
+    # -- sessions ---------------------------------------------------------------------------------
+
+    def opened(self, peer: str, deliver: Callable[[bytes], None], close: Callable[[str], None]) -> Session:
+        """A connection has come. ``deliver`` takes the bytes of answers, ``close`` ends it after those, saying why."""
+        number = self.transacting.next_session
+        self.transacting.next_session += 1
+        secret = self.greeting.new_secret()
+        session = Session(number, secret, peer, deliver, close, self.engine.now())
+        session.on_drained = self.fetching.drained
+        limit = self.settings.max_sessions
+        if len(self.sessions) >= limit:
+            session.state = SessionState.CLOSED
+            self._dismiss(
+                session, 0, LimitExceeded(f"there are {limit} sessions (max_sessions); try again later")
+            )
+        else:
+            self.sessions[number] = session
+        return session
+
+    def closed(self, session: Session) -> None:
+        """The connection is gone: roll back what the session had active, once its waiting requests are through."""
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        self.fetching.forget(session)
+        self.pinning.forget(session)
+        if session.parked or self.engine.busy:
+            self.parking.park(session, Disconnected(), _NO_DATA)
+        else:
+            self._carry_out(session, Disconnected(), _NO_DATA)
+
+    def _disconnect(self, session: Session, command: Disconnected, data: memoryview) -> None:  # noqa: ARG002
+        if session.last_serial:
+            self._transactions.disconnect(session.number)
+        self.sessions.pop(session.number, None)
+
+    def _dismiss(self, session: Session, correlation: int, error: TxBrokerError) -> None:
+        """Tell the peer why, and close."""
+        session.deliver(encode(refusal(correlation, error)))
+        session.close(str(error))
+
+    def _greet(self, session: Session, command: Any) -> None:
+        """Take whatever the table does not let pass to a handler: hellos, and what comes before or after its time."""
+        what, error = input_of(command), None
+        if what is SessionInput.HELLO and session.state is SessionState.AWAITING_HELLO:
+            error = judge_hello(command) or self.greeting.judge(command.after)
+            what = SessionInput.REFUSED_HELLO if error else what
+        before = session.state
+        action = session.step(what)
+        if action is SessionAction.WELCOME:
+            self._welcome(session, command)
+        elif action is SessionAction.REFUSE_AND_CLOSE:
+            unexpected = PeerViolation(
+                f"{type(command).__name__} is not possible: the session is {before.value}"
+            )
+            self._dismiss(session, command.correlation, error or unexpected)
+            self._end(session)
+
+    def _welcome(self, session: Session, command: Hello) -> None:
+        if (before := self.greeting.former(command)) is not None:
+            self._supersede(before)
+        session.client = command.client
+        session.owner = owner_text(command.client, session.peer)
+        welcome = encode(self.greeting.welcome(session, command))
+        if self.greeting.may_be_told:
+            session.deliver(welcome)
+        else:
+            self._when_forced(session.deliver, welcome)
+
+    def _supersede(self, session: Session) -> None:
+        """Its client goes on elsewhere: what is not judged yet of what it sent here must not come after that."""
+        self.parking.drop(session)
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            session.close("its client has connected anew")
+            self._end(session)
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def received(self, session: Session, command: AnyRequest, data: memoryview) -> None:
+        """Take a request with its data, valid for good. Answers come through the session's ``deliver``."""
+        kind = type(command)
+        if session.state is not OPEN or kind is Hello:
+            self._greet(session, command)
+            return
+        if kind is Commit and self._proving.takes(session, command, data):
+            return
+        waits = self._line or self._applies.current is not None
+        if waits and self.parking.must_wait(session, command, len(data)):
+            self.parking.park(session, command, data)
+            return
+        if len(data) >= LARGE and self.parking.holds_back(session, command, data):
+            return
+        try:
+            if waits:
+                self._let_pass(session, command, data)
+            else:
+                self._carry_out(session, command, data)
+        except MemoryExhausted:
+            self.parking.short_of_memory(session, command, data)
+
+    def _let_pass(self, session: Session, command: Any, data: memoryview) -> None:
+        """Carry out a request though others wait."""
+        self.engine.passing = True
+        try:
+            self._carry_out(session, command, data)
+        finally:
+            self.engine.passing = False
+
+    def _carry_out(self, session: Session, command: Any, data: memoryview) -> None:
+        """Judge, decide, and answer when it is forced; raises ``MemoryExhausted`` if it must be tried again."""
+        try:
+            answer = self._handlers[type(command)](session, command, data)
+            if answer is None:
+                return
+            encoded = encode(answer)
+            if len(encoded) > MAX_ANSWER_HEAD:
+                encoded = encode_bounded(answer)
+        except MemoryExhausted:
+            raise
+        except TxBrokerError as error:
+            if self.engine.failed and not isinstance(error, JournalPoisoned):
+                # A fold's, so the record is queued: no refusal would be true.
+                self._broke(session, command, error)
+                return
+            encoded = encode(refusal(command.correlation, error))
+        except OSError as error:
+            if self.engine.failed:
+                self._broke(session, command, error)
+                return
+            # The disk failed while a request was judged: nothing has changed, and no other request is concerned.
+            self.log.error("{command}: reading failed: {error}", command=type(command).__name__, error=error)
+            encoded = encode(refusal(command.correlation, unreadable(error)))
+        except Exception as error:  # noqa: BLE001  (see the module's docstring)
+            self._broke(session, command, error)
+            return
+        if len(encoded) <= SMALL:
+            self._when_forced(session.deliver, encoded)
+        else:
+            self.accounts.put(session, encoded)
+
+    def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
+        """There is no memory even after flushing: refuse, and as with any refused add, doom the transaction."""
+        if isinstance(command, Add | AddOffsets):
+            self.transacting.doom(session, command)
+        self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
+
+    def _broke(self, session: Session, command: Any, error: Exception) -> None:
+        """A bug. See the module's docstring for who pays for it."""
+        kind = command if isinstance(command, str) else type(command).__name__
+        self.log.failure(
+            "{command} of {peer} ({client!r}) broke the broker",
+            command=kind, peer=session.peer, client=session.client,
+        )  # fmt: skip
+        if self.engine.failed:
+            if self.on_failure is not None:
+                self.on_failure(f"{kind} of {session.peer}", error)
+            return
+        if session.step(SessionInput.DISCONNECT) is SessionAction.END:
+            session.close(f"{kind} broke the broker; see its log")
+            self._end(session)
+
+    def _ping(self, session: Session, command: Ping, data: memoryview) -> None:  # noqa: ARG002
+        session.deliver(encode(Done(command.correlation)))
+
+    # -- time passes ------------------------------------------------------------------------------
+
+    def expire_transactions(self, now: int) -> None:
+        """Roll back what has been active for too long, apply the orphan policy, evict outcomes. Every second or so."""
+        if self.engine.busy:
+            return
+        self._transactions.expire(now, self.settings.transaction_timeout)
+        if self.orphans.treat(now):
+            self._transactions.trim(min(self.sessions, default=self.transacting.next_session))
+
+    def expire_producers(self, now: int) -> None:
+        """Forget producers that have long been silent."""
+        if not self.engine.busy:
+            self.sending.room.expire(now)
+
+    def answer_waiting(self) -> None:
+        """Answer the fetches that wait for messages: the broker is stopping."""
+        self.fetching.answer_all(self.sessions.values())
+
+    # -- state ------------------------------------------------------------------------------------
+
+    def _status(self) -> dict[str, int | float | str]:
+        sending, fetching = self.sending, self.fetching
+        return {
+            **self.describing.gauges(),
+            **self.orphans.gauges(self.engine.now()),
+            "uptime": self.engine.now() - self._started_at,
+            "sessions": len(self.sessions),
+            "producers": len(self.producers.producers),
+            "groups": len(self.groups.groups),
+            "messages_in": sending.messages,
+            "bytes_in": sending.bytes,
+            "repeated_sends": sending.repeats,
+            "fetches": fetching.fetches,
+            "fetches_waiting": fetching.waiting,
+            "bytes_out": fetching.bytes,
+            "requests_parked": len(self._line),
+            "bytes_parked": self.parking.bytes,
+            **self.scrubbed(),
+        }
+
+
+def _fold(engine: Engine, kind: type[Any]) -> Any:
+    found = next((fold for fold in engine.folds if isinstance(fold, kind)), None)
+    if found is None:
+        raise AssertionError(f"the engine was recovered without a {kind.__name__}")
+    return found

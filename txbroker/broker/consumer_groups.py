@@ -1,0 +1,262 @@
+"""Consumer groups: positions, claims, and what undecided transactions hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionOffset, PartitionsClaimed
+from journal.transaction import TransactionNumber
+from txbroker.broker.sends import disk_full, unknown_partition
+from txbroker.broker.session import Session
+from txbroker.broker.settings import BrokerSettings
+from txbroker.broker.stepwise_answers import Steps, Stepwise
+from txbroker.errors import (
+    InvalidSetting,
+    LimitExceeded,
+    OffsetOutOfRange,
+    OffsetPending,
+    PositionMoved,
+    UnknownGroup,
+)
+from txbroker.folds.groups import Group, GroupsFold
+from txbroker.wire.codec import ArrayPieces
+from txbroker.wire.messages import (
+    Claimed,
+    ClaimPartitions,
+    CommitOffsets,
+    DeleteGroup,
+    Done,
+    FetchOffsets,
+    GroupInfo,
+    GroupOffset,
+    GroupOffsets,
+    Groups,
+    ListGroups,
+)
+from txbroker.wire.refusals import check_entries, check_id, check_name, encode_bounded
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+IN_A_STEP: Final = 256
+"""Positions that are told of in one step: 0.2 ms."""
+
+
+class Consuming:
+    """What the commands of groups mean."""
+
+    def __init__(
+        self, engine: Engine, settings: BrokerSettings, groups: GroupsFold, stepwise: Stepwise
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._groups = groups
+        self._stores = engine.catalog.stores
+        self._stepwise = stepwise
+        self.staged = groups.staged
+
+    # -- judging, also for transactions -------------------------------------------------------------
+
+    def judge(self, name: str, group_id: bytes, offsets: Sequence[PartitionOffset]) -> None:
+        """Raise what forbids a group to take these positions, or to be made with that id if it is new."""
+        if not offsets:
+            raise InvalidSetting(f"no offsets for group {name!r}; nothing has changed")
+        check_entries("positions", len(offsets))
+        self._check_room(name, group_id, [offset.partition for offset in offsets])
+        for offset in offsets:
+            store = self._stores.get(offset.partition)
+            if store is None:
+                raise unknown_partition(offset.partition)
+            if not 0 <= offset.offset <= store.high_watermark:
+                raise OffsetOutOfRange(
+                    f"offset {offset.offset} of {store.topic}-{store.index} for group {name!r} is not within "
+                    f"0 to {store.high_watermark}, the end of what can be read; nothing has changed",
+                    0,
+                    store.high_watermark,
+                )
+            if len(offset.metadata) > self._settings.max_offset_metadata:
+                raise LimitExceeded(
+                    f"metadata of {len(offset.metadata)} characters, the limit is "
+                    f"{self._settings.max_offset_metadata} (max_offset_metadata); nothing has changed"
+                )
+            self._groups.check_generation(name, offset)
+
+    def check_free(self, name: str, offset: PartitionOffset) -> None:
+        """Raise ``GenerationFenced`` or ``OffsetPending`` unless the group may be moved there now."""
+        self._groups.check_generation(name, offset)
+        holder = self._groups.holder(name, offset.partition)
+        if holder is not None:
+            raise OffsetPending(
+                f"the position of group {name!r} in partition {offset.partition} is held by the prepared "
+                f"transaction {self.describe(holder)}; nothing has changed. Commit it or roll it back first"
+            )
+
+    def _check_room(self, name: str, group_id: bytes, partitions: Iterable[int]) -> None:
+        """Raise for a bad name, and for a new group or new positions over a limit or on a full disk."""
+        known = self._groups.groups.get(name)
+        if known is None:
+            check_name("group", name)
+            check_id("group", name, group_id)
+            if len(self._groups.groups) >= self._settings.max_groups:
+                raise LimitExceeded(
+                    f"there are {len(self._groups.groups)} groups, the limit is {self._settings.max_groups} "
+                    "(max_groups); nothing has changed. Delete one"
+                )
+        fresh = {number for number in partitions if known is None or number not in known}
+        if not fresh:
+            return
+        if self._engine.full:
+            raise disk_full()
+        total = self._groups.pairs + len(fresh)
+        if total > self._settings.max_group_positions:
+            raise LimitExceeded(
+                f"{total} positions of groups in partitions, the limit is {self._settings.max_group_positions} "
+                "(max_group_positions); nothing has changed. Delete a group"
+            )
+
+    def describe(self, number: TransactionNumber) -> str:
+        """A transaction's number and xid, for people."""
+        known = self._engine.transactions.live.get(number)
+        return f"{number} (xid {known.xid})" if known is not None and known.xid is not None else str(number)
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def commit_offsets(self, session: Session, command: CommitOffsets, data: memoryview) -> Done:  # noqa: ARG002
+        """Move a group's positions."""
+        name = command.group
+        self.judge(name, command.id, command.offsets)
+        for offset in command.offsets:
+            self.check_free(name, offset)
+        if command.expected is not None:
+            self._check_expected(name, command.offsets, command.expected)
+        made = self._made(name, command.id)
+        self._engine.accept(OffsetsCommitted(name, command.offsets, self._engine.now(), made))
+        return Done(command.correlation)
+
+    def _made(self, name: str, group_id: bytes) -> bytes:
+        """What the record that makes a group has as its id; nothing if the group is there."""
+        return b"" if name in self._groups.groups else group_id
+
+    def _check_expected(
+        self, name: str, offsets: Sequence[PartitionOffset], expected: Sequence[int | None]
+    ) -> None:
+        """Raise ``PositionMoved`` unless the group stands where whoever moves it believes."""
+        if len(expected) != len(offsets):
+            raise InvalidSetting(
+                f"{len(expected)} expected positions for {len(offsets)} offsets of group {name!r}; nothing has changed"
+                ". Give one for each"
+            )
+        positions = self._groups.find(name).positions
+        for offset, wanted in zip(offsets, expected, strict=True):
+            position, _ = positions.get(offset.partition, (None, ""))
+            if position != wanted:
+                store = self._stores[offset.partition]
+                raise PositionMoved(
+                    f"group {name!r} stands at {_place(position)} in {store.topic}-{store.index}, not at "
+                    f"{_place(wanted)} as expected: somebody has moved it. Nothing has changed; look where it is to go "
+                    "from there"
+                )
+
+    def fetch_offsets(self, session: Session, command: FetchOffsets, data: memoryview) -> None:  # noqa: ARG002
+        """A group's positions, and who holds which."""
+        check_name("group", command.group)
+        check_entries("partitions", len(command.partitions or ()))
+        self._stepwise.answer(session, command, self._positions(command))
+
+    def _positions(self, command: FetchOffsets) -> Steps:
+        """How a group's positions are told: those that stand together in the answer are of one moment."""
+        group = self._groups.find(command.group)
+        wanted = command.partitions
+        if wanted is None:
+            wanted = sorted(group.partitions() | self._groups.holders(command.group).keys())
+        found = ArrayPieces()
+        for first in range(0, len(wanted), IN_A_STEP):
+            holders, some = self._groups.holders(command.group), []
+            for number in wanted[first : first + IN_A_STEP]:
+                if number in self._stores:
+                    some.append(self._position(group, number, holders.get(number)))
+                elif command.partitions is not None:
+                    raise unknown_partition(number)
+            found.add(some)
+            yield None
+        return encode_bounded(GroupOffsets(command.correlation, found.joined(), group.id))
+
+    def _position(self, group: Group, partition: int, holder: TransactionNumber | None) -> GroupOffset:
+        offset, metadata = group.positions.get(partition, (None, ""))
+        pending = "" if holder is None else self.describe(holder)
+        return GroupOffset(partition, offset, group.generation(partition), metadata, pending)
+
+    def claim(self, session: Session, command: ClaimPartitions, data: memoryview) -> Claimed:  # noqa: ARG002
+        """Take partitions for a member. One that a transaction holds can be claimed: its offset says pending."""
+        check_name("member", command.member)
+        check_entries("partitions", len(command.partitions))
+        partitions = list(dict.fromkeys(command.partitions))
+        if not partitions:
+            raise InvalidSetting(f"no partitions to claim for group {command.group!r}; nothing has changed")
+        self._check_room(command.group, command.id, partitions)
+        for number in partitions:
+            if number not in self._stores:
+                raise unknown_partition(number)
+        generation = self._groups.last_generation + 1
+        claims = [(number, generation) for number in partitions]
+        made = self._made(command.group, command.id)
+        self._engine.accept(
+            PartitionsClaimed(command.group, command.member, claims, self._engine.now(), made)
+        )
+        return Claimed(command.correlation, claims)
+
+    def list_groups(self, session: Session, command: ListGroups, data: memoryview) -> None:  # noqa: ARG002
+        """Every group with its lag."""
+        self._stepwise.answer(session, command, self._listed(command.correlation))
+
+    def _listed(self, correlation: int) -> Steps:
+        groups, found = self._groups.groups, ArrayPieces()
+        for name in sorted(groups):
+            group = groups.get(name)
+            if group is not None:  # it may have been deleted since
+                lags = ArrayPieces()
+                places = self._places(group)
+                for first in range(0, len(places), IN_A_STEP):
+                    lags.add(self._lags(group, places[first : first + IN_A_STEP]))
+                    yield None
+                found.add([GroupInfo(name, lags.joined(), group.id)])
+            yield None
+        return encode_bounded(Groups(correlation, found.joined()))
+
+    def _places(self, group: Group) -> list[int]:
+        """The partitions that it has positions in, sorted by the name of the topic, and by index."""
+        topics: dict[str, list[int]] = {}
+        for number in sorted(group.positions):
+            topics.setdefault(self._stores[number].topic, []).append(number)
+        return [number for topic in sorted(topics) for number in topics[topic]]
+
+    def _lags(self, group: Group, numbers: Sequence[int]) -> list[tuple[str, int, int, int]]:
+        found = []
+        for number in numbers:
+            store, position = self._stores.get(number), group.positions.get(number)
+            if store is not None and position is not None:
+                found.append((store.topic, store.index, position[0], store.high_watermark - position[0]))
+        return found
+
+    def delete(self, session: Session, command: DeleteGroup, data: memoryview) -> Done:  # noqa: ARG002
+        """Delete a group unless an undecided transaction will move it."""
+        known = self._groups.groups.get(command.group)
+        if known is None:
+            raise UnknownGroup(f"there is no group {command.group!r}; nothing has changed")
+        if known.id != command.id:
+            raise UnknownGroup(
+                f"the group {command.group!r} that was meant has been deleted; the one that is there now was "
+                "made since. Nothing has changed. Ask for the groups again"
+            )
+        if holder := next(iter(self._groups.holders(command.group).values()), None):
+            raise OffsetPending(
+                f"group {command.group!r} is held by the prepared transaction {self.describe(holder)}; "
+                "nothing has changed. Commit it or roll it back first"
+            )
+        self._engine.accept(GroupDeleted(command.group, self._engine.now()))
+        return Done(command.correlation)
+
+
+def _place(position: int | None) -> str:
+    return "no position" if position is None else f"offset {position}"

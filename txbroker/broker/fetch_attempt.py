@@ -1,0 +1,108 @@
+"""A fetch that has not been answered, and one try at it: what each of its partitions gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from journal.log.read_plan import Frames, ReadPlan
+from txbroker.broker.session import Session
+from txbroker.errors import CorruptData, StorageUnavailable, TxBrokerError
+from txbroker.wire.messages import Fetch, FetchedPartition
+from txbroker.wire.refusals import error_name, extras
+
+if TYPE_CHECKING:
+    from journal.log.message_store import MessageStore
+
+
+class Cancellable(Protocol):
+    """What ``call_later`` gives back."""
+
+    def cancel(self) -> None:
+        """Do not call it."""
+
+
+CallLater = Callable[[float, Callable[[], None]], Cancellable]
+
+
+class PendingFetch:
+    """A fetch that has not been answered. It is not tried again before its logs have ``wanted`` bytes in all."""
+
+    __slots__ = ("command", "expired", "session", "timer", "waits_for", "wanted")
+
+    def __init__(self, session: Session, command: Fetch) -> None:
+        self.session = session
+        self.command = command
+        self.timer: Cancellable | None = None
+        self.waits_for: list[MessageStore] = []
+        self.wanted = 0
+        self.expired = command.max_wait <= 0
+
+
+class Part:
+    """What one partition gave: ``data`` up to offset ``end``, or an ``error``; where its log began and ended then."""
+
+    __slots__ = ("data", "end", "error", "high_watermark", "partition", "start_offset")
+
+    def __init__(self, partition: int, offset: int, store: MessageStore | None) -> None:
+        self.partition = partition
+        self.end = offset
+        self.data = b""
+        self.error: TxBrokerError | None = None
+        self.start_offset, self.high_watermark = (
+            (store.start_offset, store.high_watermark) if store is not None else (0, 0)
+        )
+
+    def told(self) -> FetchedPartition:
+        """What the answer says of it."""
+        place = (self.end, self.start_offset, self.high_watermark)
+        if self.error is None:
+            return FetchedPartition(self.partition, len(self.data), *place)
+        return FetchedPartition(
+            self.partition, 0, *place, error_name(self.error), str(self.error), *extras(self.error)
+        )
+
+
+class Reading:
+    """One try at a fetch: what each partition gave so far, and the plans that must wait for the disk.
+
+    All is decided in one step of the reactor, in which nothing is published: so all partitions are as of one moment,
+    those too whose plans are carried out later.
+
+    ``cut``: what it has not come to is the next fetch's, because of the disk, or because others wait for their turn.
+    """
+
+    __slots__ = ("cold", "cut", "failed", "found", "parts", "room", "stores")
+
+    def __init__(self, room: int) -> None:
+        self.parts: list[Part] = []
+        self.cold: list[tuple[Part, ReadPlan]] = []
+        self.stores: list[MessageStore] = []
+        self.found = 0
+        self.failed = self.cut = False
+        self.room = room
+
+
+def run_plans(plans: list[tuple[Part, ReadPlan]]) -> list[tuple[Part, Frames | TxBrokerError]]:
+    """Carry out plans on a thread of the pool; damage in one partition does not keep the others from reading."""
+    results: list[tuple[Part, Frames | TxBrokerError]] = []
+    try:
+        for part, plan in plans:
+            try:
+                results.append((part, plan.run()))
+            except CorruptData as error:
+                results.append((part, error))
+            except OSError as error:
+                results.append((part, unreadable(error)))
+    finally:
+        for _, plan in plans:
+            plan.close()
+    return results
+
+
+def unreadable(error: BaseException) -> StorageUnavailable:
+    """What is told of what the disk did not give."""
+    return StorageUnavailable(
+        f"reading failed: {error}. Nothing has changed, and other partitions can be read; try again, and look at the "
+        "broker's log and at its disk"
+    )

@@ -1,0 +1,154 @@
+"""Messages come in: sends, and the producers that make a repeated one have the effect of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from journal.constants import MAX_REQUEST_MESSAGES
+from journal.formats.frame import stamp, walk
+from journal.formats.frame_check import check_run
+from journal.formats.record import ProducerOpened
+from txbroker.broker.producer_room import ProducerRoom
+from txbroker.broker.scheduler import REQUEST
+from txbroker.broker.session import Session
+from txbroker.broker.settings import BrokerSettings
+from txbroker.errors import DiskFull, SequenceOutOfOrder, UnknownPartition
+from txbroker.folds.producers import ProducersFold
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import OpenProducer, Send, Sent
+from txbroker.wire.refusals import check_name
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+    from journal.log.message_store import MessageStore
+
+
+class Sending:
+    """What Send and OpenProducer mean. ``messages`` and ``bytes`` count what was sent outside transactions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        producers: ProducersFold,
+        sessions: Mapping[int, Session],
+    ) -> None:
+        self.room = ProducerRoom(engine, settings, producers, sessions)
+        self._engine = engine
+        self._producers = producers
+        self._stores = engine.catalog.stores
+        self._append = engine.append
+        self._repeated = producers.repeated
+        self._max_frame = settings.max_frame
+        self.messages = 0
+        self.bytes = 0
+        self.repeats = 0
+
+    def send(self, session: Session, command: Send, data: memoryview) -> Sent:
+        """Check the frames and append them; a repeated send is answered as the first time.
+
+        The hot path: 100,000/s. Flat, with everything bound beforehand: 4.4 µs a request through
+        ``Broker.received`` with the engine's share, of which ``check_run`` takes 0.9.
+        """
+        store = self._stores.get(command.partition)
+        if store is None:
+            raise unknown_partition(command.partition)
+        limit = self._max_frame
+        topic = store.settings
+        own = topic.max_message_bytes
+        count = check_run(
+            data,
+            limit if own is None or own > limit else own,
+            topic.check_compressed != 0,
+            MAX_REQUEST_MESSAGES,
+        )
+        if count > 1:
+            session.work += REQUEST * count
+        producer_id = command.producer_id
+        if producer_id:
+            base = self._repeated(
+                session.producer_owner, producer_id, command.epoch, command.partition, command.sequence, count
+            )  # fmt: skip
+            if base is not None:
+                check_same(store, base, data, command)
+                self.repeats += 1
+                return Sent(command.correlation, base)
+            if self._engine.full:
+                raise disk_full()
+            if not command.sequence:
+                self.room.for_pair(session, producer_id)
+            base = self._append(store, data, count, producer_id, command.epoch, command.sequence)
+        else:
+            if self._engine.full:
+                raise disk_full()
+            base = self._append(store, data, count)
+        self.messages += count
+        self.bytes += len(data)
+        return Sent(command.correlation, base)
+
+    def open_producer(
+        self,
+        session: Session,
+        command: OpenProducer,
+        data: memoryview,  # noqa: ARG002
+    ) -> commands.ProducerOpened:
+        """Give out an id, or the next epoch of a name, to this client; sequences begin at 0 in every epoch."""
+        engine, producers = self._engine, self._producers
+        if command.name:
+            check_name("producer", command.name)
+        known = producers.names.get(command.name) if command.name else None
+        if known is None:
+            if engine.full:
+                raise disk_full()
+            self.room.for_producer(session)
+            number, epoch = producers.next_id, 0
+        else:
+            number, epoch = known, producers.producers[known].epoch + 1
+        record = ProducerOpened(number, epoch, command.name, engine.now(), session.producer_owner)
+        engine.accept(record)
+        return commands.ProducerOpened(command.correlation, record.producer_id, record.epoch)
+
+
+def check_same(store: MessageStore, base: int, data: memoryview, command: Send) -> None:
+    """Raise :class:`SequenceOutOfOrder` if the log is seen to hold, from ``base`` on, other frames than a repetition.
+
+    What cannot be had without waiting (retention took it, it is damaged or on the disk alone) is not compared.
+    """
+    sent, place, offset = bytearray(data), 0, base
+    stamp(memoryview(sent), base)
+    while place < len(sent):
+        stored = store.at_hand(offset, len(sent) - place)
+        if not stored:
+            return
+        if sent[place : place + len(stored)] != stored:
+            raise SequenceOutOfOrder(
+                f"producer {command.producer_id} sends its message {command.sequence} to partition {command.partition} "
+                f"again, stored at offset {base}, with another content: the number was used twice. Nothing was stored "
+                "again. Read what is there, and send the rest as another producer"
+            )
+        place += len(stored)
+        offset += sum(count for *_, count in walk(stored))
+
+
+def unknown_partition(number: int) -> UnknownPartition:
+    """The error for a partition that is not there."""
+    return UnknownPartition(
+        f"there is no partition number {number}; nothing has changed. Its topic may have been deleted: ask "
+        "for the topics again"
+    )
+
+
+def disk_full() -> DiskFull:
+    """The error for new work while the disk is nearly full."""
+    return DiskFull(
+        "free space on the broker's disk is below the low-water mark, new work is refused; nothing has changed. "
+        "Reading, deleting, commit and rollback work: make room (free other files, delete topics, or let retention "
+        "take more), then try again"
+    )
+
+
+def frame_limit(store: MessageStore, limit: int) -> int:
+    """The largest frame that a partition takes, where the broker takes ``limit``."""
+    own = store.settings.max_message_bytes
+    return limit if own is None or own > limit else own

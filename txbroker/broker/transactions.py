@@ -1,0 +1,379 @@
+"""Transactions: who may do what to which, and what coordinators and operators are told.
+
+The store below keeps the states, the totals and the outcomes; here are the rules of sessions and groups. An
+*active* transaction belongs to the session that began it: nobody else touches it, operators neither. Serials
+count up in a session, so one that was passed over can never begin: only therefore may it be said that it was
+rolled back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.logger import Logger
+
+from journal.constants import MAX_REQUEST_MESSAGES
+from journal.formats.frame_check import check_run
+from journal.formats.outcome import verb
+from journal.transaction import Cause, State, Totals, TransactionNumber
+from txbroker.broker.consumer_groups import Consuming
+from txbroker.broker.scheduler import REQUEST
+from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
+from txbroker.broker.session import Session
+from txbroker.broker.settings import BrokerSettings
+from txbroker.errors import (
+    GenerationFenced,
+    InvalidSetting,
+    MemoryExhausted,
+    OffsetPending,
+    RequestRefused,
+    StorageUnavailable,
+    TransactionCommitted,
+    TransactionConflict,
+    TransactionRolledBack,
+    UnknownTransaction,
+)
+from txbroker.wire import messages
+from txbroker.wire.messages import (
+    Add,
+    AddOffsets,
+    AskOutcome,
+    Commit,
+    Committed,
+    Done,
+    Forget,
+    Prepare,
+    Rollback,
+)
+from txbroker.wire.refusals import check_text
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+    from journal.transactions.state import Transaction
+
+MAX_SERIAL = (1 << 63) - 1
+MAX_SAID = 20
+"""Most transactions that a start names one by one in the log."""
+
+TO_MEND = "make what else took part agree by hand, then 'txbroker transactions forget {number} --why ...'"
+_EMPTY = Totals(0, 0, 0)
+_UNDECIDED_OWNED = (State.ACTIVE, State.ROLLBACK_ONLY)
+
+
+class Transacting:
+    """What the commands of transactions mean. ``sessions`` are those that may still begin one, by number."""
+
+    log = Logger()
+
+    def __init__(
+        self, engine: Engine, settings: BrokerSettings, consuming: Consuming, sessions: dict[int, Session]
+    ) -> None:
+        self._engine = engine
+        self._transactions = engine.transactions
+        self.staging = engine.transactions.staging
+        self._live = engine.transactions.live
+        self._stores = engine.catalog.stores
+        self._max_frame = settings.max_frame
+        self._consuming = consuming
+        self._sessions = sessions
+        self.next_session = 0
+        """The lowest session number that has not been given out."""
+
+    # -- the owner adds ---------------------------------------------------------------------------
+
+    def add(self, session: Session, command: Add, data: memoryview) -> None:
+        """Stage frames. Any refusal leaves the transaction fit for rolling back only."""
+        number, owner = self._begun(session, command.serial, command.seen)
+        try:
+            store = self._stores.get(command.partition)
+            if store is None:
+                raise unknown_partition(command.partition)
+            opens = store.settings.check_compressed != 0
+            count = check_run(data, frame_limit(store, self._max_frame), opens, MAX_REQUEST_MESSAGES)
+            session.work += REQUEST * (count - 1)
+            if self._engine.full:
+                raise disk_full()
+            self._transactions.add(number, command.partition, data, count, command.xid, command.seen, owner)
+            session.last_serial = max(session.last_serial, command.serial)
+        except MemoryExhausted:
+            raise  # nothing has changed, not even the transaction: the request is tried again
+        except (RequestRefused, StorageUnavailable):
+            self.doom(session, command)
+            raise
+
+    def add_offsets(self, session: Session, command: AddOffsets, data: memoryview) -> None:  # noqa: ARG002
+        """Stage offsets; refusals as in :meth:`add`."""
+        number, owner = self._begun(session, command.serial, command.seen)
+        try:
+            self._consuming.judge(command.group, command.id, command.offsets)
+            if self._engine.full:
+                raise disk_full()
+            self._transactions.add_offsets(
+                number, command.group, command.offsets, command.xid, command.seen, owner, command.id
+            )
+            session.last_serial = max(session.last_serial, command.serial)
+        except MemoryExhausted:
+            raise
+        except (RequestRefused, StorageUnavailable):
+            self.doom(session, command)
+            raise
+
+    def doom(self, session: Session, command: Add | AddOffsets) -> None:
+        """An add was refused: what the client says it sent will not be there.
+
+        A transaction that has not begun needs no memory of that: its serial has passed, so it never will.
+        """
+        number = TransactionNumber(session.number, command.serial)
+        if number in self._live:
+            self._transactions.doom(number)
+        else:
+            session.last_serial = max(session.last_serial, command.serial)
+
+    def _begun(self, session: Session, serial: int, seen: int) -> tuple[TransactionNumber, str]:
+        """The number, and the owner to be noted if this begins it; raises for a serial that cannot begin any more."""
+        number = TransactionNumber(session.number, serial)
+        if number in self._live:
+            return number, ""
+        if session.last_serial < serial <= MAX_SERIAL and 0 <= seen < serial:
+            return number, session.owner
+        raise TransactionConflict(
+            f"transaction {number} (outcomes seen up to {seen}) cannot begin: serials of a session count up, "
+            f"{session.last_serial} was the last one (ended, or refused), and outcomes are seen afterwards; "
+            "nothing has changed. Go on with a new serial"
+        )
+
+    # -- and ends it, or prepares it for whoever ends it -----------------------------------------------
+
+    def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:  # noqa: ARG002
+        """Make it survive everything; consumers' generations are checked here, once."""
+        number = TransactionNumber(session.number, command.serial)
+        known = self._live.get(number)
+        if known is None:
+            self._check_not_passed(session, number, command.totals)
+            self._claim_serial(session, command.serial)
+        _check_seen(number, command.seen)
+        command.xid.check()
+        if known is not None and known.state is State.ACTIVE:
+            self._check_offsets(number)
+        self._transactions.prepare(number, command.xid, command.totals, command.seen, session.owner)
+        return Done(command.correlation)
+
+    def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:  # noqa: ARG002
+        """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
+        number = self.number_of(session, command)
+        known = self._live.get(number)
+        own = number.session == session.number
+        if known is None and own:
+            self._check_not_passed(session, number, command.totals)
+        cause, by, why = self._authority(session, command, number)
+        # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
+        # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
+        seen, totals = (command.seen, command.totals) if own else (0, None)
+        _check_seen(number, seen)
+        if known is not None and known.state is State.ACTIVE:
+            self._check_offsets(number)
+        try:
+            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
+        except TransactionRolledBack:
+            self._tell(session, command, number)
+            raise
+        heuristic = outcome.heuristic and not command.operator
+        if heuristic:
+            self._tell(session, command, number)
+        elif outcome.heuristic and known is not None:
+            self._say_forced(number)
+        return Committed(command.correlation, outcome.placements, heuristic)
+
+    def rollback(self, session: Session, command: Rollback, data: memoryview) -> Done:  # noqa: ARG002
+        """Roll back, with the same rights as :meth:`commit`."""
+        number = self.number_of(session, command)
+        known = self._live.get(number)
+        cause, by, why = self._authority(session, command, number)
+        try:
+            self._transactions.rollback(number, cause, by, why)
+        except TransactionCommitted:
+            self._tell(session, command, number)
+            raise
+        if known is None:
+            self._tell(session, command, number)
+        elif command.operator:
+            self._say_forced(number)
+        return Done(command.correlation)
+
+    def _authority(
+        self, session: Session, command: Commit | Rollback, number: TransactionNumber
+    ) -> tuple[Cause, str, str]:
+        """Cause, by and why of a decision; raises if this session may not take it."""
+        known = self._live.get(number)
+        own = number.session == session.number
+        if own and known is None:
+            self._claim_serial(session, number.serial)
+        owned_elsewhere = not own and known is not None and known.state in _UNDECIDED_OWNED
+        if owned_elsewhere or (command.operator and known is not None and known.state in _UNDECIDED_OWNED):
+            raise TransactionConflict(
+                f"transaction {number} is active and belongs to session {number.session}: only that may end "
+                "it, and nobody can force it; nothing has changed. It is rolled back when its connection "
+                "ends or time is up"
+            )
+        if not own and known is None:
+            self._check_begun(number)
+        if not command.operator:
+            return Cause.CLIENT, "" if own else session.owner, ""
+        if not command.by.strip() or not command.why.strip():
+            raise InvalidSetting(
+                f"forcing transaction {number} needs `by` and `why`: both are kept with the outcome and told "
+                "to its coordinator; nothing has changed"
+            )
+        check_text("by", command.by)
+        check_text("why", command.why)
+        return Cause.OPERATOR, command.by, command.why
+
+    def _claim_serial(self, session: Session, serial: int) -> None:
+        """Whatever is answered about this serial now must stay true: it cannot begin later."""
+        if not 1 <= serial <= MAX_SERIAL:
+            raise UnknownTransaction(
+                f"there is no transaction {serial}: serials count from 1; nothing has changed"
+            )
+        session.last_serial = max(session.last_serial, serial)
+
+    def _check_not_passed(self, session: Session, number: TransactionNumber, totals: Totals | None) -> None:
+        """Raise for an empty one that would begin now though its serial has passed: it was called rolled back."""
+        if (
+            totals == _EMPTY
+            and number.serial <= session.last_serial
+            and self._transactions.outcomes.find(number) is None
+        ):
+            raise TransactionRolledBack(
+                f"transaction {number} was rolled back: its serial had passed before anything was sent in it; "
+                "nothing was changed"
+            )
+
+    def _check_begun(self, number: TransactionNumber) -> None:
+        """Raise for a number that may still begin, so that it is not called rolled back."""
+        owner = self._sessions.get(number.session)
+        ahead = number.session >= self.next_session
+        if ahead or number.serial < 1 or (owner is not None and number.serial > owner.last_serial):
+            raise UnknownTransaction(
+                f"transaction {number} has not begun, and it may still: its session is open or yet to come; "
+                "nothing has changed. Ask again later"
+            )
+
+    def _check_offsets(self, number: TransactionNumber) -> None:
+        """Roll back, and say why, a transaction whose consumer has lost a partition or meets another's decision."""
+        try:
+            for group, _, offset in self._consuming.staged(number):
+                self._consuming.check_free(group, offset)
+        except (GenerationFenced, OffsetPending) as error:
+            self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
+            raise type(error)(f"{error}. Transaction {number} has been rolled back") from error
+
+    def _tell(self, session: Session, command: Commit | Rollback, number: TransactionNumber) -> None:
+        """Note what the coordinator decided about a forced outcome, of which it learns with this answer."""
+        if command.operator or number in self._live:
+            return
+        outcome = self._transactions.outcome(number)
+        if not outcome.heuristic:
+            return
+        decided = State.COMMITTED if isinstance(command, Commit) else State.ROLLED_BACK
+        if self._transactions.tell(number, decided, session.owner):
+            say = self.log.info if decided is outcome.state else self.log.warn
+            say(
+                "the coordinator of transaction {number} (xid {xid}), {owner}, has decided: {decided}. It had been "
+                "{forced}{damage}",
+                number=number, xid=outcome.xid, owner=session.owner, decided=verb(decided), forced=outcome.describe(),
+                damage="" if decided is outcome.state else f". DAMAGE: {TO_MEND.format(number=number)}",
+            )  # fmt: skip
+
+    def _say_forced(self, number: TransactionNumber) -> None:
+        outcome = self._transactions.outcome(number)
+        self.log.warn(
+            "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
+            number=number, xid=outcome.xid, owner=outcome.owner, forced=outcome.describe(),
+        )  # fmt: skip
+
+    def say_contradicted(self) -> None:
+        """At each start, for as long as somebody has not seen to it: which forced outcomes were contradicted."""
+        outcomes = self._transactions.outcomes
+        for number in sorted(outcomes.contradicted)[:MAX_SAID]:
+            outcome = outcomes.by_number[number]
+            self.log.warn(
+                "transaction {number} (xid {xid}) was {forced}, but its coordinator decided otherwise. DAMAGE: {mend}",
+                number=number, xid=outcome.xid, forced=outcome.describe(), mend=TO_MEND.format(number=number),
+            )  # fmt: skip
+        if (more := len(outcomes.contradicted) - MAX_SAID) > 0:
+            self.log.warn("DAMAGE: so it is with {more} more", more=more)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def ask(self, session: Session, command: AskOutcome, data: memoryview) -> messages.Outcome:  # noqa: ARG002
+        """The state, or how it ended."""
+        number = self.number_of(session, command)
+        known = self._live.get(number)
+        if known is not None:
+            return messages.Outcome(command.correlation, number.session, number.serial, known.state)
+        self._check_begun(number)
+        outcome = self._transactions.outcome(number)
+        return messages.Outcome(
+            command.correlation, number.session, number.serial, outcome.state, outcome.cause, outcome.by,
+            outcome.why, outcome.placements, outcome.heuristic, outcome.wall,
+        )  # fmt: skip
+
+    def forget(self, session: Session, command: Forget, data: memoryview) -> Done:  # noqa: ARG002
+        """Forget an outcome, of the transaction that has that number and that xid."""
+        check_text("by", command.by)
+        check_text("why", command.why)
+        number = TransactionNumber(command.session, command.serial)
+        outcome = self._transactions.outcomes.by_number.get(number)
+        if outcome is not None and outcome.xid != command.xid:
+            raise UnknownTransaction(
+                f"transaction {number} has {'no xid' if outcome.xid is None else f'the xid {outcome.xid}'}, not "
+                f"{command.xid or 'none'}: it is not the one that was meant; nothing has changed"
+            )
+        forced = outcome is not None and outcome.heuristic
+        if forced and not (command.by.strip() and command.why.strip()):
+            raise InvalidSetting(
+                f"forgetting transaction {number}, whose outcome was forced, needs `by` and `why`: both are kept in "
+                "the journal and the log; nothing has changed"
+            )
+        by = command.by or session.owner
+        self._transactions.forget(number, by, command.why)
+        if outcome is not None and forced:
+            self.log.warn(
+                "transaction {number} (xid {xid}) was {forced}{damage}; forgotten by {by}: {why}",
+                number=number, xid=outcome.xid, forced=outcome.describe(), by=by, why=command.why,
+                damage=", and its coordinator had decided otherwise" if outcome.contradicted else "",
+            )  # fmt: skip
+        return Done(command.correlation)
+
+    def live_of(self, session: Session, command: Commit) -> Transaction | None:
+        """The undecided transaction that a commit means, if there is one; by its xid if it names both."""
+        if command.xid is None:
+            return self._live.get(TransactionNumber(command.session or session.number, command.serial))
+        number = self._transactions.live_xids.get(command.xid)
+        return None if number is None else self._live.get(number)
+
+    def number_of(
+        self, session: Session, command: Commit | Rollback | AskOutcome | messages.ShowTransaction
+    ) -> TransactionNumber:
+        """The transaction that a command means: by number, where session 0 is one's own, by xid, or both."""
+        if not command.serial:
+            if command.xid is None:
+                raise UnknownTransaction(
+                    "neither a serial nor an xid says which transaction; nothing has changed"
+                )
+            return self._transactions.find(command.xid)
+        number = TransactionNumber(command.session or session.number, command.serial)
+        if command.xid is not None and self._transactions.find(command.xid) != number:
+            raise TransactionConflict(
+                f"xid {command.xid} is not that of transaction {number}; nothing has changed"
+            )
+        return number
+
+
+def _check_seen(number: TransactionNumber, seen: int) -> None:
+    """Raise for what no client can have seen: else outcomes that are yet to come would count as forgotten."""
+    if not 0 <= seen < number.serial:
+        raise TransactionConflict(
+            f"transaction {number} is to end after its client has seen outcomes up to {seen}: none can be seen before "
+            "it is there; nothing has changed. Name the last that was seen"
+        )

@@ -1,0 +1,52 @@
+"""What a call of the asyncio client gives: a Future that gives its operation up when it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from txbroker.client.core.promise import Task
+from txbroker.client.loop.connection import LoopConnection
+
+T = TypeVar("T")
+
+
+class Reply(asyncio.Future[T]):
+    """The end of an operation. Cancelling it gives the operation up at once; ``on_cancelled`` is told of it."""
+
+    def __init__(self, task: Task[T], connection: LoopConnection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._task = task
+        self._connection = connection
+        self.on_cancelled: Callable[[], object] | None = None
+        task.then(self._settle)
+
+    def _settle(self) -> None:
+        if self.cancelled():
+            return
+        error = self._task.error
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(self._task.result())
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Give the operation up."""
+        if not super().cancel(msg=msg):
+            return False
+        self._task.cancel()
+        self._connection._settle()
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        if self.on_cancelled is not None:
+            self.on_cancelled()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        try:
+            return (yield from super().__await__())
+        except asyncio.CancelledError:
+            self._tell()
+            raise

@@ -1,0 +1,400 @@
+"""The blocking client: ``txbroker.connect()``. docs/clients.md tells what it does when answers get lost.
+
+A :class:`Connection` may be used from several threads. What belongs to one piece of work may not: a
+:class:`Consumer` and a :class:`Transaction` are for one thread at a time, and between ``tpc_begin`` and the
+end of that transaction only the thread that began it may send.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from journal.arguments import LEAST_TIME, MOST_TIME, micros, seconds
+from journal.transaction import Xid
+from txbroker import errors
+from txbroker.client.blocking.consumer import Consumer
+from txbroker.client.blocking.driver import Driver
+from txbroker.client.blocking.operations import OperationCalls
+from txbroker.client.blocking.reports import Reporter
+from txbroker.client.blocking.send_future import SendFuture, flush
+from txbroker.client.blocking.transaction import Transaction
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.options import Start, consumer_options
+from txbroker.client.consumer.receiver import Receivers
+from txbroker.client.core import url as urls
+from txbroker.client.core.core import Core
+from txbroker.client.core.operations import Operations
+from txbroker.client.core.options import Options
+from txbroker.client.core.partitioner import Partitioner, check_asking
+from txbroker.client.core.promise import Promise, Task, start
+from txbroker.client.core.results import Receipt
+from txbroker.client.loop.fork import process_name
+from txbroker.client.producer.producer import Producer
+from txbroker.client.transactions.serials import Serials
+from txbroker.client.transactions.transaction import Transaction as TransactionCore
+from txbroker.client.transactions.two_phase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
+
+T = TypeVar("T")
+
+
+def connect(
+    url: str = urls.DEFAULT,
+    *,
+    client: str = "",
+    producer: str = "",
+    timeout: float = 30.0,
+    reconnect: bool = True,
+    max_buffered: int = 64 << 20,
+    when_full: str = "wait",
+    linger: float = 0.0,
+    batch_bytes: int = 64 << 10,
+    reports: str = "",
+    report_interval: float = 10.0,
+    report_window: float = 60.0,
+    compression: str | None = None,
+    compression_level: int | None = None,
+    partitioner: Partitioner | None = None,
+) -> Connection:
+    """Connect to a broker; see :class:`txbroker.client.core.options.Options` for what the arguments mean.
+
+    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, VersionRefused if
+    it speaks another protocol.
+    """
+    name = process_name() if client == "" else client
+    sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
+    reporting = (reports, report_interval, report_window)
+    options = Options(name, producer, *sending, *reporting, compression, compression_level, partitioner)
+    connection = Connection(urls.parse(url), options)
+    try:
+        connection._begin(timeout)
+        return connection
+    except BaseException:
+        connection._cut()
+        raise
+
+
+class Connection(Exceptions, OperationCalls):
+    """A session with a broker that outlives its TCP connections. A context manager; closing flushes.
+
+    Every method raises :class:`ConnectionClosed` after :meth:`close`, :class:`ProcessForked` in a child
+    process, :class:`ConnectionUnavailable` when nothing was sent in time, :class:`RequestTimedOut` when an
+    answer is out.
+    """
+
+    def __init__(self, address: urls.Address, options: Options) -> None:
+        self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
+        self.core.thread = threading.get_ident
+        self._producer = Producer(self.core)
+        self._driver = Driver(self.core, address, self._producer)
+        self._serials = Serials(self.core)
+        self._operations = Operations(self.core)
+        self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
+        self._two_phase_thread = 0
+        self._consumers: list[Consumer] = []
+        self._receivers = Receivers(self.core)
+        self._reporter: Reporter | None = None
+        self.address = address
+
+    def _begin(self, timeout: float) -> None:
+        self.run(self._producer.begin(time.monotonic() + timeout))
+        if self._producer.reports is not None:
+            self._reporter = Reporter(self, self._producer.reports)
+            self._reporter.start()
+
+    def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
+        """Run one operation of the core and wait for its end. Interrupted meanwhile, it is given up."""
+        driver = self._driver
+        if driver.is_forked or self.core.asking:
+            self._admit(operation)
+        promise = driver.guarded(partial(self._start, operation))
+        try:
+            return driver.wait(promise, timeout)
+        except (errors.TxBrokerError, TimeoutError):
+            raise
+        except BaseException:
+            driver.guarded(self._producer.mend)  # an interrupt, it may be, in the middle of the operation
+            raise
+        finally:
+            if not promise.done:
+                self._give_up(promise)
+
+    def _start(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
+        promise = start(operation)
+        if not promise.done and self._driver.is_driven:
+            self._driver.kick()
+        return promise
+
+    def _give_up(self, task: Task[Any]) -> None:
+        with self._driver.lock:
+            task.cancel()
+            self._driver.push()
+
+    def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+        """Begin an operation and have its requests sent; its answers are taken in when somebody next waits."""
+        driver = self._driver
+        if driver.is_forked or self.core.asking:
+            self._admit(operation)
+        with driver.lock:
+            promise = start(operation)
+            driver.push()
+        return promise
+
+    def _admit(self, operation: Coroutine[Promise[Any], None, Any]) -> None:
+        try:
+            self._driver.check_process()
+        except errors.TxBrokerError:
+            operation.close()
+            raise
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> Receipt:
+        """Send a message, return once it is forced to the broker's disk.
+
+        Without ``partition`` the key chooses it as in Kafka. ``value`` None is a tombstone, ``timestamp`` a
+        ``datetime`` with a time zone or µs since 1970 UTC (None: now). Between ``tpc_begin`` and its end the message
+        belongs to that transaction: the receipt then has no offset. Raises :class:`OutcomeUnknown` if it may or may
+        not be stored, :class:`WrongType` and :class:`WrongValue` for what is no message.
+        """
+        if self._two_phase.current is not None:
+            return self._send_two_phase(topic, value, key, headers, partition, timestamp)
+        try:
+            return self._take(topic, value, key, headers, partition, timestamp, watched=False).result()
+        except errors.TxBrokerError:
+            raise
+        except BaseException:  # an interrupt: nobody waits for it any more
+            self._driver.guarded(self._producer.mend)
+            raise
+
+    def send_async(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> SendFuture:
+        """Send without waiting; the future ends with a receipt or an error, whatever happens.
+
+        Messages of one partition keep their order, over retries too. Not between ``tpc_begin`` and its end.
+        """
+        if self._two_phase.current is not None:
+            raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
+        return self._take(topic, value, key, headers, partition, timestamp, watched=True)
+
+    def _take(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        watched: bool,
+    ) -> SendFuture:
+        driver, producer = self._driver, self._producer
+        if timestamp is None:
+            timestamp = time.time_ns() // 1000
+        elif type(timestamp) is not int or not LEAST_TIME <= timestamp <= MOST_TIME:
+            timestamp = micros("timestamp", timestamp)
+        while True:
+            if driver.is_forked or self.core.asking:
+                driver.check_process()
+            with driver.lock:
+                route = producer.known_route(topic)
+                if route is not None and producer.buffered <= producer.limit:
+                    lane = route.choose(key, partition)
+                    try:
+                        batch, position = lane.append(value, timestamp, key, headers)
+                        if watched:
+                            batch.watched = True
+                            producer.asynchronous = True
+                            driver.kick()
+                        elif driver.is_driven:
+                            driver.kick()
+                        return SendFuture(driver, lane, batch, position)
+                    except BaseException as error:
+                        if not isinstance(error, (TypeError, errors.TxBrokerError)):
+                            producer.mend()  # an interrupt, for instance
+                        raise
+            if route is None:
+                self.run(producer.route(topic))
+            else:
+                waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
+                lane, batch, position = self.run(waiting)
+                return SendFuture(driver, lane, batch, position)
+
+    def _send_two_phase(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | datetime | None,
+    ) -> Receipt:
+        current = self._joined()
+        assert current is not None
+        return self.run(current.send(topic, value, key, headers, partition, timestamp))
+
+    def _joined(self) -> TransactionCore | None:
+        """The transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has."""
+        current = self._two_phase.current
+        if current is not None and self._two_phase_thread != threading.get_ident():
+            raise errors.Misuse(
+                "another thread has begun a two-phase transaction on this connection, and this would be part of it: "
+                "use another connection, or transaction(); nothing was sent"
+            )
+        return current
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until all messages sent asynchronously are answered; raise the first failure among them.
+
+        Failures that a future has already told are left out. Raises ``TimeoutError`` after ``timeout``
+        seconds.
+        """
+        limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
+        flush(self, limit)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transaction(self, xid: Xid | None = None) -> Transaction:
+        """A one-phase transaction as a context manager: commits at its end, rolls back on an exception.
+
+        With an ``xid`` it can be prepared.
+        """
+        self._driver.look()  # what begins on a dead connection could only be rolled back
+        core = TransactionCore(self.core, self._producer, self._serials, xid)
+        return Transaction(self, core)
+
+    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
+        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
+        return xid_of(format_id, global_transaction_id, branch_qualifier)
+
+    def tpc_begin(self, xid: Xid) -> None:
+        """PEP 249: sends and offset commits of this thread belong to ``xid`` from now on."""
+        self._driver.look()
+        self._two_phase.begin(xid)
+        self._two_phase_thread = threading.get_ident()
+
+    def commit(self) -> None:
+        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to commit."""
+        raise errors.Misuse("commit() has no transaction to commit: use tpc_commit() or transaction()")
+
+    def rollback(self) -> None:
+        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to roll back."""
+        raise errors.Misuse("rollback() has no transaction: use tpc_rollback() or transaction()")
+
+    # -- consuming ---------------------------------------------------------------------------------
+
+    def consume(
+        self,
+        topics: str | Sequence[str],
+        group: str | None = None,
+        *,
+        partitions: Sequence[int] | None = None,
+        start: Start = "committed",
+        max_wait: float = 5.0,
+        follow: bool = True,
+        prefetch: int = 8 << 20,
+        max_bytes: int = 1 << 20,
+        claim: bool = True,
+        out_of_range: str = "earliest",
+    ) -> Consumer:
+        """Read on and on; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
+        options = consumer_options(
+            topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
+            max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
+        )  # fmt: skip
+        consumer = Consumer(
+            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client), self._joined
+        )
+        self._consumers = [other for other in self._consumers if not other.closed]
+        self._consumers.append(consumer)
+        return consumer
+
+    def commit_offsets(self) -> None:
+        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        raise errors.Misuse(NO_CONSUMER)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None = None) -> None:
+        """Wait up to ``timeout`` seconds (None: the client's) for unanswered sends, then close.
+
+        What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
+        send that nobody has been told of. Closing twice does nothing.
+        """
+        try:
+            self._close(timeout)
+        except errors.Misuse:
+            raise
+        except BaseException:
+            self._cut()  # interrupted in there, it may be: what was to be done last is done
+            raise
+
+    def _close(self, timeout: float | None) -> None:
+        check_asking(self.core.asking, self.core.thread())
+        default = self.core.options.timeout
+        limit = default if timeout is None else seconds("timeout", timeout, "nothing was closed")
+        if self._driver.is_forked:  # the threads are the parent's
+            self._driver.close(self._closed())
+            return
+        if self.resolver is not None:
+            self.resolver.stop(limit)
+            self.resolver = None
+        if self.core.fatal is not None:
+            self._driver.close(self._closed())
+            return
+        try:
+            self.flush(limit)
+        except TimeoutError:
+            pass
+        finally:
+            if self._reporter is not None:
+                self._reporter.stop(limit)
+            for consumer in self._consumers:
+                consumer.close()
+            with self._driver.lock:
+                self._receivers.close()
+            self._driver.close(self._closed())
+
+    def _cut(self) -> None:
+        """Leave nothing behind, and wait for nothing."""
+        if self.resolver is not None and not self._driver.is_forked:
+            self.resolver.stop(0.0)
+        if self._reporter is not None:
+            self._reporter.end()
+        self._driver.close(self._closed(), patience=0.0)
+
+    def _closed(self) -> errors.ConnectionClosed:
+        return errors.ConnectionClosed("this connection has been closed; nothing was sent")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except errors.TxBrokerError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and a send failed: {failure}")

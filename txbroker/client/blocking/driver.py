@@ -1,0 +1,399 @@
+"""The socket of the blocking client and who moves it: whoever waits drives, a thread helps for what nobody awaits.
+
+A caller that waits alone sends, polls and receives by itself, so a call costs no change of threads. Further
+callers wait until the driver has settled their promise, or hands them the wheel. The background thread drives
+only while messages sent asynchronously are unanswered and nobody else does.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from txbroker import errors
+from txbroker.client.blocking.link import Link, open_socket
+from txbroker.client.blocking.semaphore import BinarySemaphore
+from txbroker.client.consumer.delivery import Delivery, Source
+from txbroker.client.core.core import Core
+from txbroker.client.core.partitioner import check_asking
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.url import Address
+from txbroker.client.core.waits import Turn
+from txbroker.client.loop import fork, tls
+from txbroker.client.loop.poller import LONGEST, Poller, check_system
+from txbroker.client.producer.producer import Producer
+
+log = logging.getLogger("txbroker.client")
+
+T = TypeVar("T")
+
+WRITE_AT_ONCE = 32 << 10
+"""With this many bytes to send, or nothing else in flight, the caller itself writes."""
+_MAIN = threading.main_thread().ident
+
+
+class Driver:
+    """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
+
+    def __init__(self, core: Core, address: Address, producer: Producer) -> None:
+        check_system(address)
+        tls.check(address)
+        self.core = core
+        self._producer = producer
+        self.lock = threading.Lock()
+        self.is_forked = False
+        self._address = address
+        self._poller = Poller()
+        self.link = Link(core, self._poller, producer.mend)
+        self._driving = 0  # the thread that drives
+        self._user = 0  # the first thread that has waited
+        self._is_shared = False
+        self._asleep = False
+        self._calling = 0  # the thread that drives, while it is in a user's callback
+        self._followers: dict[int, BinarySemaphore] = {}
+        self._thread: threading.Thread | None = None
+        self._work = BinarySemaphore()
+        self._closed = False
+        fork.register(self)
+
+    # -- for callers -------------------------------------------------------------------------------
+
+    def wait(self, promise: Promise[T], timeout: float | None = None) -> T:
+        """Return a promise's result, driving if nobody does. Raises ``TimeoutError`` after ``timeout``."""
+        if not promise.done:
+            self.check_process()
+            deadline = None if timeout is None else time.monotonic() + timeout
+            me = threading.get_ident()
+            if self._calling == me:
+                while not promise.done:  # a callback waits on the thread that drives: nobody else would
+                    self._turn(promise, deadline)
+            else:
+                try:
+                    self._wait(promise, deadline, me)
+                finally:
+                    self._leave(me)
+            if not promise.done:
+                raise TimeoutError
+        return promise.result()
+
+    def _wait(self, promise: Promise[T], deadline: float | None, me: int) -> None:
+        self._used_by(me)
+        woken = BinarySemaphore()
+        while not promise.done:
+            with self.lock:
+                if not self._driving and self._may_drive(me):
+                    self._driving = me
+                elif me not in self._followers:
+                    promise.then(woken.release)
+                    self._followers[me] = woken
+                    self._offer()
+            while self._driving == me and not promise.done:
+                self._turn(promise, deadline)
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if self._driving != me and not woken.acquire(remaining):
+                return
+
+    def _leave(self, me: int) -> None:
+        """This thread waits no more, whatever ended that: somebody else may have to drive."""
+        try:
+            self._let_go(me)
+        except BaseException:
+            self._let_go(me)  # interrupted in there: it is done again
+            raise
+
+    def _let_go(self, me: int) -> None:
+        if self._driving == me or me in self._followers:
+            with self.lock:
+                self._followers.pop(me, None)
+                if self._driving == me:
+                    if self.core.phase is Phase.CONNECTING:  # interrupted before it came to that
+                        self.core.lost("interrupted before connecting")
+                    self._hand_over()
+                self._offer()  # the wheel may have been offered to this thread
+
+    def _used_by(self, me: int) -> None:
+        """Note who waits here. The first thread that does has the client to itself until another one comes."""
+        if self._user != me:
+            self._is_shared = self._is_shared or self._user != 0
+            self._user = self._user or me
+
+    def _may_drive(self, me: int) -> bool:
+        """Signals interrupt the main thread. Where others use the client it does not drive: their work would suffer."""
+        return not self._is_shared or me != _MAIN
+
+    def delivery(self, source: Source, end: float) -> Delivery | None:
+        """What has the next messages of a consumer of this thread; None if there are none until then."""
+        self.check_process()
+        turn = self.guarded(partial(self._join, source, end))
+        try:
+            return self.guarded(source.look) if self.wait(turn) else None
+        finally:
+            with self.lock:
+                turn.leave()
+                self.kick()
+
+    def _join(self, source: Source, end: float) -> Turn:
+        source.line.clear()
+        turn = source.join(end)
+        self.kick()
+        return turn
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Do something with the core under the lock; interrupted, what may be torn is put in order."""
+        with self.lock:
+            try:
+                return work()
+            except errors.TxBrokerError:
+                raise
+            except BaseException:
+                self._producer.mend()
+                raise
+
+    def _hand_over(self) -> None:
+        """Under the lock: nobody drives."""
+        self._driving = 0
+        if self._closed:
+            self._poller.close()
+
+    def _offer(self) -> None:
+        """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
+        if self._driving:
+            return
+        for thread, woken in self._followers.items():
+            if self._may_drive(thread):
+                woken.release()
+                return
+        if self._followers or self._producer.unattended:
+            self.attend()
+
+    def attend(self) -> None:
+        """Have the background thread drive, for work that nobody waits for. Call it under the lock."""
+        if self._thread is None and not self._closed:
+            thread = threading.Thread(target=self._background, name="txbroker-client", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._work.release()
+
+    def kick(self) -> None:
+        """See to it that output gets out and unattended work is attended. Call it under the lock."""
+        core = self.core
+        if core.output_bytes and self.link.is_up and not self.link.unsent:
+            if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
+                self._put_out()
+            elif self._asleep:
+                self.wake()
+        if self.link.unsent and not self.link.wants_write:
+            self.wake()
+        if not self._driving and self._producer.unattended:
+            self.attend()
+
+    def push(self) -> None:
+        """See to it that output gets out though nobody will wait for its answers. Call it under the lock."""
+        if self._driving:
+            self.wake()
+        else:
+            self._put_out()
+
+    def _put_out(self) -> None:
+        if self._may_drive(threading.get_ident()):
+            self.link.write()
+        elif self._driving:
+            self.wake()
+        else:
+            self.attend()
+
+    def wake(self) -> None:
+        """Have the driver, if it sleeps, look again."""
+        if self._asleep:
+            self._asleep = False
+            self._poller.wake()
+
+    def look(self) -> None:
+        """Notice now if the connection has died while nobody looked."""
+        self.check_process()
+        if self._may_drive(threading.get_ident()):
+            self._whole(self._look)
+        self.call_back()
+
+    def _look(self) -> None:
+        if self.link.is_up and not self._driving:
+            self.link.read()
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a thread drives."""
+        return self._driving != 0
+
+    # -- one turn ----------------------------------------------------------------------------------
+
+    def _turn(self, promise: Promise[T] | None, deadline: float | None) -> None:
+        """Send what there is, wait for something to happen, take it in."""
+        core = self.core
+        if self.is_forked:
+            raise fork.refusal()
+        if self._closed and core.fatal is not None:
+            raise core.fatal
+        connect, pause = self._whole(lambda: self._before_sleep(promise, deadline))
+        if connect:
+            self._connect(deadline)
+        else:
+            if pause > 0:
+                self._poller.wait(pause)
+            elif deadline is not None and (self._calling or not core.later) and time.monotonic() >= deadline:
+                raise TimeoutError
+            self._whole(self._after_sleep)
+        if core.later and not self._calling:
+            self._calling = threading.get_ident()
+            try:
+                self.call_back()
+            finally:
+                self._calling = 0
+
+    def _before_sleep(self, promise: Promise[T] | None, deadline: float | None) -> tuple[bool, float]:
+        """Do what is due and send; whether to connect now, and for how long to sleep else."""
+        core = self.core
+        while core.expiring and self.link.read():
+            pass  # what has come is no answer that is missing, however late this thread gets to it
+        core.tick()
+        if core.abort and self.link.is_up:
+            self.link.drop(core.abort)
+        if core.connection_due():
+            core.connecting()
+            self._asleep = False
+            return True, 0.0
+        if self.link.is_up:
+            self.link.write()
+        pause = 0.0 if core.later and not self._calling else self._pause(promise, deadline)
+        self._asleep = pause > 0
+        return False, pause
+
+    def _after_sleep(self) -> None:
+        self._asleep = False
+        self.link.read()
+
+    def _whole(self, work: Callable[[], T]) -> T:
+        """Under the lock, do as a whole: take bytes off the socket, or put them on it, with all that it means.
+
+        An exception out of nowhere (a signal's handler raises it) leaves it half done: the connection is dropped then,
+        and what was on its way is sorted out as whenever one dies.
+        """
+        with self.lock:
+            try:
+                return work()
+            except BaseException as error:
+                self.link.torn(error)
+                raise
+
+    def _pause(self, promise: Promise[T] | None, deadline: float | None) -> float:
+        if promise is not None and promise.done:
+            return 0.0
+        now = time.monotonic()
+        until = min(self.core.wakeup(), now + LONGEST)
+        if deadline is not None and deadline < until:
+            until = deadline
+        return until - now
+
+    def call_back(self) -> None:
+        """Run the callbacks of users that are due; outside of the lock."""
+        later = self.core.later
+        while later:
+            call = later.popleft()
+            try:
+                call()
+            except Exception:
+                log.exception("a callback for an answer failed")
+
+    def check_process(self) -> None:
+        """Raise ProcessForked in a child of the process that opened the connection, Misuse in its partitioner."""
+        if self.is_forked:
+            raise fork.refusal()
+        check_asking(self.core.asking, self.core.thread())
+
+    # -- the socket --------------------------------------------------------------------------------
+
+    def _connect(self, deadline: float | None) -> None:
+        timeout = self.core.options.timeout
+        if deadline is not None:
+            timeout = max(0.001, min(timeout, deadline - time.monotonic()))
+        connection = None
+        try:
+            connection = open_socket(self._address, timeout)
+            self._whole(partial(self._take, connection))
+        except BaseException as error:
+            if connection is not None and self.link.socket is not connection:
+                connection.close()
+            with self.lock:
+                tls.end_if_untrusted(self.core, self._address, error)
+                if not self.link.is_up:
+                    self.core.lost(f"cannot connect to {self._address.place}: {error}")
+            if not isinstance(error, OSError):
+                raise
+
+    def _take(self, connection: socket.socket) -> None:
+        if self._closed:
+            connection.close()
+        else:
+            self.link.take(connection)
+
+    # -- the background thread ---------------------------------------------------------------------
+
+    def _background(self) -> None:
+        with self.lock:
+            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            if self._thread is not threading.current_thread():
+                return
+        while True:
+            self._work.acquire()
+            with self.lock:
+                if self._closed:
+                    return
+                if self._driving or not self._has_work():
+                    continue
+                self._driving = threading.get_ident()
+            try:
+                while self._has_work() and not self._closed:
+                    self._turn(None, None)
+            except Exception:
+                log.exception("the client's thread failed; callers go on by themselves")
+            finally:
+                with self.lock:
+                    self._hand_over()
+                    self._offer()
+
+    def _has_work(self) -> bool:
+        """Whether the background thread has to drive."""
+        waits = bool(self._followers) and not any(map(self._may_drive, self._followers))
+        return waits or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self, error: errors.TxBrokerError, patience: float = 5.0) -> None:
+        """Close the socket; everything unanswered fails. Waits ``patience`` seconds for the thread; may be repeated."""
+        self._whole(partial(self._stop, error))
+        self.call_back()
+        if patience and self._thread not in (None, threading.current_thread()):
+            self._thread.join(patience)
+        with self.lock:
+            if not self._driving:
+                self._poller.close()
+
+    def _stop(self, error: errors.TxBrokerError) -> None:
+        self._closed = True
+        self.link.close()
+        self.core.stop(error)
+        self._work.release()
+        for follower in self._followers.values():
+            follower.release()
+        self._poller.wake()
+
+    def forked(self) -> None:
+        """In a child: let go of the parent's socket without a word to the broker."""
+        self.is_forked = True
+        self.lock = threading.Lock()
+        self.link.forked()

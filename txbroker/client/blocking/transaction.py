@@ -1,0 +1,164 @@
+"""The blocking client's transaction."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+from txbroker import errors
+from txbroker.client.blocking.driver import Driver
+from txbroker.client.consumer.receiver import Receivers
+from txbroker.client.core.positions import Consumed, add_positions
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message, Receipt
+from txbroker.client.core.waits import until
+from txbroker.client.producer.batch import Frames
+from txbroker.client.transactions import bulk
+from txbroker.client.transactions.block import TransactionFacts
+from txbroker.client.transactions.transaction import Transaction as TransactionCore
+
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """The connection, as far as a transaction needs it."""
+
+    _driver: Driver
+    _receivers: Receivers
+
+    def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
+        """Run an operation of the core."""
+
+
+class Transaction(TransactionFacts):
+    """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
+
+    For one thread at a time. Several may be open on a connection. It is gone when the connection dies before
+    the commit was sent; the next call says so (:class:`TransactionRolledBack`).
+    """
+
+    def __init__(self, connection: Runner, core: TransactionCore) -> None:
+        self._connection = connection
+        self._run: Callable[[Coroutine[Promise[Any], None, Any]], Any] = connection.run
+        self._core = core
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> Receipt:
+        """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
+        before = self._core.contents.added
+        try:
+            found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
+            return found
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | datetime | None] | None = None,
+        *,
+        by_key: bool = True,
+    ) -> None:
+        """Add messages in columns of equal length, in their order: see
+        :func:`txbroker.client.transactions.bulk.send_many`.
+        """
+        columns = (topic, values, keys, headers, partitions, timestamps)
+        before = self._core.contents.added
+        try:
+            self._run(bulk.send_many(self._core, *columns, by_key=by_key))
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
+
+    def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
+        """Add messages that are frames already: see :func:`txbroker.client.transactions.bulk.send_frames`."""
+        before = self._core.contents.added
+        try:
+            self._run(bulk.send_frames(self._core, topic, split))
+        except BaseException as error:
+            self._core.interrupted(before, error)
+            raise
+
+    def receive(
+        self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Message | None:
+        """Receive the group's next message; its position moves with this transaction, or not at all.
+
+        None if ``timeout`` seconds pass without one. Rolled back, the same message comes again. What is read ahead
+        stays with the connection; ``choices`` (fields of :class:`ConsumerOptions`) count at the first call.
+        """
+        connection = self._connection
+        end = until(self._core.core.clock, timeout)
+        receiver = connection._receivers.of(self._core, topics, group, choices)
+        self._core.receives(receiver)
+        delivery = connection._driver.delivery(receiver, end)
+        return None if delivery is None else delivery.one()
+
+    def commit_offsets(self, consumer: Consumed) -> None:
+        """Add the positions after what ``consumer`` has handed out so far."""
+        self._run(add_positions(self._core, consumer))
+
+    def prepare(self) -> None:
+        """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
+        try:
+            self._run(self._core.prepare())
+        except errors.TxBrokerError:
+            raise
+        except BaseException:
+            self._core.prepare_cut_short()
+            raise
+
+    def commit(self) -> None:
+        """Commit in one phase (or the second, after :meth:`prepare`); returns once forced and visible.
+
+        Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
+        that could not be found out: calling it again asks again.
+        """
+        self._run(self._core.commit())
+
+    def rollback(self) -> None:
+        """Roll back; also after a failed commit."""
+        self._run(self._core.rollback())
+
+    def __enter__(self) -> Self:
+        self._enter_block(threading.get_ident(), sys._getframe(1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._leave_block()
+            if error is None:
+                self.commit()
+            else:
+                self._abandon()
+        except errors.OutcomeUnknown:
+            raise
+        except BaseException:
+            self._leave_block()
+            self._abandon()  # refused, or interrupted: one whose commit is under way is left to that
+            raise
+
+    def _abandon(self) -> None:
+        driver = self._connection._driver
+        if not driver.is_forked:
+            with driver.lock:
+                self._core.abandon()
+                driver.push()

@@ -1,0 +1,1 @@
+"""Reading: consumers, what they are handed, and messages received in transactions."""

@@ -1,0 +1,379 @@
+"""Reading on and on: positions per partition, prefetch by long polls, groups, claims and commits."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Iterable
+from datetime import datetime
+
+from journal.arguments import NOTHING_READ, micros
+from journal.formats import frame
+from journal.formats.record import PartitionOffset
+from txbroker import errors
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.moments import Moments
+from txbroker.client.consumer.options import ConsumerOptions
+from txbroker.client.consumer.read_ahead import ReadAhead
+from txbroker.client.core.call import named_error
+from txbroker.client.core.core import Core
+from txbroker.client.core.positions import (
+    Joined,
+    Position,
+    Positions,
+    positions_of,
+    requests_of,
+    stored_positions,
+    without_group,
+)
+from txbroker.client.core.promise import Errand, Promise
+from txbroker.client.core.waits import Turn
+from txbroker.wire.messages import (
+    Claimed,
+    ClaimPartitions,
+    CommitOffsets,
+    DescribeTopics,
+    Done,
+    FetchedPartition,
+    Offsets,
+    OffsetsForTime,
+    Topics,
+)
+
+log = logging.getLogger("txbroker.client")
+
+RECHECK_PENDING = 0.25
+"""Seconds between looks at an offset that an undecided transaction holds."""
+
+
+class ConsumerCore:
+    """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait, opened."""
+
+    def __init__(self, core: Core, options: ConsumerOptions, member: str) -> None:
+        self.options = options
+        self.positions: dict[int, Position] = {}
+        self.line = core.waits.line(lambda: self._is_here or self.finished)
+        """Those who wait for messages, or for word that there will be none."""
+        self._core = core
+        self._member = member
+        self._current: Delivery | None = None
+        self._returned: deque[Delivery] = deque()
+        self._is_doubtful = False
+        """Whether messages were given back, and nobody has asked since whether the claim on the partitions stands."""
+        self._asking: Errand | None = None
+        self._begun_asking: Promise[None] = Promise()
+        self._ahead = ReadAhead()
+        self._chunks = self._ahead.chunks
+        self._moments = Moments(options.follow, options.max_bytes)
+        self._reading: Errand | None = None
+        self._begun_reading: Promise[None] = Promise()
+        self._begun = False
+        self._closed = False
+        self._failure: Exception | None = None
+        self._not_told: Exception | None = None  # why the claim could not be asked for
+
+    # -- for the faces -----------------------------------------------------------------------------
+
+    @property
+    def current(self) -> Delivery | None:
+        """What is being handed out, as far as there is anything left of it."""
+        current = self._current
+        return None if current is None or current.is_empty else current
+
+    def look(self) -> Delivery | None:
+        """What is to be handed out next, if it is here; raises what went wrong (the next call tries again)."""
+        current = None if self._is_doubtful else self.current or self._next()
+        if self._is_doubtful and self._not_told is not None:
+            failure, self._not_told = self._not_told, None
+            raise failure
+        if current is None and self._failure is not None and not self._is_doubtful:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._go_on()
+        return current
+
+    def _next(self) -> Delivery | None:
+        """Go on to the delivery after the present one. Interrupted anywhere it can be called again."""
+        current = self._current
+        if current is not None and current.messages:
+            current.position.handed = current.messages[-1].offset + 1
+        self._drop_current()
+        if self._returned:
+            self._current = self._returned[0]
+        elif self._chunks:
+            self._current = Delivery(self._chunks[0])
+        else:
+            self._current = None
+        self._drop_current()
+        return self._current
+
+    def _drop_current(self) -> None:
+        """What is being handed out waits no more."""
+        current = self._current
+        if current is not None and self._chunks and self._chunks[0] is current.chunk:
+            self._chunks.popleft()
+        if self._returned and self._returned[0] is current:
+            self._returned.popleft()
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Have these handed out again, in their order, before anything else, if the group's claim still stands.
+
+        That is asked when the next message is. If others have claimed a partition since, they may have handled what was
+        given back, and what is read ahead: all is forgotten, and read anew as at the beginning.
+        """
+        self._drop_current()
+        again = [delivery for delivery in deliveries if delivery.messages]
+        self._is_doubtful = self._is_doubtful or bool(again)
+        for delivery in again:
+            delivery.give_back()
+        current = self._current
+        if current is not None and current not in again and not current.is_empty:
+            again.append(current)
+        self._current = None
+        self._returned.extendleft(reversed(again))
+        self.line.move()
+
+    @property
+    def _is_here(self) -> bool:
+        if self._is_doubtful:
+            return self._not_told is not None
+        return bool(self.current or self._returned or self._chunks or self._failure is not None)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will come any more: closed, or not following and at the end."""
+        if self._is_here or self._closed:
+            return not self._is_here
+        at_end = self._begun and not self.options.follow and not self._behind()
+        return at_end and not self._is_doubtful
+
+    @property
+    def whole(self) -> bool:
+        """Whether what was handed out is all of one moment. What waits is looked at last: others take in more."""
+        is_read = self._begun and self._moments.is_read(list(self.positions.values()))
+        waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
+        return is_read and not waits
+
+    def join(self, deadline: float = math.inf) -> Turn:
+        """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
+        self._go_on()
+        self._core.shared_fetch.see_to_it()
+        return self.line.join(deadline)
+
+    def close(self) -> None:
+        """Stop reading. What has not been handed out stays uncommitted."""
+        self._closed = True
+        self._forget()
+        if self._asking is not None:
+            self._asking.cancel()
+        self.line.move()
+
+    def _forget(self) -> None:
+        """Drop what has been read and end the reading."""
+        self._current = None
+        self._returned.clear()
+        self._ahead.clear()
+        self._core.shared_fetch.leave(self)
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def handed_out(self) -> list[PartitionOffset]:
+        """The positions after what has been handed out, for a commit."""
+        current = self._current
+        after = {position.number: position.handed for position in self.positions.values()}
+        if current is not None and current.handed >= 0:
+            after[current.position.number] = current.handed
+        return [PartitionOffset(n, at, self.positions[n].generation) for n, at in after.items() if at >= 0]
+
+    async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
+        """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
+
+        With ``joined`` they become part of that transaction instead, and move when it commits.
+        """
+        if self.options.group is None:
+            raise without_group()
+        offsets = self.handed_out() if what is None else positions_of(self.positions.values(), what)
+        if joined is not None:
+            await joined.add_offsets(self.options.group, offsets)
+        elif offsets:
+            core = self._core
+            for some in requests_of(offsets):
+                await core.request(CommitOffsets(core.correlation(), self.options.group, some), Done)
+
+    # -- the reading -------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Have the reading go on, if it does not and there is room. Interrupted anywhere it can be called again."""
+        if self._is_doubtful and not self._closed:
+            self._ask_for_claim()
+        has_ended = self._reading is None or self._reading.done
+        if has_ended and not self._closed and self._ahead.size < self.options.prefetch:
+            self._ahead.mend(None if self._current is None else self._current.chunk)
+            begun: Promise[None] = Promise()
+            reading = Errand(self._read(begun))
+            reading.then(self.line.move)
+            self._begun_reading, self._reading = begun, reading
+        self._begun_reading.resolve(None)
+        if self._reading is not None:
+            self._reading.wake()
+
+    def _ask_for_claim(self) -> None:
+        """Find out whether the claim stands, unless that is under way. Interrupted anywhere it can be called again."""
+        if self._asking is None or self._asking.done:
+            begun: Promise[None] = Promise()
+            asking = Errand(self._find_out(begun))
+            asking.then(self._found_out)
+            self._begun_asking, self._asking = begun, asking
+        self._begun_asking.resolve(None)
+        self._asking.wake()
+
+    async def _find_out(self, begun: Promise[None]) -> None:
+        await begun  # so that what this brings about finds it noted
+        try:
+            if not await self._claim_stands():
+                self._begun, self._failure = False, None
+                self._forget()
+                self.positions.clear()
+            self._is_doubtful = False  # last: interrupted before, it is asked again
+        except Exception as error:  # noqa: BLE001 - the next look() raises it
+            self._not_told = error
+
+    async def _claim_stands(self) -> bool:
+        """Whether the group's partitions are still claimed as they were by this consumer."""
+        try:
+            known = await stored_positions(self._core, self.options.group or "", list(self.positions))
+        except errors.UnknownPartition:
+            return False
+        return all(found.generation == self.positions[found.partition].generation for found in known)
+
+    def _found_out(self) -> None:
+        if not self._is_doubtful:
+            self._go_on()
+        self.line.move()
+
+    async def _read(self, begun: Promise[None]) -> None:
+        await begun  # so that what this brings about finds it noted
+        try:
+            if not self._begun:
+                await self._begin()
+                self._begun = True
+                self.line.move()
+            while not self._closed and self._ahead.size < self.options.prefetch:
+                if self._ahead.undecoded:
+                    if self._ahead.decode():
+                        self.line.move()
+                    continue
+                if not self.options.follow and not self._behind():
+                    break
+                await self._look_at_pending()
+                await self._fetch()
+        except Exception as error:  # noqa: BLE001 - the next look() raises it
+            self._failure = error
+
+    def _behind(self) -> bool:
+        return any(position.next < position.end for position in self.positions.values())
+
+    async def _begin(self) -> None:
+        core, options = self._core, self.options
+        answer = await core.request(DescribeTopics(core.correlation(), list(options.topics)), Topics)
+        missing = set(options.topics) - {topic.name for topic in answer.topics}
+        if missing:
+            names = ", ".join(map(repr, sorted(missing)))
+            raise errors.UnknownTopic(f"there is no topic {names}; nothing is read. Create it first")
+        for topic in answer.topics:
+            known = {part.index for part in topic.partitions}
+            if unknown := set(options.partitions or ()) - known:
+                raise errors.UnknownPartition(
+                    f"{topic.name} has no partitions {sorted(unknown)}; nothing is read"
+                )
+            for part in topic.partitions:
+                if options.partitions is None or part.index in options.partitions:
+                    position = Position(topic.name, part.index, part.number, part.high_watermark)
+                    position.next = self._start_of(part.start_offset, part.high_watermark)
+                    self.positions[part.number] = position
+        if isinstance(options.start, datetime):
+            await self._start_at_time(options.start)
+        if options.group is not None:
+            await self._join(options.group)
+
+    def _start_of(self, start_offset: int, high_watermark: int) -> int:
+        where = self.options.start
+        if isinstance(where, int):
+            return where
+        return high_watermark if where == "latest" else start_offset
+
+    async def _start_at_time(self, time: datetime) -> None:
+        core = self._core
+        wall = micros("start", time, NOTHING_READ)
+        for some in requests_of(list(self.positions)):
+            request = OffsetsForTime(core.correlation(), some, wall)
+            for number, offset in (await core.request(request, Offsets)).offsets:
+                self.positions[number].next = offset
+
+    async def _join(self, group: str) -> None:
+        """Claim the partitions, then take the group's positions, in this order: a late commit is fenced."""
+        core, numbers = self._core, list(self.positions)
+        if self.options.claim:
+            for some in requests_of(numbers):
+                request = ClaimPartitions(core.correlation(), group, self._member, some)
+                for number, generation in (await core.request(request, Claimed)).claims:
+                    self.positions[number].generation = generation
+        await self._take_positions(numbers)
+
+    async def _take_positions(self, numbers: list[int]) -> None:
+        for found in await stored_positions(self._core, self.options.group or "", numbers):
+            position = self.positions[found.partition]
+            if found.pending_by and not position.pending:
+                log.warning(
+                    "group %s waits at %s-%d: its offset is held by the undecided transaction %s",
+                    self.options.group, position.topic, position.index, found.pending_by,
+                )  # fmt: skip
+            position.pending = found.pending_by
+            if not found.pending_by and found.offset is not None and self.options.start == "committed":
+                position.next = found.offset
+
+    async def _look_at_pending(self) -> None:
+        """Ask again for held offsets; if all are held, not before a while."""
+        pending = [position.number for position in self.positions.values() if position.pending]
+        if pending:
+            if self._moments.all_held(self.positions.values()):
+                await self._core.waits.sleep(RECHECK_PENDING)
+            await self._take_positions(pending)
+
+    async def _fetch(self) -> None:
+        wanted = self._moments.wanted(self.positions.values())
+        if not wanted.positions or self._closed:
+            return
+        held_back = any(position.pending for position in self.positions.values())
+        wait = min(self.options.max_wait, RECHECK_PENDING if held_back else math.inf)
+        found = await self._core.shared_fetch.ask(self, wanted.positions, wanted.max_bytes, wait)
+        if wanted.is_new:
+            self._moments.begin(self.positions, [part for part, _ in found])
+        for part, data in found:
+            self._take_part(part, data)
+
+    def _take_part(self, part: FetchedPartition, data: memoryview) -> None:
+        position = self.positions[part.partition]
+        if part.error:
+            self._out_of_range(position, part)
+        elif part.length:
+            self._moments.took(part.length)
+            self._ahead.undecoded.append((position, frame.decode_pieces(data, position.next)))
+
+    def _out_of_range(self, position: Position, part: FetchedPartition) -> None:
+        where = f"{position.topic}-{position.index}"
+        there = part.start_offset, part.high_watermark
+        if part.error != "OffsetOutOfRange":
+            self._moments.leave(position)
+            raise named_error(part.error, f"{where}: {part.message}", part.numbers or {}, part.texts or {})
+        if self.options.out_of_range == "raise":
+            self._moments.leave(position)
+            reason = f"{where}: offset {position.next} is not within {there[0]} to {there[1]}"
+            raise errors.OffsetOutOfRange(f"{reason}; {part.message}", *there)
+        target = part.high_watermark if self.options.out_of_range == "latest" else part.start_offset
+        log.warning(
+            "%s: offset %d is out of range (%d to %d are there); going on at %d as told by out_of_range=%r",
+            where, position.next, *there, target, self.options.out_of_range,
+        )  # fmt: skip
+        position.next = target

@@ -1,0 +1,64 @@
+"""What a consumer has fetched and not handed out yet: decoded some at a time, in chunks of one partition each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from journal.formats import frame
+from txbroker.client.consumer.delivery import Chunk
+from txbroker.client.core.positions import Position
+
+Pieces = Iterator[tuple[list[frame.Message], int]]
+"""Some messages at a time, with the bytes that they take decoded."""
+
+
+class ReadAhead:
+    """Chunks that wait, first come first served, and what is still to be decoded. Each step can be interrupted."""
+
+    def __init__(self) -> None:
+        self.chunks: deque[Chunk] = deque()
+        self.undecoded: deque[tuple[Position, Pieces]] = deque()
+        self._decoded = 0
+        self._taking: tuple[Chunk, int] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait here, decoded."""
+        return self._decoded - self.chunks[0].before if self.chunks else 0
+
+    def decode(self) -> bool:
+        """Decode some: compressed, it may come out larger than all that is to wait. Whether there was anything."""
+        position, pieces = self.undecoded[0]
+        try:
+            messages, size = next(pieces, ([], 0))
+            if messages:
+                chunk = Chunk(position, messages, self._decoded)
+                self._taking = chunk, size
+                self.chunks.append(chunk)
+                self._took(chunk, size)
+        except BaseException:
+            self.undecoded.popleft()  # it is fetched again, from where the last message has been decoded
+            raise
+        if not messages:
+            self.undecoded.popleft()
+        return bool(messages)
+
+    def _took(self, chunk: Chunk, size: int) -> None:
+        chunk.position.next = chunk.messages[-1].offset + 1
+        self._decoded = chunk.before + size
+        self._taking = None
+
+    def mend(self, current: Chunk | None) -> None:
+        """Taking a chunk was interrupted: it is here, or the ``current`` one, or else it is fetched again."""
+        if self._taking is not None:
+            chunk, size = self._taking
+            if current is chunk or any(each is chunk for each in self.chunks):
+                self._took(chunk, size)
+            self._taking = None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.chunks.clear()
+        self.undecoded.clear()
+        self._taking = None

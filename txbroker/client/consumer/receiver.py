@@ -1,0 +1,149 @@
+"""Messages received inside a transaction: given back if it is rolled back, passed for good if it commits.
+
+A receiver outlives its transactions: what it has prefetched stays. It serves one transaction at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from journal.formats.record import PartitionOffset
+from txbroker import errors
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.consumer.options import consumer_options
+from txbroker.client.core.core import Core
+from txbroker.client.core.waits import Line, Turn
+
+
+class Owner(Protocol):
+    """A transaction that receives."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or the other."""
+
+
+class Receiver:
+    """One group's reading of some topics, for transactions."""
+
+    def __init__(self, consumer: ConsumerCore) -> None:
+        self.group = consumer.options.group or ""
+        self.owner: Owner | None = None
+        """The transaction that receives at present."""
+        self.discarded = False
+        self._consumer = consumer
+        self._deliveries: list[Delivery] = []
+
+    @property
+    def line(self) -> Line:
+        """Those who wait to receive."""
+        return self._consumer.line
+
+    def join(self, deadline: float) -> Turn:
+        """Get in line for :meth:`look`, until ``deadline`` by the core's clock."""
+        return self._consumer.join(deadline)
+
+    def look(self) -> Delivery | None:
+        """What has the next message, for who has the turn; None if the topics end here and are not followed.
+
+        What is taken out of it belongs to the transaction that receives.
+        """
+        delivery = self._consumer.look()
+        if delivery is not None and (not self._deliveries or self._deliveries[-1] is not delivery):
+            self._deliveries.append(delivery)
+        return delivery
+
+    def offsets(self) -> list[PartitionOffset]:
+        """The positions after what the transaction has received."""
+        after: dict[int, PartitionOffset] = {}
+        for delivery in self._deliveries:
+            position, handed = delivery.position, delivery.handed
+            if handed >= 0:
+                after[position.number] = PartitionOffset(position.number, handed, position.generation)
+        return list(after.values())
+
+    def settle(self, committed: bool) -> None:
+        """The transaction has ended: what it received is done with, or comes again, in the same order."""
+        self.discarded = True  # interrupted in here, all is read anew
+        if committed:
+            for delivery in self._deliveries:
+                delivery.settle()
+        else:
+            self._consumer.give_back(self._deliveries)
+        self._deliveries.clear()
+        self.owner = None
+        self.discarded = False
+
+    def discard(self) -> None:
+        """Somebody else has the partitions, or knows how it ended: read anew from where the group is then."""
+        self.discarded = True
+        self.owner = None
+        self._deliveries.clear()
+        self._consumer.close()
+
+
+class Received:
+    """What one transaction has received, from any of its receivers."""
+
+    def __init__(self) -> None:
+        self._receivers: list[Receiver] = []
+
+    def add(self, receiver: Receiver) -> None:
+        """This transaction receives from there, too."""
+        if receiver not in self._receivers:
+            self._receivers.append(receiver)
+
+    def offsets(self) -> list[tuple[str, list[PartitionOffset]]]:
+        """Per group the positions that move with the transaction."""
+        found = [(receiver.group, receiver.offsets()) for receiver in self._receivers]
+        return [(group, offsets) for group, offsets in found if offsets]
+
+    def settle(self, committed: bool) -> None:
+        """It is decided, whether or not the broker has been told."""
+        for receiver in self._receivers:
+            receiver.settle(committed)
+        self._receivers.clear()
+
+    def discard(self) -> None:
+        """How it ends is found out elsewhere, or others have the partitions: what comes next is read anew."""
+        for receiver in self._receivers:
+            receiver.discard()
+        self._receivers.clear()
+
+
+class Receivers:
+    """The receivers of one connection, by topics and group."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._found: dict[tuple[tuple[str, ...], str], Receiver] = {}
+
+    def of(self, owner: Owner, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
+        """The receiver for a transaction; ``choices`` (fields of ConsumerOptions) count when it is made."""
+        options = consumer_options(topics, group, **choices)
+        if not group:
+            raise errors.Misuse(
+                "receiving in a transaction moves a group's position: say group=; nothing was done"
+            )
+        key = (options.topics, group)
+        receiver = self._found.get(key)
+        if receiver is not None and receiver.discarded:
+            receiver.discard()
+        if receiver is None or receiver.discarded:
+            consumer = ConsumerCore(self._core, options, self._core.options.client)
+            receiver = self._found[key] = Receiver(consumer)
+        if receiver.owner is not None and receiver.owner.is_over:
+            receiver.settle(False)  # it ended before it knew that it received from here: it was interrupted
+        if receiver.owner not in (None, owner):
+            raise errors.Misuse(
+                f"another transaction of this connection is receiving from {', '.join(options.topics)} for group "
+                f"{group!r} and has not ended: use a connection per worker, or end that one first; nothing was done"
+            )
+        receiver.owner = owner
+        return receiver
+
+    def close(self) -> None:
+        """Stop reading; commits nothing."""
+        for receiver in self._found.values():
+            receiver.discard()

@@ -1,0 +1,1 @@
+"""The core of every client, without input or output."""

@@ -1,0 +1,103 @@
+"""A request and its answer to come, and how a refusal becomes an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar, cast
+
+from txbroker import errors
+from txbroker.client.core.options import RULES, Lost
+from txbroker.client.core.promise import Promise
+from txbroker.wire.codec import check_request
+from txbroker.wire.messages import Answer, Refused, Request
+
+AnswerType = TypeVar("AnswerType", bound=Answer)
+
+
+class AnswerLost(errors.OutcomeUnknown):
+    """The connection died before the answer came, and the request must not simply be sent again."""
+
+
+class Call(Promise[AnswerType], Generic[AnswerType]):
+    """A request and its answer to come. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
+
+    __slots__ = ("attempts", "data", "deadline", "expected", "request", "rule")
+
+    def __init__(self, request: Request, expected: type[AnswerType], data: bytes, deadline: float) -> None:
+        super().__init__()
+        self.request = request
+        self.expected = expected
+        self.data: bytes | memoryview = data
+        self.deadline = deadline
+        self.rule = RULES[type(request)]
+        self.attempts = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its answer was taken in though it still waits for one, as an interrupt came just then."""
+        return self.done
+
+    def answered(self, head: Answer, data: memoryview) -> None:
+        """Take the right kind of answer."""
+        self.data = data
+        self.resolve(cast(AnswerType, head))
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """Take a refusal."""
+        self.fail(error)
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        """The client is closed before the answer came."""
+        self.fail(error)
+
+    def expired(self, error: errors.TxBrokerError) -> bool:
+        """Fail for lack of time; return whether the answer is not waited for any longer."""
+        self.fail(error)
+        return True
+
+
+def check(request: Request) -> None:
+    """Raise WrongType or WrongValue for a request that the broker could not read, before anything is done with it.
+
+    Sent, it would cost the connection, and so all that others have on it. Who knows the parameter's name checks before.
+    """
+    try:
+        check_request(request)
+    except (TypeError, ValueError, OverflowError) as error:
+        of_value = isinstance(error, (UnicodeEncodeError, OverflowError))
+        kind = errors.WrongValue if of_value else errors.WrongType
+        raise kind(
+            f"{type(request).__name__} was given what it does not take ({error}; its fields are "
+            f"{', '.join(request.__struct_fields__[1:])}); nothing was sent"
+        ) from error
+
+
+def error_of(refusal: Refused) -> errors.TxBrokerError:
+    """The error that a refusal names, with its extras as attributes."""
+    return named_error(refusal.error, refusal.message, refusal.numbers, refusal.texts)
+
+
+def named_error(
+    name: str, message: str, numbers: Mapping[str, int], texts: Mapping[str, str]
+) -> errors.TxBrokerError:
+    """The error of a name. What its class wants to be made of may not be known to who sent it, so it is not asked."""
+    kind = errors.by_name(name)
+    error = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    for attribute, value in [*numbers.items(), *texts.items()]:
+        setattr(error, attribute, value)
+    return error
+
+
+def name_of(call: Call[Answer]) -> str:
+    """What was asked, for messages."""
+    return type(call.request).__name__
+
+
+def in_doubt(call: Call[Answer], reason: str) -> errors.RequestTimedOut:
+    """Why there is no answer to a call that was sent."""
+    if call.rule is Lost.READ:
+        return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
+    return errors.RequestTimedOut(
+        f"{reason}; {name_of(call)} was sent and may or may not have happened: look before repeating it"
+    )

@@ -1,0 +1,409 @@
+"""The heart of every client, without I/O: requests in, bytes out; bytes in, answers out; what loss means.
+
+A face (blocking, Twisted, asyncio) owns the socket and the clock's alarm and tells the core what happens:
+:meth:`Core.connecting`, :meth:`Core.connected`, :meth:`Core.received`, :meth:`Core.lost`,
+:meth:`Core.tick`. It sends :meth:`Core.take_output`, wakes up at :meth:`Core.wakeup` and calls what is in
+``Core.later`` (the callbacks of users) outside of its locks. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
+from txbroker import errors
+from txbroker.client.core.answers import Answers
+from txbroker.client.core.call import AnswerLost as AnswerLost
+from txbroker.client.core.call import AnswerType, check, in_doubt, name_of
+from txbroker.client.core.call import Call as Call
+from txbroker.client.core.call import error_of as error_of
+from txbroker.client.core.hello import Greeting, replaced
+from txbroker.client.core.options import Backoff, Lost, Options, repetition
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.shared_fetch import SharedFetch
+from txbroker.client.core.waits import Waits
+from txbroker.wire import messages
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import (
+    MAGIC,
+    VERSIONS,
+    Answer,
+    AnyAnswer,
+    Done,
+    Hello,
+    Ping,
+    Refused,
+    Request,
+    Welcome,
+)
+
+log = logging.getLogger("txbroker.client")
+
+WRITTEN = 256 << 10
+"""With so many bytes of output or fewer, who waits for the face to take it goes on."""
+
+
+class Core:
+    """Connection, session, unanswered requests.
+
+    ``clock`` gives seconds that only grow, ``wall`` µs since 1970 UTC, ``random`` 0 to 1.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        wall: Callable[[], int],
+    ) -> None:
+        self.options = options.check()
+        self.clock = clock
+        self.wall = wall
+        self.random = random
+        self.phase = Phase.DOWN
+        self.session = 0
+        self.former: messages.FormerSession | None = None
+        """What the next hello shows: the session that the last welcome opened, or one of another connection's."""
+        self.max_frame = MAX_FRAME
+        self.max_request = MAX_REQUEST_DATA
+        self.max_fetch_positions = 1  # what every broker takes, until one tells
+        self.server = ""
+        self.identity = ""
+        self.later: deque[Callable[[], object]] = deque()
+        self.on_open: list[Callable[[], None]] = []
+        self.on_lost: list[Callable[[], None]] = []
+        self.on_tick: list[Callable[[float], float]] = []
+        self.abort = ""
+        """Not empty: the face must drop the connection, for this reason, and then tell :meth:`lost`."""
+        self.output_bytes = 0
+        self._output: list[bytes] = []
+        self._sending: tuple[Call[Answer], bytes] | None = None
+        self._pending: dict[int, Call[Answer]] = {}
+        self._waiting: dict[int, Call[Answer]] = {}
+        self._correlation = 0
+        self._backoff = Backoff(random, most=options.longest_pause)
+        self._connect_at = 0.0
+        self._next_expiry = math.inf
+        self.waits = Waits(clock)
+        self._drain_by = math.inf
+        self._drained = self.waits.line(lambda: self.output_bytes <= min(WRITTEN, self.options.max_buffered))
+        self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
+        self.fatal: errors.TxBrokerError | None = None
+        self.reason = "no connection has been made yet"
+        self.thread: Callable[[], int] = lambda: 1  # a face with threads says which one it is
+        self.asking = 0
+        """The thread that asks the caller's partitioner just now: it must not use the client meanwhile."""
+        self._told = False
+        self._heard = 0.0
+        self.answers = Answers(self)
+        self.shared_fetch = SharedFetch(self)
+
+    # -- the side of the operations ----------------------------------------------------------------
+
+    def correlation(self) -> int:
+        """A number for the next request."""
+        self._correlation += 1
+        return self._correlation
+
+    def request(
+        self,
+        request: Request,
+        expected: type[AnswerType],
+        data: bytes = b"",
+        timeout: float | None = None,
+        rule: Lost | None = None,
+    ) -> Call[AnswerType]:
+        """Send a request, now or once there is a connection; raises as :func:`check`. No ``timeout``: the client's."""
+        check(request)
+        seconds = self.options.timeout if timeout is None else timeout
+        call = Call(request, expected, data, self.clock() + seconds)
+        if rule is not None:
+            call.rule = rule
+        self.submit(cast("Call[Answer]", call))
+        return call
+
+    def submit(self, call: Call[Answer]) -> None:
+        """Send a call, or keep it until there is a connection."""
+        if self.fatal is not None:
+            call.abandoned(self.fatal)
+            return
+        if call.deadline < self._next_expiry:
+            self._next_expiry = call.deadline
+        if self.phase is Phase.OPEN:
+            self._send(call)
+        else:
+            self._waiting[call.request.correlation] = call
+
+    def _send(self, call: Call[Answer]) -> None:
+        if call.attempts:
+            call.request = repetition(call.request)
+        message = self.packed(call.request, call.data)
+        self._sending = call, message
+        call.attempts += 1
+        self._pending[call.request.correlation] = call
+        self._output.append(message)
+        self.output_bytes += len(message)
+        self._sending = None
+
+    def mend(self) -> None:
+        """The sending of a request may have been interrupted: do what is missing of it."""
+        if self._sending is not None:
+            call, message = self._sending
+            self._pending[call.request.correlation] = call
+            if not (self._output and self._output[-1] is message):
+                self._output.append(message)
+            self._sending = None
+        self.output_bytes = sum(map(len, self._output))
+        self._opened.mend()
+        self._drained.mend()
+        self.shared_fetch.mend()
+
+    def has(self, call: Call[Any]) -> bool:
+        """Whether a call is on its way, or will be."""
+        correlation = call.request.correlation
+        return self._pending.get(correlation) is call or self._waiting.get(correlation) is call
+
+    def post(self, request: Request, data: bytes | memoryview = b"") -> None:
+        """Send a request on the session there is, expecting no answer."""
+        self.put(self.packed(request, data))
+
+    def put(self, message: bytes) -> None:
+        """Send a message that :meth:`packed` has made."""
+        self._output.append(message)
+        self.output_bytes += len(message)
+
+    def has_put(self, message: bytes) -> bool:
+        """Whether that is what was put last, and has not been taken; for who was interrupted there."""
+        return bool(self._output) and self._output[-1] is message
+
+    def packed(self, request: Request, data: bytes | memoryview) -> bytes:
+        """The bytes of a request that is about to go out."""
+        return encode(request, data)
+
+    def watch(self, call: Call[Answer]) -> None:
+        """Take an answer or refusal for a correlation that :meth:`post` uses; until :meth:`unwatch`."""
+        self._pending[call.request.correlation] = call
+
+    def unwatch(self, correlation: int) -> None:
+        """Ignore what still comes for a correlation."""
+        self._pending.pop(correlation, None)
+
+    def give_up(self, call: Call[Any]) -> bool:
+        """Ignore what is still to come of a call; whether it was sent."""
+        self._waiting.pop(call.request.correlation, None)
+        return self._pending.pop(call.request.correlation, None) is not None
+
+    async def opened(self, deadline: float) -> int:
+        """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
+        with self._opened.turn() as turn:
+            turn.join(deadline)
+            has_come = await turn
+        if self.fatal is not None:
+            raise self.fatal
+        if not has_come:
+            raise errors.ConnectionUnavailable(
+                f"no connection to the broker ({self.reason}); nothing was sent"
+            )
+        return self.session
+
+    @property
+    def busy(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._pending) + len(self._waiting)
+
+    def check_open(self) -> None:
+        """Raise what makes every request pointless, if anything does."""
+        if self.fatal is not None:
+            raise self.fatal
+
+    # -- the side of the face ----------------------------------------------------------------------
+
+    def connection_due(self) -> bool:
+        """Whether the face should connect now."""
+        return self.phase is Phase.DOWN and self.clock() >= self._connect_at
+
+    def connecting(self) -> None:
+        """The face has begun to connect."""
+        self.phase = Phase.CONNECTING
+
+    def connected(self) -> None:
+        """There is a connection: greet."""
+        self.phase = Phase.GREETING
+        self.abort = ""
+        self.take_output()
+        self.answers.begin()
+        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.former)
+        greeting = Greeting(self, hello, self.clock() + self.options.timeout)
+        self._next_expiry = min(self._next_expiry, greeting.deadline)
+        self._send(cast("Call[Answer]", greeting))
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """There is a session: send what waited, in its order."""
+        if self.identity and welcome.identity != self.identity:
+            error = replaced(welcome.identity, self.identity)
+            self.stop(error)
+            self.abort = str(error)
+            return
+        self.identity = welcome.identity
+        self.phase = Phase.OPEN
+        if self._told:
+            log.warning("there is a connection to the broker again")
+            self._told = False
+        self.session = welcome.session
+        self.former = messages.FormerSession(welcome.session, welcome.start, welcome.secret)
+        self.server = welcome.server
+        self.max_frame = welcome.max_frame
+        self.max_request = welcome.max_request
+        self.max_fetch_positions = welcome.max_fetch_positions
+        self._backoff.reset()
+        waiting, self._waiting = self._waiting, {}
+        for call in waiting.values():
+            self._send(call)
+        for callback in self.on_open:
+            callback()
+        self._opened.move()
+
+    def received(self, data: bytes) -> None:
+        """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
+        self._heard = self.clock()
+        self.answers.received(data)
+
+    def give(self, head: AnyAnswer, body: memoryview) -> int:
+        """Give an answer to its call; return how many waited for it. Raises PeerViolation for one of another kind."""
+        call = self._pending.get(head.correlation)
+        if call is None:
+            return 0  # its caller ran out of time
+        waiting = call.waiting
+        if type(head) is Refused:
+            call.refused(error_of(head))
+        elif isinstance(head, call.expected):
+            call.answered(head, body)
+        else:
+            raise errors.PeerViolation(f"{type(call.request).__name__} was answered by {type(head).__name__}")
+        self._pending.pop(head.correlation, None)  # last: interrupted before, it is asked for again
+        return waiting
+
+    def lost(self, reason: str) -> None:
+        """The connection is gone, or could not be made. Unanswered requests meet their rules."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.answers.drain()
+        self.reason = reason
+        self.phase = Phase.DOWN
+        self.abort = ""
+        self.take_output()
+        self._connect_at = self.clock() + self._backoff.next()
+        pending, self._pending = self._pending, {}
+        over = [call for call in pending.values() if call.is_over]
+        pending = {number: call for number, call in pending.items() if not call.is_over}
+        again = {number: call for number, call in pending.items() if call.rule is not Lost.ASK}
+        self._waiting = again | self._waiting
+        for call in pending.values():
+            if call.rule is Lost.ASK:
+                call.refused(
+                    AnswerLost(f"the connection died ({reason}) before {name_of(call)} was answered")
+                )
+        for call in over:
+            call.finish()  # an interrupt came between its answer and those who wait for it
+        for callback in self.on_lost:
+            callback()
+        if self.fatal is None and not self.options.reconnect:
+            self.stop(errors.ConnectionUnavailable(f"the connection died ({reason}) and reconnect is off"))
+        if self.fatal is None and not self._told:
+            self._told = True  # once, however long it lasts: whoever waits should know for what
+            log.warning("no connection to the broker (%s); trying again", reason)
+        self._drained.move()
+
+    def stop(self, error: errors.TxBrokerError) -> None:
+        """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
+        self.answers.drain()
+        self.fatal = self.fatal or error
+        self.phase = Phase.CLOSED
+        calls = [*self._pending.values(), *self._waiting.values()]
+        self._pending, self._waiting = {}, {}
+        is_replaced = isinstance(error, errors.BrokerReplaced)
+        for call in calls:
+            in_vain = (
+                is_replaced and call.rule is Lost.READ
+            )  # what it asked of is not there to be asked again
+            call.abandoned(in_doubt(call, str(error)) if call.attempts and not in_vain else error)
+        self.take_output()
+        for callback in self.on_lost:
+            callback()
+        self._opened.move()
+        self._drained.move()
+        self.waits.end()
+
+    def take_output(self) -> list[bytes]:
+        """Return the bytes to send, and forget them."""
+        output, self._output = self._output, []
+        self.output_bytes = 0
+        self._drain_by = math.inf
+        if self.phase is Phase.OPEN and not self._drained.is_free:
+            self._drained.move()
+            self._drain_by = self.clock() + self.options.timeout
+            self.expire_by(self._drain_by)
+        return output
+
+    async def drained(self) -> None:
+        """Wait until the face has taken output, or the connection has died, as it does if nothing moves in time."""
+        with self._drained.turn() as turn:
+            turn.join()
+            if not turn.done and self._drain_by == math.inf:
+                self._drain_by = self.clock() + self.options.timeout
+                self.expire_by(self._drain_by)
+            await turn
+
+    def wakeup(self) -> float:
+        """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
+        at = min(self._next_expiry, self.waits.next)
+        if self.phase is Phase.DOWN and self._connect_at < at:
+            at = self._connect_at
+        return at
+
+    @property
+    def expiring(self) -> bool:
+        """Whether :meth:`tick` will find that time has run out for something; first take in what has come."""
+        return min(self._next_expiry, self.waits.next) <= self.clock()
+
+    def tick(self) -> None:
+        """Do what is due."""
+        now = self.clock()
+        self.waits.ring(now)
+        if now >= self._next_expiry:
+            self.answers.drain()
+            self._expire(now)
+
+    def _expire(self, now: float) -> None:
+        calls = [*self._pending.values(), *self._waiting.values()]
+        for call in [call for call in calls if call.deadline <= now]:
+            error: errors.TxBrokerError = errors.ConnectionUnavailable(
+                f"no connection to the broker in time ({self.reason}); {name_of(call)} was not sent"
+            )
+            if call.attempts:
+                error = in_doubt(call, f"no answer to {name_of(call)} in {self.options.timeout} s")
+                if type(call) is Greeting or now - self._heard >= self.options.timeout:
+                    self.abort = f"the broker has not answered for {self.options.timeout} s"
+            if call.expired(error):
+                self._pending.pop(call.request.correlation, None)
+                self._waiting.pop(call.request.correlation, None)
+        if now >= self._drain_by and not self._drained.is_free:
+            self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
+            self._drain_by = math.inf
+        self._next_expiry = math.inf
+        later = [callback(now) for callback in self.on_tick]  # who is told may begin anew: that counts, too
+        rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
+        self._next_expiry = min([self._next_expiry, self._drain_by, *rest, *later])
+
+    def expire_by(self, deadline: float) -> None:
+        """Have ``on_tick`` called at ``deadline`` at the latest."""
+        if deadline < self._next_expiry:
+            self._next_expiry = deadline
+
+    async def ping(self) -> None:
+        """Return once the broker has answered."""
+        await self.request(Ping(self.correlation()), Done)

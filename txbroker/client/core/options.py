@@ -1,0 +1,160 @@
+"""What a lost answer means, per request, and when to connect again: the client's rules as data."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from journal.arguments import LONGEST, text, truth, whole, wrong_type, wrong_value
+from journal.random_id import new_id
+from txbroker import errors
+from txbroker.client.core.partitioner import Partitioner
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import Request
+
+
+class Lost(enum.Enum):
+    """What to do about a request that was sent and whose answer the connection took with it."""
+
+    READ = "it changes nothing: send it again"
+    REPEAT = "once or twice has the same effect: send it again"
+    ASK = "never send it again: its operation asks how it ended"
+
+
+RULES: dict[type[Request], Lost] = {
+    commands.Hello: Lost.ASK,
+    commands.Ping: Lost.READ,
+    commands.Send: Lost.REPEAT,  # always with a producer id and a sequence
+    commands.OpenProducer: Lost.REPEAT,
+    commands.DescribeTopics: Lost.READ,
+    commands.CreateTopic: Lost.ASK,  # whether the topic of that name has the id that was given
+    commands.DeleteTopic: Lost.REPEAT,  # of one id: UnknownTopic on a repetition is success
+    commands.Fetch: Lost.READ,
+    commands.OffsetsForTime: Lost.READ,
+    commands.Add: Lost.ASK,
+    commands.AddOffsets: Lost.ASK,
+    commands.Prepare: Lost.ASK,
+    commands.Commit: Lost.REPEAT,  # of a prepared one; in one phase it says ASK itself
+    commands.Rollback: Lost.REPEAT,
+    commands.AskOutcome: Lost.READ,
+    commands.ListTransactions: Lost.READ,
+    commands.ShowTransaction: Lost.READ,
+    commands.Forget: Lost.REPEAT,  # of one number and xid: on a repetition "there is none" is success
+    commands.CommitOffsets: Lost.REPEAT,  # fenced by its generation, if that is not 0 also by what is expected
+    commands.FetchOffsets: Lost.READ,
+    commands.ClaimPartitions: Lost.REPEAT,
+    commands.ListGroups: Lost.READ,
+    commands.DeleteGroup: Lost.REPEAT,  # of one id: UnknownGroup on a repetition is success
+    commands.AskStatus: Lost.READ,
+    commands.Cancel: Lost.ASK,  # never of a call: with the connection the fetch is lost, too
+    commands.PinFiles: Lost.REPEAT,  # in the new session, for the pin went with the old one
+    commands.UnpinFiles: Lost.REPEAT,  # which has none then, and is told so
+    commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
+}
+
+REFUSED_FOR_GOOD: Final = (errors.VersionRefused, errors.InvalidName, errors.BrokerReplaced)
+"""Refusals of a hello that the same client would meet again, however often it connects."""
+
+
+def repetition(request: Request) -> Request:
+    """Return what is sent when a request is repeated: the same, but a group that it makes is another one.
+
+    What the first try had made may have been deleted since, and whoever deleted it may have to repeat that, too.
+    """
+    if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions)):
+        return msgspec.structs.replace(request, id=new_id())
+    return request
+
+
+class Backoff:
+    """Waiting times before connecting again: doubling, bounded, jittered to between a half and the whole."""
+
+    def __init__(self, random: Callable[[], float], first: float = 0.05, most: float = 2.0) -> None:
+        self._random = random
+        self._first = first
+        self._most = most
+        self._failures = 0
+
+    def next(self) -> float:
+        """Return how many seconds to wait after one more failure."""
+        full = min(self._most, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return full * (0.5 + self._random() / 2)
+
+    def reset(self) -> None:
+        """Begin anew: a connection stood."""
+        self._failures = 0
+
+
+_STATE: Final = "nothing was opened"
+
+
+class Options(NamedTuple):
+    """How a client behaves. Times in seconds, sizes in bytes.
+
+    ``timeout`` bounds every operation. ``producer`` is a stable name that fences earlier holders of it.
+    ``max_buffered`` bounds unanswered messages; over it senders wait, or get BufferFull if ``when_full`` is
+    "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
+    ``linger`` (less than ``timeout``, for it must not run out of time before it goes), or when it has ``batch_bytes``;
+    0 sends every message alone. With ``reports``, a topic, the client reports there every ``report_interval`` what it
+    has sent, counted in windows of ``report_window``.
+
+    ``compression`` ("zstd", "lz4" or None) is for batches, at ``compression_level`` (None: the codec's default).
+    ``partitioner(topic, key, partitions)`` gives the index of the partition for a message without an explicit one, or
+    None to leave it to the key. It is called for each message, under the connection's lock: it must be quick, and must
+    not use the connection.
+    """
+
+    client: str = ""
+    producer: str = ""
+    timeout: float = 30.0
+    reconnect: bool = True
+    max_buffered: int = 64 << 20
+    when_full: str = "wait"
+    linger: float = 0.0
+    batch_bytes: int = 64 << 10
+    reports: str = ""
+    report_interval: float = 10.0
+    report_window: float = 60.0
+    compression: str | None = None
+    compression_level: int | None = None
+    partitioner: Partitioner | None = None
+
+    @property
+    def longest_pause(self) -> float:
+        """Seconds at most between two tries to connect: several are to fit into ``timeout``."""
+        return min(2.0, self.timeout / 4)
+
+    def check(self) -> Options:
+        """Return itself; raises WrongType and WrongValue for what makes no sense, before anything is opened with it."""
+        for name in ("client", "producer", "reports"):
+            text(name, getattr(self, name), _STATE)
+        truth("reconnect", self.reconnect, _STATE)
+        for name in ("timeout", "report_interval", "report_window"):
+            _check(name, getattr(self, name), lambda n: 0 < n <= LONGEST, "more than 0 s, at most 1e9 s")
+        limit = self.timeout
+        _check("linger", self.linger, lambda n: 0 <= n < limit, f"from 0 s to less than timeout, {limit} s")
+        for name in ("batch_bytes", "max_buffered"):
+            _check(name, getattr(self, name), lambda n: n >= 0, "a number of bytes, 0 or more")
+        if text("when_full", self.when_full, _STATE) not in ("wait", "raise"):
+            raise wrong_value("when_full", self.when_full, "'wait' or 'raise'", _STATE)
+        if self.compression is not None:
+            text("compression", self.compression, _STATE)
+        if self.compression_level is not None:
+            whole("compression_level", self.compression_level, _STATE)
+        choose: object = self.partitioner
+        if choose is not None and not callable(choose):
+            wanted = "None or to be called with topic, key and number of partitions"
+            raise wrong_type("partitioner", choose, wanted, _STATE)
+        return self
+
+
+def _check(name: str, value: object, fits: Callable[[Any], bool], wanted: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise wrong_type(name, value, wanted, _STATE)
+    if not fits(value):
+        raise wrong_value(name, value, wanted, _STATE)

@@ -1,0 +1,126 @@
+"""Where consumers are in their partitions, and which positions a commit is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from journal.arguments import NOTHING_SENT, text, whole, wrong_type
+from journal.constants import MAX_REQUEST_ENTRIES
+from journal.formats.record import PartitionOffset
+from txbroker import errors
+from txbroker.client.core.core import Core
+from txbroker.client.core.partitioner import named_index
+from txbroker.client.core.results import Message
+from txbroker.wire.messages import FetchOffsets, GroupOffset, GroupOffsets
+
+T = TypeVar("T")
+
+Positions = Message | Mapping[tuple[str, int], int] | None
+"""What a commit is of: all that has been handed out, all up to a message, or the next offset to read by place."""
+
+_COMMITTED = "None, a message, or a dict of next offsets by (topic, partition)"
+
+
+def requests_of(some: Sequence[T]) -> Iterator[list[T]]:
+    """These, as many at a time as a request may list."""
+    for first in range(0, len(some), MAX_REQUEST_ENTRIES):
+        yield list(some[first : first + MAX_REQUEST_ENTRIES])
+
+
+async def stored_positions(core: Core, group: str, numbers: Sequence[int]) -> list[GroupOffset]:
+    """A group's positions in these partitions, as the broker has them; raises UnknownPartition."""
+    found: list[GroupOffset] = []
+    for some in requests_of(numbers):
+        found += (await core.request(FetchOffsets(core.correlation(), group, some), GroupOffsets)).offsets
+    return found
+
+
+class Joined(Protocol):
+    """A transaction that positions move with."""
+
+    async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
+        """Have them move when it commits."""
+
+
+@runtime_checkable
+class Consumed(Protocol):
+    """A consumer of any face."""
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+
+    def offsets(self) -> list[PartitionOffset]:
+        """Its positions."""
+
+
+class Position:
+    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing).
+
+    ``end`` is where the partition ended at the ``moment`` of that number, -1: it is in none.
+    """
+
+    __slots__ = ("end", "generation", "handed", "index", "moment", "next", "number", "pending", "topic")
+
+    def __init__(self, topic: str, index: int, number: int, end: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.number = number
+        self.end = end
+        self.moment = 0
+        self.next = 0
+        self.handed = -1
+        self.generation = 0
+        self.pending = ""
+
+
+async def add_positions(transaction: Joined, consumer: Consumed) -> None:
+    """Have a consumer's positions move with a transaction; raises as :func:`group_of`."""
+    await transaction.add_offsets(group_of(consumer), consumer.offsets())
+
+
+def group_of(consumer: object) -> str:
+    """The group of a consumer; raises WrongType for what is none, Misuse for one without a group."""
+    if not isinstance(consumer, Consumed):
+        raise wrong_type("consumer", consumer, "what consume() gives")
+    if not consumer.group:
+        raise without_group()
+    return consumer.group
+
+
+def without_group() -> errors.Misuse:
+    """The error for a commit of a consumer that has no group."""
+    return errors.Misuse("a consumer without a group has no positions to commit; nothing was sent")
+
+
+def positions_of(
+    positions: Iterable[Position], what: Message | Mapping[tuple[str, int], int]
+) -> list[PartitionOffset]:
+    """What to commit: behind a message in its partition, or the next offset to read by topic and partition.
+
+    Raises WrongType, and WrongValue for a partition of which there is no position.
+    """
+    places = {(each.topic, each.index): each for each in positions}
+    if isinstance(what, Message):
+        return [_at(places, (what.topic, what.partition), what.offset + 1)]
+    if not isinstance(what, Mapping):
+        raise wrong_type("what to commit", what, _COMMITTED)
+    return [_at(places, _place(place), offset) for place, offset in what.items()]
+
+
+def _at(places: Mapping[tuple[str, int], Position], place: tuple[str, int], offset: int) -> PartitionOffset:
+    number = whole("offset", offset, least=0)
+    found = places.get(place)
+    if found is None:
+        raise errors.WrongValue(
+            f"what to commit is of {place[0]}-{place[1]}, which this consumer does not read, or has not begun to; it "
+            f"must be the consumer that the messages came from; {NOTHING_SENT}"
+        )
+    return PartitionOffset(found.number, number, found.generation)
+
+
+def _place(place: Any) -> tuple[str, int]:
+    if not isinstance(place, tuple) or len(place) != 2:
+        raise wrong_type("a place in what to commit", place, "(topic, partition)")
+    return text("topic", place[0]), named_index(place[1])

@@ -1,0 +1,132 @@
+"""What the clients give back: receipts, messages, positions."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+from journal.formats import frame
+from txbroker.wire.messages import TransactionInfo
+
+
+class Durability(enum.Enum):
+    """How safe an acknowledged message is."""
+
+    FORCED = "forced"
+    """On the broker's disk, forced before the answer."""
+    STAGED = "staged"
+    """Inside a transaction that is not committed yet."""
+
+
+class Receipt(NamedTuple):
+    """Where a message went. ``partition`` is the index in the topic; ``offset`` is its place there.
+
+    ``offset`` is None inside a transaction until it is committed; the receipts of ``Transaction.receipts``
+    then have it.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    durability: Durability = Durability.FORCED
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message read. ``partition`` is the index in the topic, ``timestamp`` the sender's, µs since 1970 UTC.
+
+    ``value`` is None for a tombstone.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: dict[str, bytes]
+
+
+class Frames(NamedTuple):
+    """Frames of one partition as they were read, and from where to where its log goes.
+
+    The first may begin below the offset asked for (a wrapper that holds it).
+    """
+
+    data: memoryview
+    start_offset: int
+    high_watermark: int
+
+
+class GroupPosition(NamedTuple):
+    """A group's position in a partition: the next ``offset`` to read, None if it has none yet.
+
+    ``pending_by`` names the undecided transaction that will move it, "" if there is none.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    generation: int
+    metadata: str
+    pending_by: str
+
+
+class Run(NamedTuple):
+    """Where a committed transaction's messages of one partition are: the n-th sent is at base_offset + n."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    messages: int
+
+
+class PartContent(NamedTuple):
+    """How much an undecided transaction has for one partition."""
+
+    topic: str
+    partition: int
+    messages: int
+    bytes: int
+
+
+class GroupMove(NamedTuple):
+    """A group's position that a transaction moves when it commits: the next ``offset`` to read."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class TransactionDetails(NamedTuple):
+    """A transaction with the first of its messages (offsets count from 0 within each part).
+
+    ``contents`` are all that an undecided one has, ``runs`` where those of a committed one are. ``obstacle`` says why
+    its messages cannot be read, "" if they can.
+    """
+
+    transaction: TransactionInfo
+    messages: list[Message]
+    offsets: list[GroupMove]
+    contents: list[PartContent]
+    runs: list[Run]
+    obstacle: str = ""
+
+
+def decoded(
+    topic: str, index: int, data: memoryview, offset: int, max_bytes: int
+) -> tuple[list[Message], int]:
+    """The messages of frames, about ``max_bytes`` of what comes out, and how many bytes that is."""
+    taken, pieces = 0, list[frame.Message]()
+    for piece, size in frame.decode_pieces(data, offset):
+        pieces += piece
+        taken += size
+        if taken >= max_bytes:
+            break
+    messages = [
+        Message(topic, index, found.offset, found.timestamp, found.key, found.value, found.headers)
+        for found in pieces
+    ]
+    return messages, taken

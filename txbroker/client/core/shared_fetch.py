@@ -1,0 +1,167 @@
+"""The one fetch of a connection that hangs at the broker: it carries the positions of all its consumers.
+
+A consumer that wants messages joins. If a fetch hangs that does not ask for it, that one is cancelled: the broker
+answers it at once with what there is, and the next asks for all who want. So a connection may have any number of
+consumers, and one that is closed leaves nothing at the broker. Where they have more positions than the broker takes in
+one fetch, they take turns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from txbroker.client.core.call import Call
+from txbroker.client.core.promise import Promise
+from txbroker.wire.messages import Cancel, Fetch, Fetched, FetchedPartition
+
+if TYPE_CHECKING:
+    from txbroker.client.core.core import Core
+
+TURN: Final = 0.25
+"""Seconds that a fetch hangs at most while others take turns with it."""
+
+Part = tuple[FetchedPartition, memoryview]
+
+
+class Asked(NamedTuple):
+    """What a consumer asks for: ``positions`` as :class:`Fetch` has them, ``until`` by the core's clock."""
+
+    positions: list[tuple[int, int, int]]
+    until: float
+    max_bytes: int
+    answer: Promise[list[Part]]
+
+
+class SharedFetch:
+    """Joins the consumers of one connection into one request at a time."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._asked: dict[object, Asked] = {}
+        self._call: Call[Fetched] | None = None
+        self._carried: list[tuple[object, Asked]] = []
+        self._cancelled = False
+        self._giving = False
+        core.on_open.append(self._reopened)
+
+    def ask(
+        self, consumer: object, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
+    ) -> Promise[list[Part]]:
+        """Fetch for a consumer: what there is for it of one moment, within so many seconds. Fails as the request does.
+
+        In the order of its positions, with those that have nothing.
+        """
+        answer: Promise[list[Part]] = Promise()
+        self._asked[consumer] = Asked(positions, self._core.clock() + seconds, max_bytes, answer)
+        if self._call is None:
+            self._send()
+        else:
+            self._cancel()
+        return answer
+
+    def leave(self, consumer: object) -> None:
+        """A consumer wants nothing any more; what it waits for is not answered."""
+        asked = self._asked.pop(consumer, None)
+        if asked is not None and any(carried is asked for _, carried in self._carried):
+            self._cancel()
+
+    def mend(self) -> None:
+        """Taking in an answer may have been interrupted: what nobody will answer is asked for anew."""
+        self._giving = False
+        self.see_to_it()
+
+    def see_to_it(self) -> None:
+        """See to it that what is wanted is asked for, also if asking was interrupted."""
+        if not self._giving and (self._call is None or not self._core.has(self._call)):
+            self._call, self._carried, self._cancelled = None, [], False
+            self._send()
+
+    def _cancel(self) -> None:
+        if self._call is not None and not self._cancelled:
+            self._cancelled = True
+            self._post_cancel()
+
+    def _post_cancel(self) -> None:
+        if self._call is not None and self._call.attempts:
+            self._core.post(Cancel(self._core.correlation(), self._call.request.correlation))
+
+    def _reopened(self) -> None:
+        if self._cancelled:  # the fetch was sent again, and the cancelling was lost
+            self._post_cancel()
+
+    def _send(self) -> None:
+        if self._giving or self._call is not None or not self._asked:
+            return
+        core, now = self._core, self._core.clock()
+        carried: list[tuple[object, Asked]] = []
+        positions: list[tuple[int, int, int]] = []
+        for consumer, asked in self._asked.items():
+            if carried and len(positions) + len(asked.positions) > core.max_fetch_positions:
+                break
+            carried.append((consumer, asked))
+            positions += asked.positions
+        wait = min((asked.until for _, asked in carried), default=now) - now
+        if len(carried) < len(self._asked):
+            wait = min(wait, TURN)
+        wait = max(0.0, wait)
+        most = max((asked.max_bytes for _, asked in carried), default=1)
+        request = Fetch(core.correlation(), positions, most, int(wait * 1e6))
+        self._carried = carried
+        self._cancelled = False
+        call = core.request(request, Fetched, timeout=wait + core.options.timeout)
+        call.then(
+            lambda: self._answered(call)
+        )  # first: interrupted before, it is nobody's, and another one goes out
+        self._call = call
+        if call.done:
+            self._answered(call)
+
+    def _answered(self, call: Call[Fetched]) -> None:
+        """Give everybody what came for them, then ask for those who want more."""
+        if call is not self._call:
+            return
+        carried, self._carried = self._carried, []
+        self._call = None
+        self._giving = True
+        try:
+            if call.error is not None:
+                for consumer, asked in carried:
+                    self._done(consumer, asked)
+                    asked.answer.fail(call.error)
+            else:
+                self._give(carried, call)
+        finally:
+            self._giving = False
+        self._send()
+
+    def _give(self, carried: list[tuple[object, Asked]], call: Call[Fetched]) -> None:
+        partitions, data = iter(call.result().partitions), memoryview(call.data)
+        begin, now = 0, self._core.clock()
+        for consumer, asked in carried:
+            found: list[Part] = []
+            has_some = False
+            for _ in asked.positions:
+                part = next(partitions)
+                has_some = has_some or bool(part.length or part.error)
+                found.append((part, data[begin : begin + part.length]))
+                begin += part.length
+            if self._asked.get(consumer) is not asked:
+                continue  # closed meanwhile
+            if has_some or now >= asked.until:
+                asked.answer.resolve(found)
+                self._done(consumer, asked)  # last: interrupted before, it is asked for again
+            else:
+                self._asked[consumer] = self._asked.pop(consumer)  # behind those who were not carried
+
+    def _done(self, consumer: object, asked: Asked) -> None:
+        if self._asked.get(consumer) is asked:
+            del self._asked[consumer]
+
+
+async def polled(core: Core, call: Call[Fetched]) -> Fetched:
+    """Wait for a fetch of its own that may hang at the broker; given up, it is cancelled there, too."""
+    try:
+        return await call
+    finally:
+        if not call.done and core.give_up(call):
+            core.post(Cancel(core.correlation(), call.request.correlation))

@@ -1,0 +1,1 @@
+"""What the clients on an event loop share."""

@@ -1,0 +1,1 @@
+"""Sending: batches, queues of partitions, reports."""

@@ -1,0 +1,398 @@
+"""The producer of a client: its number, its lanes, the bound on what is unanswered, the routes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import cast
+
+from journal.arguments import octets, text, wrong_type
+from journal.formats.compression import compressor
+from journal.formats.frame import HEADER_BYTES
+from txbroker import errors
+from txbroker.client.core.core import Core
+from txbroker.client.core.options import Backoff
+from txbroker.client.core.partitioner import Partitioner, by_caller, by_key, named_index
+from txbroker.client.core.phase import Phase
+from txbroker.client.core.promise import Errand, settled
+from txbroker.client.core.routes import Question
+from txbroker.client.core.waits import Turn
+from txbroker.client.producer.batch import Batch
+from txbroker.client.producer.partition_queue import Lane
+from txbroker.client.producer.reports import Reports
+from txbroker.wire.messages import DescribeTopics, OpenProducer, ProducerOpened, TopicInfo, Topics
+
+
+class Route:
+    """The way to a topic's partitions."""
+
+    def __init__(self, topic: str, lanes: list[Lane], partitioner: Partitioner | None = None) -> None:
+        self.topic = topic
+        self._partitioner = partitioner
+        self.lanes = lanes
+        self._sticky = 0
+        self._sealed_before = lanes[0].batches_sealed
+
+    def choose(self, key: bytes | None, partition: int | None) -> Lane:
+        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
+
+        Raises :class:`UnknownPartition`, and :class:`WrongType` for what is no index at all, or no key.
+        """
+        lanes = self.lanes
+        if key is not None and type(key) is not bytes:
+            key = octets("key", key)
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(self.topic, key, len(lanes))
+        if partition is not None:
+            if type(partition) is not int:
+                partition = named_index(partition)
+            if not 0 <= partition < len(lanes):
+                raise errors.UnknownPartition(
+                    f"{self.topic} has partitions 0 to {len(lanes) - 1}, not {partition}; nothing was sent"
+                )
+            return lanes[partition]
+        if len(lanes) == 1:
+            return lanes[0]
+        if key is not None:
+            return lanes[by_key(key, len(lanes))]
+        lane = lanes[self._sticky]
+        if lane.batches_sealed != self._sealed_before:
+            self._sticky = (self._sticky + 1) % len(lanes)
+            lane = lanes[self._sticky]
+            self._sealed_before = lane.batches_sealed
+        return lane
+
+
+class Producer:
+    """Sends of one client. ``identity`` is (producer id, epoch); ``buffered`` counts unanswered bytes."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.compressor = compressor(core.options.compression, core.options.compression_level)
+        self.identity = (0, 0)
+        self.sequences: dict[int, int] = {}
+        self.buffered = 0
+        self.limit = core.options.max_buffered
+        """With ``buffered`` above this a message has to wait for room; negative while others wait, who come first."""
+        self.asynchronous = False
+        self.backoff = Backoff(core.random)
+        self.failed: list[Batch] = []
+        self._lanes: dict[int, Lane] = {}
+        self._routes: dict[str, Route] = {}
+        self._questions: dict[str, Question[Route]] = {}
+        self._opening: Errand | None = None
+        self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
+        self.reports = Reports(self) if core.options.reports else None
+        core.on_open.append(self._opened)
+        core.on_lost.append(self._lost)
+        core.on_tick.append(self._expire)
+
+    # -- routes ------------------------------------------------------------------------------------
+
+    def known_route(self, topic: str) -> Route | None:
+        """The route if it is known already; raises WrongType for what can be no topic's name."""
+        try:
+            return self._routes.get(topic)
+        except TypeError:
+            raise wrong_type("topic", topic, "a str") from None
+
+    def forget_route(self, topic: str) -> None:
+        """The topic is gone, or there is a new one of that name: the next send looks."""
+        self._routes.pop(topic, None)
+        self._questions.pop(topic, None)
+
+    async def route(self, topic: str) -> Route:
+        """Find a topic's partitions; raises UnknownTopic, WrongType, WrongValue."""
+        topic = text("topic", topic)
+        if found := self.known_route(topic):
+            return found
+        question = self._questions.get(topic)
+        if question is None:
+            question = Question(self.core.waits, partial(self._find, topic), partial(self._found, topic))
+            self._questions[topic] = question
+        return await question.answered()
+
+    async def _find(self, topic: str) -> Route:
+        core = self.core
+        answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
+        if not answer.topics:
+            raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent. Create it first")
+        return self._route(answer.topics[0])
+
+    def _found(self, topic: str, question: Question[Route]) -> None:
+        """All who have waited for the way to a topic are on it: it is known from now on."""
+        if self._questions.get(topic) is question:
+            if question.answer is not None:
+                self._routes[topic] = question.answer
+            del self._questions[topic]
+
+    def _route(self, info: TopicInfo) -> Route:
+        largest = info.settings.max_message_bytes or self.core.max_frame
+        allowed = min(largest, self.core.max_frame, self.core.max_request)
+        most = allowed - HEADER_BYTES  # the wrapper has a header of its own
+        lanes = [
+            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number, most))
+            for part in info.partitions
+        ]
+        is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
+        partitioner = None if is_own or self.core.options.partitioner is None else self._ask
+        return Route(info.name, lanes, partitioner)
+
+    def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
+        """Ask the caller's partitioner."""
+        core = self.core
+        core.asking = core.thread()
+        try:
+            return by_caller(cast(Partitioner, core.options.partitioner), topic, key, partitions)
+        finally:
+            core.asking = 0
+
+    # -- for lanes ---------------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Whether batches may be sent now; sees to it that they soon may."""
+        if self.core.phase is not Phase.OPEN:
+            return False
+        if self.identity[0]:
+            return True
+        if self._opening is None or self._opening.done:
+            self._opening = Errand(self._open())
+        else:
+            self._opening.wake()
+        return bool(self.identity[0])
+
+    async def _open(self) -> None:
+        core = self.core
+        try:
+            opened = await core.request(
+                OpenProducer(core.correlation(), core.options.producer), ProducerOpened
+            )
+        except errors.TxBrokerError as error:
+            self._opening = None
+            self._stop(error)
+            return
+        self._opening = None
+        self.identity = (opened.producer_id, opened.epoch)
+        self.sequences = dict(opened.sequences)
+        self._flush_lanes()
+
+    def expired(self, identity: tuple[int, int]) -> None:
+        """The broker knows these no more: the next batch opens a new producer."""
+        if self.identity == identity:
+            self.identity = (0, 0)
+            self.sequences = {}
+
+    def new_batch(self, lane: Lane) -> Batch:
+        """A batch for a lane, with its time running."""
+        core = self.core
+        core.check_open()
+        batch = Batch(core.clock() + core.options.timeout, lane.settled)
+        core.expire_by(batch.deadline)
+        return batch
+
+    def check_size(self, batch: Batch) -> None:
+        """Raise MessageTooLarge for what the broker would refuse."""
+        limit = min(self.core.max_frame, self.core.max_request)
+        if batch.size > limit:
+            raise errors.MessageTooLarge(
+                f"the message takes {batch.size} bytes, the limit is {limit}; nothing was sent"
+            )
+
+    def freed(self, batch: Batch) -> None:
+        """A batch needs no room any more."""
+        self.buffered -= batch.size
+        batch.frames = batch.data = b""
+        if batch.error is not None and batch.watched:
+            self.failed.append(batch)
+        elif batch.error is None:
+            self.backoff.reset()
+        if self.limit < 0 and not self.full:
+            self._room.move_soon()
+
+    def leave(self, batch: Batch) -> None:
+        """Nobody waits for it: a flush tells of a failure."""
+        batch.watched = self.asynchronous = True
+        if batch.error is not None and batch not in self.failed:
+            self.failed.append(batch)
+
+    def unsent(self) -> errors.TxBrokerError:
+        """What a caller gets whose message was never sent in its time."""
+        is_open = self.core.phase is Phase.OPEN
+        reason = "the broker has not answered what came before them" if is_open else self.core.reason
+        return errors.ConnectionUnavailable(
+            f"the messages could not be sent within {self.core.options.timeout} s ({reason}); "
+            "they were not sent and will not be"
+        )
+
+    def mend(self) -> None:
+        """Something of this was interrupted half-way: put in order what may be torn. Messages taken stay taken.
+
+        Whoever sent them may not have come to wait for them: a flush tells of all.
+        """
+        self.core.mend()
+        for question in list(self._questions.values()):
+            question.mend()
+        for lane in list(self._lanes.values()):
+            lane.mend()
+        unanswered = [batch for lane in self._lanes.values() for batch in lane.batches()]
+        self.buffered = sum(batch.size for batch in unanswered)
+        for batch in unanswered:
+            self.leave(batch)
+        self._room.mend()
+        self._bound()
+        if not self.full:
+            self._room.move_soon()
+
+    # -- for callers -------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        """Whether senders have to wait."""
+        return self.buffered > self.core.options.max_buffered
+
+    def check_room(self) -> None:
+        """Raise BufferFull if the client is full and callers have chosen not to wait."""
+        if self.full and self.core.options.when_full == "raise":
+            raise self.no_room()
+
+    def no_room(self) -> errors.BufferFull:
+        """The error for a message that found no room."""
+        return errors.BufferFull(
+            f"{self.buffered} bytes are unanswered, the client's bound is {self.core.options.max_buffered}; "
+            "this message was not taken"
+        )
+
+    async def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        watched: bool,
+    ) -> tuple[Lane, Batch, int]:
+        """Take a message once there is room for it, behind those who came before; its lane, batch and place there.
+
+        ``watched``: a flush tells of it, too. Raises BufferFull if there is none for ``timeout`` seconds, or at once
+        if callers chose so: it was not taken. Given up while it waits here, it is not sent.
+        """
+        route = self.known_route(topic) or await self.route(topic)
+        message = (value, timestamp, key, headers)
+        if self.buffered <= self.limit:
+            return self._append(route, partition, message, watched)
+        self.check_room()
+        turn = self._room.turn()
+        try:
+            self.join_room(turn, self.core.clock() + self.core.options.timeout)
+            has_room = await turn
+            self.core.check_open()
+            if not has_room:
+                raise self.no_room()
+            return self._append(route, partition, message, watched)
+        finally:
+            self.leave_room(turn)
+
+    def room(self) -> Turn:
+        """A place in the line for room."""
+        return self._room.turn()
+
+    def join_room(self, turn: Turn, deadline: float = math.inf) -> None:
+        """Get in line for room, until ``deadline``; what lingers is sent, for whoever waits here waits for that."""
+        self._flush_lanes()
+        self.limit = -1
+        turn.join(deadline)
+
+    def leave_room(self, turn: Turn) -> None:
+        """To be called for every :meth:`join_room`, whatever became of it."""
+        turn.leave()
+        self._bound()
+
+    def _bound(self) -> None:
+        self.limit = self.core.options.max_buffered if self._room.is_free else -1
+
+    def _append(
+        self,
+        route: Route,
+        partition: int | None,
+        message: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None],
+        watched: bool,
+    ) -> tuple[Lane, Batch, int]:
+        value, timestamp, key, headers = message
+        lane = route.choose(key, partition)
+        batch, position = lane.append(value, timestamp, key, headers)
+        if watched:
+            batch.watched = self.asynchronous = True
+        return lane, batch, position
+
+    async def flush(self, batches: list[Batch] | None = None) -> None:
+        """Send everything, wait for all answers; raise the first failure since the last flush.
+
+        ``batches`` gets those that it waits for: a caller who is interrupted before it has been told has them kept.
+        """
+        batches = [] if batches is None else batches
+        has_ended = False
+        try:
+            batches += [batch for batch in self.failed if batch.watched]
+            self.failed = []
+            for lane in list(self._lanes.values()):
+                lane.flush()
+                batches += [batch for batch in lane.batches() if batch.watched]
+            for batch in batches:
+                batch.watched = batch.untold = False  # this flush tells of it
+            for batch in batches:
+                await settled(batch)
+            has_ended = True
+        finally:
+            if not has_ended:
+                self.keep(batches)
+        failed = [batch for batch in batches if batch.error is not None]
+        if failed:
+            error = cast(BaseException, failed[0].error)
+            count = sum(batch.count for batch in failed)
+            error.add_note(f"{count} messages failed since the last flush; each one's future says how")
+            raise error
+
+    def keep(self, batches: list[Batch]) -> None:
+        """A flush of these was given up: the next one tells of them."""
+        for batch in batches:
+            batch.watched = batch.untold = True
+        self.failed += [
+            batch for batch in batches if batch.done and batch.error is not None and batch not in self.failed
+        ]
+
+    @property
+    def unattended(self) -> bool:
+        """Whether messages that nobody need wait for are unanswered."""
+        self.asynchronous = self.asynchronous and self.buffered > 0
+        return self.asynchronous
+
+    # -- for the core ------------------------------------------------------------------------------
+
+    async def begin(self, deadline: float) -> None:
+        """Wait for a session, and look for the topic of reports; raises ConnectionUnavailable, UnknownTopic."""
+        await self.core.opened(deadline)
+        if self.reports is not None:
+            await self.route(self.reports.topic)
+
+    def _opened(self) -> None:
+        self._flush_lanes()
+        if self.reports is not None:
+            self.reports.opened()
+
+    def _flush_lanes(self) -> None:
+        for lane in list(self._lanes.values()):
+            lane.flush()
+
+    def _lost(self) -> None:
+        if self.core.phase is Phase.CLOSED:
+            self._stop(cast(errors.TxBrokerError, self.core.fatal))
+
+    def _stop(self, error: errors.TxBrokerError) -> None:
+        self._room.move()
+        for lane in list(self._lanes.values()):
+            lane.stop(error)
+
+    def _expire(self, now: float) -> float:
+        return min((lane.expire(now) for lane in self._lanes.values()), default=math.inf)

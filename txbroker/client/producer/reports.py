@@ -1,0 +1,185 @@
+"""Producers' reports: what a client says that it has sent, by topic and time, so that an audit can compare.
+
+``docs/clients.md`` has the format, and what a crash leaves unreported.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from journal.formats.frame_times import times_and_sizes
+from txbroker import errors
+from txbroker.client.core.promise import Errand
+
+if TYPE_CHECKING:
+    from txbroker.client.producer.producer import Producer
+
+log = logging.getLogger("txbroker.client")
+
+Counts = dict[tuple[str, int], list[int]]
+"""Messages and bytes by topic and beginning of the window."""
+
+LAST_REPORT_FAILED: Final = (
+    "the last report could not be sent, what it would have counted is not reported: %s"
+)
+
+MOST_WAITING: Final = 1000
+"""Reports that could not be sent, kept for later; beyond that counts are added up in the next one."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """One report, as it lies in the audit topic as JSON. Times are µs since 1970 UTC.
+
+    ``run`` is a random name of this connection, ``number`` counts its reports from 0. Rows of ``sent`` and
+    ``unknown`` are [topic, beginning of the window, messages, bytes]; rows of several reports add up.
+    ``transaction``, and no number: this report is a message of that transaction and counts the others in it.
+    ``closed``: the last one of its run.
+    """
+
+    producer: str
+    run: str
+    window: int
+    sent: list[tuple[str, int, int, int]] = []
+    unknown: list[tuple[str, int, int, int]] = []
+    number: int | None = None
+    transaction: str | None = None
+    closed: bool = False
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Reports:
+    """What one client has sent and not reported yet; and reporting it."""
+
+    def __init__(self, producer: Producer) -> None:
+        options = producer.core.options
+        if not 0 < options.report_window <= 86400 or not options.report_interval > 0:
+            raise errors.Misuse(
+                f"report_window is {options.report_window} s and report_interval {options.report_interval} s: a window "
+                "is more than nothing and at most a day, an interval more than nothing; nothing was opened"
+            )
+        self.topic = options.reports
+        self.interval = options.report_interval
+        self.window = round(options.report_window * 1_000_000)
+        self._producer = producer
+        self._name = options.producer or options.client
+        self._run = secrets.token_hex(8)
+        self._sent: Counts = {}
+        self._unknown: Counts = {}
+        self._number = 0
+        self._waiting: list[bytes] = []
+        self._begun = self._busy = self._told = False
+
+    # -- counting ----------------------------------------------------------------------------------
+
+    def tally(self, counts: Counts, topic: str, frames: bytes) -> None:
+        """Add the messages of sealed frames to counts."""
+        window = self.window
+        if topic == self.topic:
+            return
+        for timestamp, size in times_and_sizes(frames):
+            row = counts.setdefault((topic, timestamp - timestamp % window), [0, 0])
+            row[0] += 1
+            row[1] += size
+
+    def acknowledged(self, topic: str, frames: bytes) -> None:
+        """The broker says that it has these."""
+        self.tally(self._sent, topic, frames)
+
+    def doubtful(self, topic: str, frames: bytes) -> None:
+        """Whether the broker has these will not be known."""
+        self.tally(self._unknown, topic, frames)
+
+    def committed(self, counts: Counts) -> None:
+        """A transaction with these was committed in one phase."""
+        for key, (messages, size) in counts.items():
+            row = self._sent.setdefault(key, [0, 0])
+            row[0] += messages
+            row[1] += size
+
+    # -- reporting ---------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """There is a connection: report from now on, again and again."""
+        if not self._begun:
+            self._begun = True
+            Errand(self._go_on())
+
+    async def _go_on(self) -> None:
+        core = self._producer.core
+        while core.fatal is None:
+            await core.waits.sleep(self.interval)
+            await self.send()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the client is closed."""
+        return self._producer.core.fatal is not None
+
+    async def report(self, closing: bool = False) -> None:
+        """Report now, and return when it is done; for those who wait for it."""
+        while self._busy:
+            await self._producer.core.waits.sleep(0.01)
+        await self.send(closing)
+
+    async def send(self, closing: bool = False) -> None:
+        """Report what there is to report, durably; what cannot be sent now is sent with the next."""
+        if self._busy:
+            return
+        if (self._sent or self._unknown or (closing and self._number)) and len(self._waiting) < MOST_WAITING:
+            self._waiting.append(self._take(closing))
+        self._busy = True
+        try:
+            while self._waiting:
+                await self._send_one(self._waiting[0])
+                self._waiting.pop(0)
+                self._told = False
+        except errors.TxBrokerError as error:
+            if closing:
+                raise
+            if not self._told:
+                log.warning("a report to %r could not be sent and is tried again: %s", self.topic, error)
+                self._told = True
+        finally:
+            self._busy = False
+
+    async def _send_one(self, value: bytes) -> None:
+        route = await self._producer.route(self.topic)
+        key = self._name.encode()
+        batch, _ = route.choose(key, None).append(value, self._producer.core.wall(), key, None)
+        await batch
+
+    def _take(self, closed: bool) -> bytes:
+        sent, self._sent = self._sent, {}
+        unknown, self._unknown = self._unknown, {}
+        number, self._number = self._number, self._number + 1
+        return self._made(sent, unknown, number, None, closed)
+
+    def of_transaction(self, counts: Counts, transaction: str) -> bytes:
+        """The report that a transaction carries about itself."""
+        return self._made(counts, {}, None, transaction, False)
+
+    def _made(
+        self, sent: Counts, unknown: Counts, number: int | None, transaction: str | None, closed: bool
+    ) -> bytes:
+        return _encode(
+            Report(
+                producer=self._name,
+                run=self._run,
+                window=self.window,
+                sent=_rows(sent),
+                unknown=_rows(unknown),
+                number=number,
+                transaction=transaction,
+                closed=closed,
+            )
+        )
+
+
+def _rows(counts: Counts) -> list[tuple[str, int, int, int]]:
+    return [(topic, begin, messages, size) for (topic, begin), (messages, size) in sorted(counts.items())]

@@ -1,0 +1,99 @@
+"""What a transaction of any face tells of itself, and that its block is not inside of another one.
+
+An inner block would commit by itself what reads as a part of the outer one. What counts is the task or thread that is
+in the block, never the connection alone: tasks and threads may each have a transaction on it.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextvars import ContextVar
+from types import FrameType
+from weakref import ref
+
+from journal.transaction import TransactionNumber
+from txbroker import errors
+from txbroker.client.core.results import Run
+from txbroker.client.transactions.decision import Stage as Stage
+from txbroker.client.transactions.transaction import Transaction
+
+
+class TransactionFacts:
+    """What every face tells of a transaction, whoever drives it."""
+
+    _core: Transaction
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once something was sent."""
+        return self._core.number
+
+    @property
+    def stage(self) -> Stage:
+        """How far it is."""
+        return self._core.stage
+
+    @property
+    def runs(self) -> list[Run]:
+        """After the commit: where the messages of each partition begin."""
+        return self._core.runs
+
+    _is_inside = False
+    _who: object = None
+    _where: object = None
+
+    def _enter_block(self, who: object, frame: FrameType | None = None) -> None:
+        """Begin a ``with``. Raises Misuse inside of one of the same connection.
+
+        ``who`` is the task or thread. ``frame``, if it can be told, is that of the ``with``, which can't be inside of
+        itself: if it seems so, the one before was left by what a signal's handler raised before the end of it could
+        begin, and is rolled back.
+        """
+        where = None if frame is None else (frame, frame.f_lasti)
+        if any(self._is_within(block, who) for block in _inside()):
+            gc.collect()  # one that was left so may be held by its own frame only
+        for block in _inside():
+            if not self._is_within(block, who):
+                continue
+            if where is not None and block._where == where:
+                block._leave_block()
+                block._abandon()
+                continue
+            raise errors.Misuse(
+                "a transaction of this connection is open around this block already, and the two would be committed "
+                "one by one: use the outer block's transaction, or another connection for what is to be committed "
+                "whatever becomes of it; nothing was begun"
+            )
+        try:
+            self._is_inside, self._who, self._where = True, who, where
+            _keep([*_inside(), self])
+        except BaseException:
+            self._leave_block()
+            raise
+
+    def _is_within(self, block: TransactionFacts, who: object) -> bool:
+        return block._who == who and block._core.core is self._core.core
+
+    def _leave_block(self) -> None:
+        """End a ``with``, whichever way."""
+        self._is_inside, self._where = False, None
+        _keep(_inside())
+
+    def _abandon(self) -> None:
+        """Roll it back, and wait for nothing; only its face knows how."""
+        raise NotImplementedError
+
+
+_blocks: ContextVar[tuple[ref[TransactionFacts], ...]] = ContextVar("blocks of transactions", default=())
+"""Those around what runs, outermost first. Tasks begin with a copy, so each block knows whose it is.
+
+A ``with`` that was interrupted at its beginning is not left: nobody holds the transaction then, and it goes from here.
+"""
+
+
+def _inside() -> list[TransactionFacts]:
+    return [block for each in _blocks.get() if (block := each()) is not None and block._is_inside]
+
+
+def _keep(blocks: list[TransactionFacts]) -> None:
+    _blocks.set(tuple(ref(block) for block in blocks))

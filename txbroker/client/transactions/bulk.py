@@ -1,0 +1,98 @@
+"""Many messages of a transaction in one call: for programs that have them in columns, as Spark's tasks do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from datetime import datetime
+from itertools import repeat
+from typing import Any, Final, TypeVar
+
+from journal.arguments import LEAST_TIME, MOST_TIME, micros, wrong_type
+from txbroker import errors
+from txbroker.client.producer.batch import Frames
+from txbroker.client.transactions.transaction import Transaction
+
+T = TypeVar("T")
+
+EAGER: Final = 256 << 10
+"""With so many bytes to send they are sent, for nobody waits for an answer that would have them sent."""
+
+
+_HALF_ADDED: Final = "the messages before it in the columns have been added, this one and those behind it not"
+_NO_COLUMN: Final = (str, bytes, bytearray, memoryview, Mapping, Set)
+
+
+async def send_many(
+    transaction: Transaction,
+    topic: str,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    partitions: Sequence[int | None] | None = None,
+    timestamps: Sequence[int | datetime | None] | None = None,
+    *,
+    by_key: bool = True,
+) -> None:
+    """Add messages in their order. Each column is as long as ``values``, or None for none of it.
+
+    Where ``partitions`` says nothing the key chooses, or, without ``by_key``, whole batches go to one after the other.
+    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    """
+    _check_column("values", values)
+    for name, column in {
+        "keys": keys,
+        "headers": headers,
+        "partitions": partitions,
+        "timestamps": timestamps,
+    }.items():
+        if column is not None:
+            _check_column(name, column)
+    columns = (keys, headers, partitions, timestamps)
+    if any(column is not None and len(column) != len(values) for column in columns):
+        lengths = [len(column) if column is not None else None for column in (values, *columns)]
+        raise errors.Misuse(f"columns of different lengths, {lengths}; nothing was added")
+    core = transaction.core
+    now = core.wall()
+    route = await transaction.ready(topic)
+    choose, append = route.choose, transaction.contents.append
+    rows = zip(
+        values, _column(keys), _column(headers), _column(partitions), _column(timestamps), strict=False
+    )
+    for value, key, header, partition, timestamp in rows:
+        if timestamp is None:
+            moment = now
+        elif type(timestamp) is int and LEAST_TIME <= timestamp <= MOST_TIME:
+            moment = timestamp
+        else:
+            moment = micros("timestamp", timestamp, _HALF_ADDED)
+        append(choose(key if by_key else None, partition), value, moment, key, header)
+        if core.output_bytes > EAGER:
+            await core.drained()
+            await transaction.ready(topic)
+
+
+async def send_frames(
+    transaction: Transaction, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
+) -> None:
+    """Add messages that are frames already: ``split`` gives them by partition, told how many the topic has.
+
+    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    """
+    core = transaction.core
+    route = await transaction.ready(topic)
+    for index, frames in split(len(route.lanes)):
+        lane, taken = route.choose(None, index), 0
+        while taken < len(frames):
+            taken = transaction.contents.append_frames(lane, frames, taken)
+            if core.output_bytes > EAGER:
+                await core.drained()
+                await transaction.ready(topic)
+
+
+def _check_column(name: str, column: Any) -> None:
+    if not isinstance(column, Collection) or isinstance(column, _NO_COLUMN):
+        raise wrong_type(name, column, "a list with one for each message", "nothing was added")
+
+
+def _column(column: Sequence[T | None] | None) -> Iterable[T | None]:
+    return repeat(None) if column is None else column

@@ -1,0 +1,210 @@
+"""What a transaction holds: messages that are not sent yet, in batches, and the sum of what has been sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from crc32c import crc32c
+
+from journal.formats.record import PartitionOffset, Placement
+from journal.transaction import Totals, TransactionNumber, Xid
+from txbroker import errors
+from txbroker.client.core.core import Call, Core
+from txbroker.client.core.positions import requests_of
+from txbroker.client.core.results import Run
+from txbroker.client.producer.batch import Batch, Frames
+from txbroker.client.producer.partition_queue import Lane
+from txbroker.client.producer.producer import Producer
+from txbroker.client.producer.reports import Counts, Reports
+from txbroker.client.transactions.serials import Serials
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import Done
+
+
+class Contents:
+    """The messages and positions of one transaction. ``number`` is None until it begins.
+
+    ``correlation`` is that of all its adds, which the broker answers only if it refuses one.
+    """
+
+    def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None) -> None:
+        self.number: TransactionNumber | None = None
+        self.correlation = 0
+        self.added = 0
+        """Messages that were taken, or were about to be."""
+        self._core = core
+        self._producer = producer
+        self._serials = serials
+        self._xid = xid
+        self._batches: dict[int, tuple[Lane, Batch]] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._totals = Totals(0, 0, 0)
+        self._counts: Counts = {}
+
+    @property
+    def requests(self) -> int:
+        """Adds that were sent."""
+        return self._totals.requests
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing, sent or not."""
+        return not (self._batches or self.requests)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether there are messages, and none has been sent."""
+        return bool(self._batches) and not self.requests
+
+    def append(
+        self,
+        lane: Lane,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> None:
+        """Put a message into the lane's batch; raises what says why it does not fit, and is as it was."""
+        self.added += 1
+        try:
+            self._append(lane, value, timestamp, key, headers)
+        except (TypeError, errors.TxBrokerError):
+            self.added -= 1
+            raise
+
+    def _append(
+        self,
+        lane: Lane,
+        value: bytes | None,
+        timestamp: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> None:
+        found = self._batches.get(lane.number)
+        batch = found[1] if found else Batch(math.inf)
+        if batch.frames:  # whoever was about to send it, on another's behalf, was interrupted
+            self._post(lane, batch)
+            batch = Batch(math.inf)
+        if batch.add(value, timestamp, key, headers, lane.room) < 0:
+            self._post(lane, batch)
+            batch = Batch(math.inf)
+            batch.add(value, timestamp, key, headers, 0)
+        if batch.count == 1:
+            self._producer.check_size(batch)
+            self._batches[lane.number] = (lane, batch)
+            lane.batches_sealed += 1  # so that messages without a key spread over partitions
+        if batch.size >= lane.room:
+            self._post(lane, batch)
+
+    def append_frames(self, lane: Lane, frames: Frames, first: int) -> int:
+        """Put frames into the lane's batch, the ``first`` and as many more as fit; return the next one's number.
+
+        Raises MessageTooLarge for the first, and is as it was.
+        """
+        found = self._batches.get(lane.number)
+        batch = found[1] if found else Batch(math.inf)
+        fit = 0 if batch.frames else batch.fitting(frames, first, lane.room)
+        if fit <= 0 and batch.count:
+            self._post(lane, batch)
+            batch = Batch(math.inf)
+            fit = batch.fitting(frames, first, lane.room)
+        last, is_new = first + max(fit, 1), not batch.count
+        self.added += last - first
+        batch.add_frames(frames, first, last)
+        if is_new:
+            try:
+                self._producer.check_size(batch)
+            except errors.TxBrokerError:
+                self.added -= last - first
+                raise
+            self._batches[lane.number] = (lane, batch)
+            lane.batches_sealed += 1
+        if batch.size >= lane.room:
+            self._post(lane, batch)
+        return last
+
+    def _post(self, lane: Lane, batch: Batch) -> None:
+        """Send a batch. Of any transaction, perhaps another thread's: interrupted, it is sent or it still waits."""
+        core, frames = self._core, lane.seal(batch)
+        serial = self._next_serial()
+        before = self._totals
+        totals = Totals(before.messages + batch.count, before.requests + 1, crc32c(frames, before.checksum))
+        add = commands.Add(self.correlation, serial, lane.number, self._xid, self._serials.seen)
+        message = core.packed(add, frames)
+        try:
+            core.put(message)
+            self._sent(lane, totals)
+        except BaseException:
+            if core.has_put(message):
+                self._sent(lane, totals)
+            raise
+        if self._producer.reports is not None:
+            self._producer.reports.tally(self._counts, lane.topic, frames)
+
+    def _sent(self, lane: Lane, totals: Totals) -> None:
+        self._totals = totals
+        self._lanes[lane.number] = lane
+        self._batches.pop(lane.number, None)
+
+    def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
+        """Send a group's positions."""
+        for some in list(requests_of(offsets)) or [offsets]:
+            serial, seen = self._next_serial(), self._serials.seen
+            self._core.post(commands.AddOffsets(self.correlation, serial, group, some, self._xid, seen))
+            before = self._totals
+            self._totals = Totals(before.messages, before.requests + 1, before.checksum)
+
+    def _next_serial(self) -> int:
+        serial = cast(TransactionNumber, self.number).serial
+        if not self.requests:
+            self._serials.flush_before(serial)
+        return serial
+
+    def flush(self) -> Totals:
+        """Send what waits; returns the sum of all that was sent."""
+        for lane, batch in list(self._batches.values()):
+            self._post(lane, batch)
+        return self._totals
+
+    def drop_unsent(self) -> None:
+        """Forget what waits."""
+        self._batches.clear()
+
+    def report(self, reports: Reports) -> bytes | None:
+        """What reports say of what was sent, None of nothing; what is sent from now on is in none."""
+        counts = self.counts()
+        return reports.of_transaction(counts, str(self._xid)) if counts else None
+
+    def counts(self) -> Counts:
+        """What was sent and is in no report; from now on it counts as reported."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+    def runs(self, placements: list[Placement]) -> list[Run]:
+        """Where its messages came to lie."""
+        lanes = self._lanes
+        return [
+            Run(lanes[place.partition].topic, lanes[place.partition].index, place.base_offset, place.count)
+            for place in placements
+            if place.partition in lanes
+        ]
+
+
+class Adds(Call[Done]):
+    """Stands for all adds, which are answered only if they are refused; a lost connection ends it, too."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self, correlation: int, refused: Callable[[errors.TxBrokerError], None]) -> None:
+        super().__init__(commands.Add(correlation, 0, 0), Done, b"", math.inf)
+        self._refused = refused
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """One was."""
+        self._refused(error)
+
+    def abandoned(self, error: errors.TxBrokerError) -> None:
+        """The session is gone, and they with it."""
+        self._refused(error)

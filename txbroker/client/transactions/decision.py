@@ -1,0 +1,63 @@
+"""Where a transaction is, and its decision: it goes on whether or not anybody waits for it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from txbroker import errors
+from txbroker.client.core.promise import Promise, Task, settled, start
+from txbroker.wire.messages import Outcome
+
+
+class Stage(enum.Enum):
+    """Where a transaction is, as far as its client knows."""
+
+    OPEN = "open"
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    DECIDING = "ended, and how is not known yet"
+
+
+class Decision:
+    """The prepare or commit of one transaction that is under way. ``given_up`` is called when nobody waits for it.
+
+    ``verdict`` is kept: whoever asks again is told again that it was rolled back.
+    """
+
+    def __init__(self, given_up: Callable[[], object]) -> None:
+        self.verdict: errors.TransactionRolledBack | None = None
+        self._given_up = given_up
+        self._deciding: tuple[Stage, Task[None]] | None = None
+
+    @property
+    def under_way(self) -> Stage | None:
+        """What is being decided, or was and nobody has been told."""
+        return None if self._deciding is None else self._deciding[0]
+
+    async def made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
+        """Wait for the decision, begun with ``decide`` unless it is under way; raises what it raises."""
+        if self._deciding is not None and self._deciding[0] is not goal:
+            await settled(self._deciding[1])
+            self._deciding = None
+        if self._deciding is None:
+            self._deciding = (goal, start(decide()))
+        task = self._deciding[1]
+        task.wake()  # it may have been interrupted
+        try:
+            await settled(task)
+        finally:
+            if not task.done:
+                self._given_up()
+        self._deciding = None
+        if isinstance(task.error, errors.TransactionRolledBack):
+            self.verdict = task.error
+        task.result()
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Why a transaction was rolled back, and who did it, in parentheses."""
+    cause = outcome.cause.name.lower().replace("_", " ") if outcome.cause else "for a reason not kept"
+    return f"({cause}{' by ' + outcome.by if outcome.by else ''}{': ' + outcome.why if outcome.why else ''})"

@@ -1,0 +1,394 @@
+"""Transactions as a client sees them: the decision, and finding out after a loss."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import cast
+
+from journal.arguments import micros
+from journal.formats.record import PartitionOffset
+from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
+from txbroker import errors
+from txbroker.client.consumer.receiver import Received, Receiver
+from txbroker.client.core.core import AnswerLost, Call, Core
+from txbroker.client.core.options import Lost
+from txbroker.client.core.promise import start
+from txbroker.client.core.results import Durability, Receipt, Run
+from txbroker.client.producer.producer import Producer, Route
+from txbroker.client.transactions.contents import Adds, Contents
+from txbroker.client.transactions.decision import Decision, Stage, reason_of
+from txbroker.client.transactions.serials import Serials
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import Answer, Committed, Done, Outcome
+
+log = logging.getLogger("txbroker.client")
+
+_FENCED = (errors.GenerationFenced, errors.OffsetPending)
+"""Somebody else reads on in these partitions, or holds them."""
+
+
+class Transaction:
+    """Messages and offsets that become visible together, or never. It begins with the first of them."""
+
+    def __init__(self, core: Core, producer: Producer, serials: Serials, xid: Xid | None = None) -> None:
+        self.xid = None if xid is None else checked_xid(xid)
+        self.contents = Contents(core, producer, serials, self.xid)
+        self.stage = Stage.OPEN
+        self.runs: list[Run] = []
+        self.heuristic = False
+        self.received = Received()
+        self.core = core
+        self._producer = producer
+        self._serials = serials
+        self._dead: errors.TxBrokerError | None = None
+        self._gone = False
+        self._decision = Decision(self.received.discard)
+        self._is_unsure = False
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Which of its session's transactions it is; None until it begins."""
+        return self.contents.number
+
+    # -- adding ------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | datetime | None = None,
+    ) -> Receipt:
+        """Add a message; returns once it is taken over, before the broker has it. ``timestamp`` None is now."""
+        moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
+        came_through = False
+        try:
+            route = await self.ready(topic)
+            came_through = True
+        except Exception:
+            came_through = True  # a refusal: the transaction goes on without this message
+            raise
+        finally:
+            if not came_through:
+                self.cut_short()
+        lane = route.choose(key, partition)
+        self.contents.append(lane, value, moment, key, headers)
+        return Receipt(topic, lane.index, None, Durability.STAGED)
+
+    def interrupted(self, before: int, error: BaseException) -> None:
+        """A call that sends, begun with ``before`` messages added, ended with ``error``. A refusal changes nothing."""
+        if self.contents.added != before and not isinstance(error, errors.TxBrokerError):
+            self.cut_short()
+
+    def cut_short(self) -> None:
+        """A caller has given up while it sent a message: whether that one is in is not known to the program."""
+        if self._dead is None and self.stage is Stage.OPEN:
+            self._dead = errors.TransactionRolledBack(
+                f"a send of transaction {self.number or '(not begun)'} was cancelled or interrupted, so it can only be "
+                "rolled back; nothing of it will be seen. Begin it anew"
+            )
+
+    async def ready(self, topic: str) -> Route:
+        """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent, or BufferFull."""
+        self._check_stage()
+        core = self.core
+        route = self._producer.known_route(topic) or await self._producer.route(topic)
+        while core.output_bytes > core.options.max_buffered:
+            if core.options.when_full == "raise":
+                raise errors.BufferFull(
+                    f"{core.output_bytes} bytes are unsent, the client's bound is {core.options.max_buffered}; this "
+                    "message was not taken, the transaction goes on"
+                )
+            await core.drained()
+            self._check_stage()
+        if self.number is None:
+            await self._begin()
+        self._check_stage()
+        return route
+
+    async def _begin(self) -> None:
+        core = self.core
+        await core.opened(core.clock() + core.options.timeout)
+        if self.number is None:
+            contents = self.contents
+            contents.number = TransactionNumber(core.session, self._serials.begin(self))
+            contents.correlation = core.correlation()
+            core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
+
+    async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
+        """Commit a group's positions with the transaction; none are nothing to do."""
+        self._check_stage()
+        if not offsets:
+            return
+        if self.number is None:
+            await self._begin()
+        self._check_stage()
+        self.contents.add_offsets(group, offsets)
+
+    def receives(self, receiver: Receiver) -> None:
+        """What is taken there moves its group's position with this transaction; raises if it is not open."""
+        self._check_stage()
+        self.received.add(receiver)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, one way or the other."""
+        return self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds nothing: neither messages nor positions."""
+        return self.contents.is_empty and not self.received.offsets()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it has been prepared and held nothing: no broker has heard of it."""
+        return self.stage is Stage.PREPARED and not self.contents.requests
+
+    def flush_first(self) -> None:
+        """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
+
+        A later one is about to begin at the broker, after which this number cannot. What comes yet gets another.
+        """
+        contents = self.contents
+        if contents.only_waits:
+            contents.flush()
+        elif contents.number is not None and not contents.requests:
+            # First, for what is left does no harm if this is interrupted.
+            number, contents.number = contents.number, None
+            self.core.unwatch(contents.correlation)
+            self._serials.ended(number)
+
+    async def _flush_all(self) -> Totals:
+        self._check_stage()
+        for group, offsets in self.received.offsets():
+            await self.add_offsets(group, offsets)
+        totals = self.contents.flush()
+        # Unequal if this was interrupted before: not all that was taken has been posted.
+        if totals.messages != self.contents.added:
+            self.cut_short()
+            self._check_stage()
+        return totals
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Have the broker promise to keep it, if it holds anything: with nothing sent the broker is not asked.
+
+        That is XA's read-only vote (``XA_RDONLY``): nothing is left anywhere, commit and roll-back only end it here.
+        Given up, it goes on by itself; asked again it tells what came of it.
+        """
+        if self.xid is None:
+            raise errors.Misuse(
+                "this transaction was begun without an xid: it cannot be prepared; nothing was sent"
+            )
+        self._is_unsure = False
+        await self._decision.made(Stage.PREPARED, self._prepare)
+
+    def prepare_cut_short(self) -> None:
+        """A caller has given up while it prepared: for the program it is not prepared, unless it asks again."""
+        self._is_unsure = True
+
+    async def _prepare(self) -> None:
+        if self.stage is Stage.DECIDING:
+            await self._find_out()
+            return
+        totals = await self._flush_all()
+        reports = self._producer.reports
+        report = None if reports is None else self.contents.report(reports)
+        if reports is not None and report is not None:
+            # Its last message: whoever commits it reports it with that.
+            await self.send(reports.topic, report, None, None, None)
+            totals = self.contents.flush()
+            self.contents.counts()
+        if self.number is None or not self.contents.requests:
+            self.stage = Stage.PREPARED
+            return
+        core = self.core
+        xid = cast(Xid, self.xid)
+        request = commands.Prepare(core.correlation(), self.number.serial, xid, totals, self._serials.seen)
+        await self._decide(core.request(request, Done), Stage.PREPARED)
+
+    async def commit(self) -> None:
+        """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
+
+        Given up, it goes on by itself; asked again it tells what came of it. No roll-back follows it.
+        """
+        self._is_unsure = False
+        await self._decision.made(Stage.COMMITTED, self._commit)
+
+    async def _commit(self) -> None:
+        if self.stage is Stage.ROLLED_BACK and self._decision.verdict is not None:
+            raise self._decision.verdict
+        if self.stage is Stage.DECIDING:
+            await self._find_out()
+        core = self.core
+        if self.is_read_only or self.stage is Stage.COMMITTED:
+            self._end(Stage.COMMITTED)  # again, if it is: that may have been interrupted
+            return
+        if self.stage is Stage.PREPARED:
+            session, serial = cast(TransactionNumber, self.number)
+            second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
+            await self._decide(core.request(second, Committed), Stage.COMMITTED)
+            return
+        totals = await self._flush_all()
+        if self.number is None or not self.contents.requests:
+            self._end(Stage.COMMITTED)
+            return
+        session, serial = self.number
+        request = commands.Commit(core.correlation(), session, serial, None, totals, self._serials.seen)
+        await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
+
+    def abandon(self) -> None:
+        """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
+
+        A commit that is on its way, or whose end is not known, is left to itself, and so is a prepared transaction,
+        unless its program has given up while it prepared: then nobody knows that it is, or may be.
+        """
+        is_committing = self._decision.under_way is Stage.COMMITTED
+        is_known = self.stage is not Stage.OPEN and not self._is_unsure
+        if self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK):
+            self._end(self.stage)  # again: that may have been interrupted
+            return
+        if is_committing or is_known or self.core.fatal is not None:
+            self.leave()
+            return
+        rolling_back = start(self.rollback())
+        rolling_back.then(lambda: _tell(self, rolling_back.error))
+
+    async def rollback(self) -> None:
+        """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
+        gone = self._gone and self.stage is Stage.OPEN
+        if not self.contents.requests or gone or self.stage is Stage.ROLLED_BACK:
+            self._end(Stage.ROLLED_BACK)
+            return
+        if self.stage is Stage.COMMITTED:
+            raise errors.TransactionCommitted(f"transaction {self.number} is committed")
+        self.contents.drop_unsent()
+        core = self.core
+        session, serial = cast(TransactionNumber, self.number)
+        request = commands.Rollback(core.correlation(), session, serial, seen=self._serials.seen)
+        may_be_prepared = self.stage is not Stage.OPEN or self._decision.under_way is not None
+        call = core.request(request, Done, rule=None if may_be_prepared else Lost.ASK)
+        if not may_be_prepared:
+            self._end(Stage.ROLLED_BACK)  # or the broker does so when the session ends
+        try:
+            # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
+            with suppress(errors.TransactionRolledBack, AnswerLost):
+                await call
+        except errors.TransactionCommitted:
+            self._end(Stage.COMMITTED)  # by somebody else; asked again it says so again
+            raise
+        except errors.UnknownTransaction as error:
+            if may_be_prepared:  # a prepare or commit is out, and may arrive yet
+                raise self._unknown(str(error)) from error
+        self._end(Stage.ROLLED_BACK)
+
+    async def _decide(self, call: Call[Done] | Call[Committed], goal: Stage) -> None:
+        """Wait for a decision's answer; if it is lost, ask how it ended."""
+        try:
+            answer = await cast("Call[Answer]", call)
+        except AnswerLost:
+            self.stage = Stage.DECIDING
+            await self._find_out()
+        except errors.OutcomeUnknown as error:
+            if self.stage is Stage.OPEN:
+                self.stage = Stage.DECIDING
+            raise self._unknown(str(error)) from error
+        except (errors.TransactionRolledBack, errors.ContentMismatch, *_FENCED) as error:
+            if isinstance(error, _FENCED):
+                self.received.discard()
+            self._end(Stage.ROLLED_BACK)
+            if self._dead is not None and isinstance(error, errors.ContentMismatch):
+                raise self._dead from error  # why not all has arrived
+            raise error from self._dead
+        else:
+            if isinstance(answer, Committed):
+                self.runs = self.contents.runs(answer.placements)
+                self.heuristic = answer.heuristic
+            self._end(goal)
+
+    async def _find_out(self) -> None:
+        """Ask for the outcome until it is decided; raises unless it is prepared or committed."""
+        number = cast(TransactionNumber, self.number)
+        core = self.core
+        deadline = core.clock() + core.options.timeout
+        pause = 0.02
+        while True:
+            request = commands.AskOutcome(core.correlation(), *number)
+            try:
+                outcome = await core.request(request, Outcome, timeout=max(0.0, deadline - core.clock()))
+            except errors.TxBrokerError as error:
+                raise self._unknown(str(error)) from error
+            if outcome.state not in (State.ACTIVE, State.ROLLBACK_ONLY):
+                break
+            if core.clock() + pause >= deadline:
+                raise self._unknown("the broker has not noticed yet that the old connection died")
+            await core.waits.sleep(pause)
+            pause = min(1.0, pause * 2)
+        if outcome.state is State.ROLLED_BACK:
+            self._end(Stage.ROLLED_BACK)
+            raise errors.TransactionRolledBack(f"transaction {number} was rolled back {reason_of(outcome)}")
+        if outcome.state is State.COMMITTED:
+            self.runs = self.contents.runs(outcome.placements)
+        self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
+
+    def leave(self) -> None:
+        """The program is done with it, and may never ask how it ended."""
+        if self.number is not None:
+            self._serials.left(self.number)
+
+    def _unknown(self, reason: str) -> errors.OutcomeUnknown:
+        self.received.discard()
+        self.leave()
+        return errors.OutcomeUnknown(
+            f"whether transaction {self.number} was decided is not known: {reason}; "
+            f"ask outcome({str(self.number)!r}) later; the same call made again asks too, and decides nothing twice"
+        )
+
+    def _end(self, stage: Stage) -> None:
+        self.stage = stage
+        self.contents.drop_unsent()
+        if stage is Stage.COMMITTED and self._producer.reports is not None:
+            self._producer.reports.committed(self.contents.counts())
+        if stage is not Stage.PREPARED:
+            self.received.settle(stage is Stage.COMMITTED)
+        if self.contents.correlation:
+            self.core.unwatch(self.contents.correlation)
+        if self.number is not None and stage is not Stage.PREPARED:
+            self._serials.ended(self.number)
+
+    def _check_stage(self) -> None:
+        if self._dead is not None:
+            raise self._dead
+        if self.stage is not Stage.OPEN:
+            raise errors.Misuse(f"the transaction is {self.stage.value}; nothing was sent")
+
+    def refused(self, error: errors.TxBrokerError) -> None:
+        """An add was refused, or the session is gone: it can only be rolled back."""
+        if isinstance(error, (errors.OutcomeUnknown, errors.ConnectionClosed)):
+            self._gone = True
+            error = errors.TransactionRolledBack(
+                f"transaction {self.number} is rolled back, for its connection died before it was prepared "
+                f"({error}); begin it anew"
+            )
+        else:
+            error.add_note(f"transaction {self.number} can only be rolled back now")
+            if isinstance(error, _FENCED):
+                self.received.discard()
+        self._dead = error
+
+
+def _tell(transaction: Transaction, error: BaseException | None) -> None:
+    """Nobody waits for a roll-back that was posted."""
+    if error is not None and not isinstance(error, errors.ConnectionClosed):
+        log.warning(
+            "rolling back transaction %s failed (%s); an undecided one is rolled back when its session ends",
+            transaction.number,
+            error,
+        )

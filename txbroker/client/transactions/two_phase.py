@@ -1,0 +1,120 @@
+"""The two-phase calls of PEP 249 over the transactions of the core, and its names for errors.
+
+A connection has at most one transaction between ``tpc_begin`` and its end; sends meanwhile belong to it.
+"""
+
+from __future__ import annotations
+
+from journal.arguments import NOTHING_CHANGED, octets, text, whole
+from journal.transaction import State, Xid, checked_xid
+from txbroker import errors
+from txbroker.client.core.core import Core
+from txbroker.client.core.operations import Operations
+from txbroker.client.producer.producer import Producer
+from txbroker.client.transactions.decision import Stage
+from txbroker.client.transactions.serials import Serials
+from txbroker.client.transactions.transaction import Transaction
+
+NO_CONSUMER = (
+    "commit_offsets() of a connection does not say whose positions are meant; nothing was sent. Use consumer.commit() "
+    "for all that it has handed out, consumer.commit(message) for all up to that message in its partition, "
+    "consumer.commit({(topic, partition): offset}), or tx.commit_offsets(consumer) in a transaction"
+)
+
+
+class Exceptions:
+    """PEP 249's exceptions as attributes of a connection, each the branch of our tree that it means.
+
+    ``OutcomeUnknown`` is a DatabaseError and none of its kinds: PEP 249 has no name for it. A ``Warning`` is never
+    raised.
+    """
+
+    Warning = UserWarning
+    Error = errors.TxBrokerError
+    DatabaseError = errors.TxBrokerError
+    InterfaceError = errors.Misuse
+    ProgrammingError = errors.RequestRefused
+    DataError = errors.InvalidFrame
+    IntegrityError = errors.TransactionConflict
+    OperationalError = errors.StorageUnavailable
+    InternalError = errors.CorruptData
+    NotSupportedError = errors.VersionRefused
+
+
+def xid_of(format_id: int, global_id: str | bytes, branch: str | bytes) -> Xid:
+    """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA, WrongType, WrongValue."""
+    number = whole("format_id", format_id, NOTHING_CHANGED)
+    parts = (_part("global_transaction_id", global_id), _part("branch_qualifier", branch))
+    return Xid(number, *parts).check()
+
+
+def _part(name: str, part: str | bytes) -> bytes:
+    if isinstance(part, str):
+        return text(name, part, NOTHING_CHANGED).encode()
+    return octets(name, part, NOTHING_CHANGED, wanted="str or bytes")
+
+
+class TwoPhase:
+    """The connection's own transaction: none, begun, or prepared."""
+
+    def __init__(self, core: Core, producer: Producer, serials: Serials, operations: Operations) -> None:
+        self.current: Transaction | None = None
+        self._parts = (core, producer, serials)
+        self._operations = operations
+
+    def begin(self, xid: Xid) -> None:
+        """Sends belong to ``xid`` from now on."""
+        if self.current is not None and not self.current.is_read_only:
+            raise errors.Misuse(
+                f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
+            )
+        self.current = Transaction(*self._parts, checked_xid(xid))
+
+    async def prepare(self) -> None:
+        """The first phase."""
+        transaction = self.current
+        if transaction is None:
+            raise errors.Misuse("tpc_prepare without tpc_begin; nothing has changed")
+        try:
+            await transaction.prepare()
+        finally:
+            self._leave(transaction)
+
+    async def commit(self, xid: Xid | None) -> None:
+        """The second phase, or both in one; with ``xid`` that of a recovered transaction."""
+        transaction = self._mine(xid, "tpc_commit")
+        if transaction is None:
+            await self._operations.end_prepared(xid, commit=True)  # type: ignore[arg-type]
+            return
+        try:
+            await transaction.commit()
+        finally:
+            self._leave(transaction)
+
+    async def rollback(self, xid: Xid | None) -> None:
+        """Roll back, prepared or not; with ``xid`` a recovered transaction."""
+        transaction = self._mine(xid, "tpc_rollback")
+        if transaction is None:
+            await self._operations.end_prepared(xid, commit=False)  # type: ignore[arg-type]
+            return
+        try:
+            await transaction.rollback()
+        finally:
+            self._leave(transaction)
+
+    async def recover(self) -> list[Xid]:
+        """The xids of all prepared transactions, of any session."""
+        found = await self._operations.transactions([State.PREPARED], None, b"", False)
+        return [info.xid for info in found if info.xid is not None]
+
+    def _mine(self, xid: Xid | None, call: str) -> Transaction | None:
+        current = self.current
+        if current is None and xid is None:
+            raise errors.Misuse(f"{call} without tpc_begin and without an xid; nothing has changed")
+        if current is not None and xid is not None:
+            raise errors.Misuse(f"{call}({xid}) inside of {current.xid}: end that first; nothing has changed")
+        return current
+
+    def _leave(self, transaction: Transaction) -> None:
+        if transaction.stage in (Stage.COMMITTED, Stage.ROLLED_BACK) and self.current is transaction:
+            self.current = None

@@ -1,0 +1,1 @@
+"""Databases and their drivers: what a block of ``atomic`` needs of each."""

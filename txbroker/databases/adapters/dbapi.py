@@ -1,0 +1,111 @@
+"""Any connection of PEP 249, through its cursor, its module's parameter style and its module's exceptions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from txbroker import errors
+from txbroker.databases.adapters.adapter import Condition, Connector, kind_of
+from txbroker.databases.adapters.dialect import Dialect, Result, named
+
+
+class DbApiDatabase:
+    """A blocking connection. Drivers that tell more than PEP 249 asks have adapters of their own above this one."""
+
+    def __init__(self, connection: Any, dialect: Dialect, paramstyle: str) -> None:
+        self.connection = connection
+        self.handle: object = connection
+        self.dialect = dialect
+        self._translate = TRANSLATIONS.get(paramstyle)
+        if self._translate is None:
+            raise errors.Misuse(f"parameter style {paramstyle!r} is not one of PEP 249's; nothing was done")
+
+    async def open(self) -> None:
+        """It is one."""
+
+    async def flush(self) -> None:
+        """Statements are run at once."""
+
+    def condition(self) -> Condition:
+        """PEP 249 begins a transaction by itself; many drivers say whether they do."""
+        return (
+            Condition.AUTOCOMMIT if getattr(self.connection, "autocommit", False) is True else Condition.IDLE
+        )
+
+    async def begin(self) -> None:
+        """The first statement does."""
+
+    def cursor(self) -> Any:
+        """A cursor whose rows are sequences."""
+        return self.connection.cursor()
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        cursor = self.cursor()
+        try:
+            assert self._translate is not None
+            if parameters:
+                cursor.execute(*self._translate(statement, tuple(parameters)))
+            else:
+                cursor.execute(statement)
+            rows = list(cursor.fetchall()) if cursor.description else []
+            count = cursor.rowcount
+        finally:
+            cursor.close()
+        return Result([list(row.values()) if isinstance(row, Mapping) else row for row in rows], count)
+
+    async def commit(self) -> None:
+        """Commit."""
+        self.connection.commit()
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        self.connection.rollback()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """A violated constraint is an answer; anything else may have come too late for one."""
+        return named(error, "IntegrityError")
+
+    def connector(self) -> Connector | None:
+        """PEP 249 has no way to open another connection like this one."""
+        return None
+
+
+Translate = Callable[[str, tuple[Any, ...]], tuple[str, Any]]
+
+
+@lru_cache(maxsize=1000)
+def _numbered(statement: str, before: str) -> str:
+    parts = statement.split("%s")
+    numbered = (f"{before}{number}{part}" for number, part in enumerate(parts[1:], 1))
+    return parts[0] + "".join(numbered)
+
+
+TRANSLATIONS: dict[str, Translate] = {
+    "format": lambda statement, values: (statement, values),
+    "pyformat": lambda statement, values: (statement, values),
+    "qmark": lambda statement, values: (statement.replace("%s", "?"), values),
+    "numeric": lambda statement, values: (_numbered(statement, ":"), values),
+    "named": lambda statement, values: (
+        _numbered(statement, ":p"),
+        {f"p{number}": value for number, value in enumerate(values, 1)},
+    ),
+}
+
+
+def adapt(connection: Any) -> DbApiDatabase:
+    """The adapter for a connection of a driver that is not known by name."""
+    for kind in type(connection).__mro__:
+        module = sys.modules.get(kind.__module__.partition(".")[0])
+        if hasattr(module, "paramstyle"):
+            return DbApiDatabase(connection, Dialect(), module.paramstyle)  # type: ignore[union-attr]
+    raise errors.Misuse(
+        f"no driver's module with a paramstyle is known for {kind_of(connection)}; nothing was done"
+    )

@@ -1,0 +1,348 @@
+"""PostgreSQL, through psycopg (blocking and asynchronous) or psycopg2.
+
+The block's mark is a setting local to the transaction: it is gone when that is, without the cost of a savepoint.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from functools import cache
+from typing import Any
+
+from txbroker import errors
+from txbroker.databases.adapters.adapter import Condition, Connector, no_connection
+from txbroker.databases.adapters.dbapi import DbApiDatabase
+from txbroker.databases.adapters.dialect import (
+    COMMITTED,
+    IDENTITY,
+    TABLE,
+    Dialect,
+    Executes,
+    Result,
+    another_table,
+    identity_of,
+    identity_pattern,
+    lost_mark,
+    no_unique_key,
+)
+
+_IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR = 0, 1, 2, 3
+"""libpq's PQTRANS values."""
+
+_COMMAND_OK = 1
+"""libpq's PGRES_COMMAND_OK."""
+
+_UNKNOWN_CLASSES = ("08", "40003", "57P")
+"""SQLSTATEs after which a COMMIT may have happened: lost connections, completion unknown, shutdowns."""
+
+
+class PostgresqlDialect(Dialect):
+    """PostgreSQL's own ways."""
+
+    name = "postgresql"
+    old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
+    limit = " LIMIT 1000"
+    begin_block = (
+        "SELECT set_config('txbroker.block', %s, true), current_setting('transaction_read_only'), "
+        f"(SELECT identity FROM {IDENTITY})"
+    )
+    create = Dialect.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
+    insert_decision = (
+        f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
+        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s "
+        "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
+        "THEN set_config('synchronous_commit', 'on', true) END"
+    )
+
+    async def begin_marked(self, database: Executes, token: str) -> bool:
+        """BEGIN and the mark in one; what :meth:`mark` looks at besides, :meth:`decide` sees to."""
+        return isinstance(database, PsycopgDatabase | AsyncPsycopgDatabase) and await database.begin_marked(
+            token
+        )
+
+    async def mark(self, database: Executes, token: str) -> str | None:
+        """Mark, and look whether it can be written to."""
+        result = await database.execute(self.begin_block, (token,))
+        _, read_only, identity = result.rows[0]
+        if read_only == "on":
+            raise _read_only()
+        return None if identity is None else str(identity)
+
+    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
+        """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
+        try:
+            result = await database.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
+        except Exception as error:
+            if sqlstate(error) == "25006":
+                raise _read_only() from error
+            raise
+        if result.rows:
+            return
+        mark = await database.execute("SELECT current_setting('txbroker.block', true)")
+        if mark.rows[0][0] != token:
+            raise lost_mark("the mark of its transaction is gone")
+        raise another_table(identity_of(await database.execute(self.read_identity)))
+
+    async def is_marked(self, database: Executes) -> bool:
+        """The setting is there as long as its transaction."""
+        return bool((await database.execute("SELECT current_setting('txbroker.block', true)")).rows[0][0])
+
+    async def check_table(self, database: Executes) -> None:
+        """Its rows must survive a crash, and its key must be checked at once."""
+        result = await database.execute(
+            "SELECT c.relpersistence = 'p', EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a "
+            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indrelid = c.oid AND a.attname = 'xid' "
+            "AND i.indnkeyatts = 1 AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL) "
+            "FROM pg_class AS c WHERE c.oid = to_regclass(%s)",
+            (TABLE,),
+        )
+        logged, unique = result.rows[0]
+        if not logged:
+            raise errors.DecisionTableRefused(
+                f"the table {TABLE} is UNLOGGED or temporary: a crash empties it, and nothing would be decided any "
+                f"more; nothing was done. ALTER TABLE {TABLE} SET LOGGED"
+            )
+        if not unique:
+            raise no_unique_key()
+
+    async def home(self, database: Executes) -> str:
+        """A restored dump has another of these: the cluster, the database, the table."""
+        result = await database.execute(
+            "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid "
+            "FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()",
+            (TABLE,),
+        )
+        return str(result.rows[0][0])
+
+    async def is_forced(self, database: Executes) -> bool:  # noqa: ARG002
+        """Others see a commit when it has been forced."""
+        return True
+
+    def patience(self, seconds: float) -> Sequence[str]:
+        """For this transaction only: the connection may be a pool's."""
+        return (
+            f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'",
+            "SET LOCAL synchronous_commit = on",
+        )
+
+    def patience_for_deleting(self, seconds: float) -> Sequence[str]:
+        """Not forced: a force every now and then for each program would cost more than all the rest of it."""
+        return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """42P01, or no right to see it."""
+        return sqlstate(error) in ("42P01", "42501")
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """Unique violation."""
+        return sqlstate(error) == "23505"
+
+    def is_blocked(self, error: Exception) -> bool:
+        """Lock timeout, cancelled, deadlock, serialization."""
+        return sqlstate(error) in ("55P03", "57014", "40P01", "40001")
+
+
+def _read_only() -> errors.Misuse:
+    return errors.Misuse(
+        "the database transaction is read-only (default_transaction_read_only, a hot standby, or SET TRANSACTION READ "
+        "ONLY): a block writes a row that decides. Use a connection that may write, to the primary; nothing was done"
+    )
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of a driver's error; "" if it has none."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+
+@cache
+def _generators() -> Any:
+    from psycopg import generators
+
+    return generators
+
+
+@cache
+def _plain_rows() -> Any:
+    from psycopg.rows import tuple_row
+
+    return tuple_row
+
+
+class _Status:
+    """What both psycopgs tell of a connection, blocking or not."""
+
+    connection: Any
+
+    @property
+    def transaction_status(self) -> int:
+        """The PQTRANS value of libpq."""
+        return int(self.connection.info.transaction_status)
+
+    def condition(self) -> Condition:
+        """As libpq knows it."""
+        status = self.transaction_status
+        if getattr(self.connection, "_pipeline", None) is not None:
+            return Condition.PIPELINED
+        if getattr(self.connection, "_num_transactions", 0):
+            return Condition.BORROWED  # of psycopg's connection.transaction()
+        if status in (_ACTIVE, _IN_TRANSACTION):
+            return Condition.OPEN
+        if status == _IN_ERROR:
+            return Condition.FAILED
+        return Condition.AUTOCOMMIT if self.connection.autocommit and status == _IDLE else Condition.IDLE
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """The server answered "no", or COMMIT never left: the connection is whole and says so."""
+        if not isinstance(error, Exception) or self.connection.closed:
+            return False
+        status = self.connection.info.transaction_status
+        if status in (_IN_TRANSACTION, _IN_ERROR):
+            return True
+        state = sqlstate(error)
+        return status == _IDLE and bool(state) and not state.startswith(_UNKNOWN_CLASSES)
+
+    def connector(self) -> Connector:
+        """With the same parameters, password included."""
+        connection = self.connection
+        package = type(connection).__mro__[-2].__module__.partition(".")[0]
+        info = connection.info
+        if package == "psycopg2":
+            module, parameters = sys.modules["psycopg2"], dict(info.dsn_parameters)
+        else:
+            module, parameters = sys.modules["psycopg"], dict(info.get_parameters())
+        if info.password:
+            parameters["password"] = info.password
+        return lambda: module.connect(**parameters)
+
+
+class _Psycopg(_Status):
+    """psycopg's, of both kinds."""
+
+    @property
+    def transaction_status(self) -> int:
+        """Without psycopg's enumeration: it is asked several times for each block."""
+        status: int = self.connection.pgconn.transaction_status
+        return status
+
+    def _begins_plainly(self) -> bool:
+        connection = self.connection
+        return connection.isolation_level is connection.read_only is connection.deferrable is None
+
+    def _begin_marked(self, token: str) -> Generator[Any, Any, None]:
+        """Send it, as psycopg sends its own BEGIN: simple protocol, waiting as its connection waits."""
+        pgconn = self.connection.pgconn
+        pgconn.send_query(f"BEGIN; SET LOCAL txbroker.block = '{token}'".encode())
+        psycopg = sys.modules["psycopg"]
+        for result in (yield from _generators().execute(pgconn)):
+            if result.status != _COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
+
+
+class PsycopgDatabase(_Psycopg, DbApiDatabase):
+    """psycopg, blocking."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, DIALECT, "format")
+
+        self._cursor: Any = None
+
+    async def begin_marked(self, token: str) -> bool:
+        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        if not self._begins_plainly():
+            return False
+        connection = self.connection
+        with connection.lock:
+            connection.wait(self._begin_marked(token))
+        return True
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement, all of a block with one cursor: making one, and descriptions of rows, takes 30 µs each."""
+        if self._cursor is None:
+            self._cursor = self.connection.cursor(row_factory=_plain_rows())
+        cursor = self._cursor
+        cursor.execute(statement, parameters or None)
+        return Result(cursor.fetchall() if cursor.pgresult.ntuples else [], cursor.rowcount)
+
+
+class Psycopg2Database(_Status, DbApiDatabase):
+    """psycopg2."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, DIALECT, "format")
+
+    def cursor(self) -> Any:
+        """With plain rows, whatever the connection makes of rows."""
+        return self.connection.cursor(cursor_factory=sys.modules["psycopg2"].extensions.cursor)
+
+
+class AsyncPsycopgDatabase(_Psycopg):
+    """psycopg's AsyncConnection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.handle: object = connection
+        self.dialect: Dialect = DIALECT
+        self._cursor: Any = None
+
+    async def open(self) -> None:
+        """It is one."""
+
+    async def flush(self) -> None:
+        """Statements are run at once."""
+
+    async def begin(self) -> None:
+        """The first statement does."""
+
+    async def begin_marked(self, token: str) -> bool:
+        """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
+        if not self._begins_plainly():
+            return False
+        connection = self.connection
+        async with connection.lock:
+            await connection.wait(self._begin_marked(token))
+        return True
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        if self._cursor is None:
+            self._cursor = self.connection.cursor(row_factory=_plain_rows())
+        cursor = self._cursor
+        await cursor.execute(statement, parameters or None)
+        return Result(await cursor.fetchall() if cursor.pgresult.ntuples else [], cursor.rowcount)
+
+    async def commit(self) -> None:
+        """Commit."""
+        await self.connection.commit()
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        await self.connection.rollback()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self.connection.close()
+
+
+DIALECT = PostgresqlDialect()
+
+
+def adapt(connection: Any) -> PsycopgDatabase | Psycopg2Database | AsyncPsycopgDatabase:
+    """The adapter for a connection of psycopg or psycopg2."""
+    kind = _kind(connection.__class__)
+    if kind is None:
+        raise no_connection(connection)
+    return kind(connection)
+
+
+@cache
+def _kind(
+    connection: type,
+) -> type[PsycopgDatabase] | type[Psycopg2Database] | type[AsyncPsycopgDatabase] | None:
+    if not hasattr(connection, "info") or not hasattr(connection, "commit"):
+        return None
+    if any(kind.__module__.partition(".")[0] == "psycopg2" for kind in connection.__mro__):
+        return Psycopg2Database
+    if any(kind.__name__ == "AsyncConnection" for kind in connection.__mro__):
+        return AsyncPsycopgDatabase
+    return PsycopgDatabase

@@ -1,0 +1,1 @@
+"""What the integrations with object-relational mappers share."""

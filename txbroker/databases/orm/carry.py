@@ -1,0 +1,104 @@
+"""Messages that wait in the program for the commit of a transaction which an ORM owns: ``carry`` and Django's ``send``.
+
+Savepoints are why they wait: what was sent inside of one that is rolled back is dropped, and a broker's transaction has
+no savepoints. So they are bounded, by :data:`MAX_BYTES` unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.databases import identity
+from txbroker.databases.adapters.adapter import Condition, Database, run
+from txbroker.databases.adapters.dialect import TABLE
+from txbroker.databases.blocking import Atomic, BlockingSide
+from txbroker.databases.protocol import Deciding
+
+MAX_BYTES = 16 * 1024 * 1024
+"""What may wait in one transaction: values, keys and headers."""
+
+Broker = Connection | Callable[[], Connection]
+"""A connection, or what gives one when it is needed: after a fork, say."""
+
+
+class Waiting(NamedTuple):
+    """One message that waits; fields as the arguments of ``Connection.send``."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    headers: Mapping[str, bytes] | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes it counts for."""
+        headers = self.headers or {}
+        return (
+            len(self.value or b"")
+            + len(self.key or b"")
+            + sum(len(name) + len(value) for name, value in headers.items())
+        )
+
+
+def check_room(taken: int, message: Waiting, bound: int) -> None:
+    """Raise BufferFull if a message does not fit beside so many bytes."""
+    if taken + message.size > bound:
+        raise errors.BufferFull(
+            f"{taken + message.size} bytes of messages would wait for this transaction's commit, {bound} are allowed: "
+            "nothing was sent, and the transaction is as it was. Use smaller transactions, a greater max_bytes, or "
+            "txbroker.atomic, which sends at once"
+        )
+
+
+async def take_write_lock(driver: Database) -> None:
+    """In SQLite, before a transaction that has begun without the lock reads: who reads first may be refused to write.
+
+    The block will write; so it waits here, as long as the connection's timeout says, and not in vain later.
+    """
+    if driver.dialect.name == "sqlite" and driver.condition() is Condition.OPEN:
+        try:
+            await driver.execute(f"DELETE FROM {TABLE} WHERE 0")
+        except Exception as error:
+            if driver.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
+
+
+class Terms(NamedTuple):
+    """What blocks are opened with; see :func:`txbroker.atomic`."""
+
+    application: str = ""
+    wait: str = "decision"
+    timeout: float | None = None
+
+
+def block(database: Database, broker: Broker, terms: Terms) -> Atomic:
+    """A block that is not entered yet."""
+    connection = broker if isinstance(broker, Connection) else broker()
+    side = BlockingSide(connection, terms.wait, terms.timeout)
+    return Atomic(Deciding(database, side, terms.application), side, None)
+
+
+def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:
+    """The last thing before COMMIT, and COMMIT: decide, prepare, commit, tell. Raises as the end of a block does.
+
+    After it has raised, the database is rolled back, or it said ``OutcomeUnknown``.
+    """
+    if atomic.xid is None:
+        try:
+            atomic.__enter__()
+        except BaseException as error:
+            run(atomic.deciding.roll_back_database(error))
+            raise
+    try:
+        for message in messages:
+            atomic.send(*message)
+    except BaseException as error:
+        atomic.__exit__(type(error), error, error.__traceback__)
+        raise
+    atomic.__exit__(None, None, None)

@@ -1,0 +1,400 @@
+"""One block: the protocol of ``docs/atomic.md``, step by step, the same for every face.
+
+The steps are numbered as there. Whatever goes wrong, the database is rolled back before the broker is told: as
+long as the database may still commit, nobody but the database decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from journal.arguments import text, wrong_value
+from journal.transaction import State, Xid
+from txbroker import errors
+from txbroker.client.loop import fork
+from txbroker.databases import identity, open_blocks, xids
+from txbroker.databases.adapters.adapter import Condition, Database
+from txbroker.databases.error_causes import reason, told
+from txbroker.databases.identity import Identity
+from txbroker.databases.open_blocks import Place
+from txbroker.databases.standing import Side, Standing, Step
+
+_REFUSED = {
+    Condition.AUTOCOMMIT: "is in autocommit mode: each statement would be committed alone. Switch that off, or begin "
+    "a transaction first",
+    Condition.FAILED: "is in a transaction that has failed and can only be rolled back: roll it back first",
+    Condition.BORROWED: "is inside of a transaction block of the driver (psycopg's connection.transaction()), which "
+    "alone may commit: open the block of txbroker.atomic instead of that one",
+    Condition.PIPELINED: "is in pipeline mode, where answers come late: leave that before the block",
+}
+
+_UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
+"""A roll-back that failed has ended nothing: whoever has the connection may still commit."""
+
+WAITS = ("decision", "commit")
+_OVERTAKEN = (
+    "the database transaction of this block was ended inside of it, and another block has begun on the connection "
+    "since: none of this block's messages will be seen. Leave commit and rollback to the block"
+)
+NOT_BEGUN = (
+    "txbroker: the block has not begun, and nothing of it was done at either side: it can be run again, on another "
+    "connection if this one is closed or lost"
+)
+ROLLED_BACK = (
+    "txbroker: rolled back at both sides; unless the block has itself committed rows, neither rows nor messages of it "
+    "are there, and it can be run again"
+)
+
+T = TypeVar("T")
+
+
+class ToTheEnd(Protocol):
+    """Awaits something that is to end whether or not its caller is cancelled."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> Awaitable[T]:
+        """Return its result."""
+
+
+_TOKENS = secrets.token_hex(8)
+_numbers = itertools.count()
+
+
+def check_wait(wait: str) -> None:
+    """Raise WrongType or WrongValue for a choice that is not known."""
+    if text("wait", wait, "nothing was done") not in WAITS:
+        raise wrong_value("wait", wait, "'decision' or 'commit'", "nothing was done")
+
+
+class Deciding:
+    """The steps of one block. Integrations with hooks of their own (SQLAlchemy, Django) call them one by one:
+
+    ``enter``, the work, ``prepare``, ``check_open``, COMMIT by whoever does that (and what the dialect's ``forcing``
+    says after it), nothing in between; then
+    ``committed``; or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of
+    that.
+    """
+
+    def __init__(self, database: Database, side: Side, application: str = "") -> None:
+        self.database = database
+        self.side = side
+        self.standing = Standing(side)
+        self.place = Place(None)
+        """Where it was entered."""
+        self.xid: Xid | None = None
+        self.identity: Identity | None = None
+        self._process = os.getpid()
+        self._tells = False
+        """Whether the connection says that a transaction is open while one is."""
+        self.to_the_end: ToTheEnd = _as_it_is
+        """How what must not be left half done is awaited: a face with cancellation sees to it that it ends."""
+        self.last_moment: Callable[[], None] = _nothing
+        """Raises what keeps the block from COMMIT; once it has returned, nobody but the database decides."""
+        self._application = xids.check_application(application)
+        self._token = f"{_TOKENS}{next(_numbers)}"
+
+    # -- step 1 ------------------------------------------------------------------------------------
+
+    async def enter(self, place: Place | None = None) -> None:
+        """Begin or join the transaction, mark it, read the table's identity. Raises: nothing was done."""
+        self.place = Place(threading.get_ident()) if place is None else place
+        try:
+            await self._enter()
+        except Exception as error:
+            if not isinstance(
+                error, errors.TxBrokerError
+            ):  # those say themselves what was done, and what to do
+                error.add_note(NOT_BEGUN)
+            raise
+
+    async def _enter(self) -> None:
+        if not self.side.identity:
+            raise errors.VersionRefused(
+                "the broker does not tell its identity, so it is older than this client; nothing was done. Update it"
+            )
+        await self.database.open()
+        try:
+            while (left := open_blocks.enter(self.database.handle, self)) is not None:
+                await self._roll_back_left()
+                open_blocks.forget(self.database.handle, left)
+                await self.database.open()
+            condition = self.database.condition()
+            if condition in _REFUSED:
+                raise errors.Misuse(f"the database connection {_REFUSED[condition]}. Nothing was done")
+            await self._begin(condition)
+        except BaseException as error:
+            await self.heal(error)
+            raise
+
+    async def _roll_back_left(self) -> None:
+        """Whatever an interrupted block has left open; not what was begun since."""
+        database = self.database
+        if database.condition() is Condition.OPEN and await database.dialect.is_marked(database):
+            await database.rollback()
+
+    async def _begin(self, condition: Condition) -> None:
+        database = self.database
+        found = identity.checked(database.handle) if condition is Condition.IDLE else None
+        try:
+            if found is None or not await database.dialect.begin_marked(database, self._token):
+                if condition is Condition.IDLE:
+                    await database.begin()
+                found = identity.parse(await database.dialect.mark(database, self._token))
+                if identity.checked(database.handle) != found:
+                    await identity.check_home(database, found)
+                    identity.remember(database.handle, found)
+            self._tells = database.condition() is Condition.OPEN
+            self.identity = found
+            self.xid = xids.make(found.name, self._application, self.side.identity)
+            self.side.open(self.xid)
+            self.standing.step = Step.OPEN
+        except BaseException as error:
+            if condition is Condition.IDLE:
+                await self.to_the_end(self.roll_back_database(error))
+            if isinstance(error, Exception) and database.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
+
+    @property
+    def outcome(self) -> State:
+        """ACTIVE inside of the block, PREPARED if how it ended is not known, else COMMITTED or ROLLED_BACK."""
+        return self.standing.outcome
+
+    @property
+    def is_out_of_transaction(self) -> bool:
+        """Whether it had begun a transaction and none is open any more: it can only be rolled back."""
+        return (
+            self.standing.step is Step.OPEN
+            and self._tells
+            and self.database.condition() in (Condition.IDLE, Condition.AUTOCOMMIT)
+        )
+
+    def _unregister(self) -> None:
+        open_blocks.leave(self.database.handle, self)
+        self.place = Place(self.place.who)  # a frame would keep alive what it has
+
+    # -- steps 3 and 4 -----------------------------------------------------------------------------
+
+    async def prepare(self) -> bool:
+        """Insert the row, then prepare the broker. False: nothing was sent, so there is nothing to decide.
+
+        Raises: both can only be rolled back now.
+        """
+        await self.database.flush()  # which may send messages
+        if self.side.is_empty:
+            self.last_moment()
+            return False
+        assert self.xid is not None
+        database = self.database
+        condition = database.condition()
+        if condition in (Condition.BORROWED, Condition.PIPELINED):
+            raise errors.Misuse(
+                f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
+                "of the block's messages will be seen; what becomes of the rows is for whoever ends that"
+            )
+        key = xids.row_key(self.xid)
+        try:
+            await database.dialect.decide(database, self._token, key, self.side.identity)
+        except Exception as error:
+            identity.forget(database.handle)  # the next block looks anew
+            if database.dialect.is_missing_table(error):
+                raise identity.missing(error) from error
+            raise
+        self.standing.key = key
+        self.standing.step = Step.PREPARED
+        await self.side.prepare()
+        self.last_moment()
+        return True
+
+    # -- step 5 is the owner's, step 6 -------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """The last thing before COMMIT. Raises what is for :meth:`failed`.
+
+        PostgreSQL answers COMMIT in a failed transaction with ROLLBACK, and drivers do nothing where none is open: both
+        look like success. A callback, a signal's handler or another task may have come in between.
+        """
+        condition = self.database.condition()
+        if not self._tells or condition is Condition.OPEN:
+            self.standing.step = Step.COMMITTING
+            return
+        if condition is Condition.FAILED:
+            raise errors.Misuse(
+                "the database transaction has failed, and the block went on: it can only be rolled back. Let the "
+                "driver's exception leave the block, or use a savepoint"
+            )
+        if self.standing.key:
+            raise errors.Misuse(
+                "when the block was to be committed, its database transaction was not open any more "
+                f"({condition.value}): something else had ended it after the broker had prepared"
+            )
+        self.standing.step = Step.COMMITTING
+
+    async def committed(self) -> None:
+        """The database has committed: that decided it."""
+        self.standing.decide(State.COMMITTED)
+        begun = self._tell()
+        if self.standing.key:
+            await self.side.shown(begun)
+
+    def _tell(self) -> Any:
+        begun = self.standing.tell()
+        self._unregister()
+        return begun
+
+    async def failed(self, error: BaseException) -> NoReturn:
+        """COMMIT raised ``error``. Raises it if that was a "no", :class:`OutcomeUnknown` if it was no answer.
+
+        Interrupted or cancelled, the database decides alone, and its connection is closed.
+        """
+        try:
+            meaning = await self.to_the_end(self._meaning(error))
+        except BaseException as later:  # cancelled again: that is what is raised, and has to say the same
+            if self.outcome is State.PREPARED and self.standing.key:
+                later.add_note(f"txbroker: {self._unknown(error)}")
+            raise
+        if meaning is error:
+            raise error
+        raise meaning from error
+
+    async def _meaning(self, error: BaseException) -> BaseException:
+        known = self.database.did_not_commit(error)
+        try:  # no locks should stay behind, if it was not committed
+            if not known and not isinstance(error, Exception):
+                await self._close_database(error)
+            elif await self._is_rolled_back(error) and known:
+                await self.rolled_back()
+                error.add_note(ROLLED_BACK)
+                return error
+        finally:
+            self._leave_undecided()
+        if not self.standing.key:
+            return error
+        text = self._unknown(error)
+        if not isinstance(error, Exception):
+            error.add_note(f"txbroker: {text}")
+            return error
+        return errors.OutcomeUnknown(text, self.xid)
+
+    def _unknown(self, error: BaseException) -> str:
+        return (
+            f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
+            f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {self.xid}. Do not do the "
+            "work again before"
+        )
+
+    async def _is_rolled_back(self, error: BaseException) -> bool:
+        if await self.roll_back_database(error):
+            return True
+        if self.database.condition() is Condition.OPEN:  # interrupted within a statement, it takes no other
+            await self._close_database(error)
+        return self.database.condition() not in _UNENDED
+
+    async def _leave_to_database(self, error: BaseException) -> None:
+        """COMMIT may have been sent, and nobody knows of an answer."""
+        try:
+            await self._close_database(error)
+        finally:
+            self._leave_undecided()
+
+    async def _close_database(self, error: BaseException) -> None:
+        """Nothing can be asked on a connection on which COMMIT may still be under way."""
+        try:
+            await self.database.close()
+        except Exception as failure:  # noqa: BLE001 - told with the error that led here
+            error.add_note(f"txbroker: closing the database connection failed ({told(failure)})")
+
+    async def rolled_back(self) -> None:
+        """The database has been rolled back, or can only be."""
+        if self.standing.step is Step.ENDED:
+            return
+        self.standing.decide(State.ROLLED_BACK)
+        self._tell()
+
+    def _leave_undecided(self) -> None:
+        """Unless it has ended: others find out how it does."""
+        if self.standing.step is not Step.ENDED:
+            self.standing.leave_undecided()
+            self._unregister()
+
+    # -- all of it ---------------------------------------------------------------------------------
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of a ``with``."""
+        if (
+            os.getpid() != self._process
+        ):  # a word on the parent's connection would end the parent's transaction
+            self.standing.outcome = State.PREPARED
+            self.standing.step = Step.ENDED
+            self._unregister()
+            if error is None:
+                raise fork.refusal()
+            return
+        if self.standing.step is Step.ENDED:
+            if error is None:
+                raise errors.Misuse(_OVERTAKEN)
+            return
+        if error is not None:
+            await self.to_the_end(self._abandon(error))
+            return
+        try:
+            await self.prepare()
+        except BaseException as failure:
+            meaning = reason(failure)
+            await self.to_the_end(self._abandon(meaning))
+            if meaning is failure:
+                raise
+            raise meaning from (None if meaning is failure.__cause__ else failure)
+        try:
+            self.check_open()
+            force = await self.database.dialect.forcing(self.database)
+            await self.database.commit()
+            force()
+        except BaseException as failure:  # noqa: BLE001 - it is raised again, or said what it means
+            await self.failed(failure)
+        await self.committed()
+
+    async def heal(self, error: BaseException) -> None:
+        """End what ``error``, an interrupt on the way in or out, has left unended. It may be called again."""
+        step = self.standing.step
+        if step in (Step.OPEN, Step.PREPARED):
+            await self.to_the_end(self._abandon(error))
+        elif step is Step.COMMITTING:
+            await self.to_the_end(self._leave_to_database(error))
+        elif step is Step.DECIDED:
+            self._tell()
+        else:
+            self._unregister()
+
+    async def _abandon(self, error: BaseException) -> None:
+        """The block came to no COMMIT."""
+        try:
+            if await self._is_rolled_back(error):
+                await self.rolled_back()
+                error.add_note(ROLLED_BACK)
+        finally:  # else it may still be committed, by whoever uses the connection next
+            self._leave_undecided()
+
+    async def roll_back_database(self, error: BaseException) -> bool:
+        """Roll the database back because of ``error``; whether that worked. If not, ``error`` gets a note of it."""
+        try:
+            await self.database.rollback()
+        except Exception as failure:  # noqa: BLE001 - told with the error that led here
+            error.add_note(
+                f"txbroker: rolling back the database failed ({told(failure)}); it does so itself when the connection "
+                "ends: close it"
+            )
+            return False
+        return True
+
+
+def _nothing() -> None:
+    """Nothing keeps it."""
+
+
+async def _as_it_is(work: Coroutine[Any, Any, T]) -> T:
+    return await work

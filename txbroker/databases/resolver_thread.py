@@ -1,0 +1,372 @@
+"""Beside a broker connection: rows are deleted once the broker has acknowledged, and what is in doubt is resolved.
+
+One daemon thread, with database connections of its own. It never raises into a program: :attr:`Background.status` and
+the logger ``txbroker.resolver`` tell what it could not do.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+from txbroker import errors
+from txbroker.client.blocking import Connection
+from txbroker.client.blocking.semaphore import BinarySemaphore
+from txbroker.client.core.promise import Promise
+from txbroker.client.loop.connection import LoopConnection
+from txbroker.databases.adapters.adapter import Connector
+from txbroker.databases.resolver import Resolution, Resolver
+
+log = logging.getLogger("txbroker.resolver")
+
+TIDY = 1.0
+"""Seconds between looks at what the broker has acknowledged, while blocks are at work."""
+
+SWEEP = 60.0
+"""Seconds between looks for rows that nobody has deleted."""
+
+INTERVAL = 10.0
+"""Seconds between passes over what is in doubt, unless told otherwise."""
+
+GRACE = 1.0
+"""Seconds for which a prepared transaction is left to its program. A pass that met such a one is soon repeated."""
+
+CLOSE_IDLE = 5.0
+"""Seconds after which a database connection that is not needed is closed."""
+
+
+class Status(NamedTuple):
+    """How the background fares. ``tables`` are the identities of the decision tables it looks after.
+
+    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged``: commits and roll-backs that the
+    broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
+    """
+
+    is_running: bool
+    tables: list[str]
+    passes: int
+    committed: int
+    rolled_back: int
+    removed: int
+    waiting: list[str]
+    contradicted: list[str]
+    unacknowledged: int
+    failure: str
+
+
+class _Charge:
+    """One decision table."""
+
+    def __init__(self, connector: Connector | None) -> None:
+        self.connector = connector
+        self.resolver: Resolver | None = None
+        self.keys: deque[str] = deque()
+        self.due = 0.0
+        self.sweep_due = 0.0
+        self.used = 0.0
+        self.failure = ""
+        self.last = Resolution([], [], [], [], 0, 0)
+
+
+class Background:
+    """The worker of one connection. ``open_broker`` gives the connection it resolves with: the user's, if ``drive``
+    moves that, else one of its own.
+
+    ``interval`` may be set at any time.
+    """
+
+    def __init__(
+        self, open_broker: Callable[[], Connection], drive: Callable[[Promise[Any]], None] | None = None
+    ) -> None:
+        self._interval = INTERVAL
+        self._open_broker = open_broker
+        self._drive = drive
+        self._broker: Connection | None = None
+        self._charges: dict[str, _Charge] = {}
+        """Never changed but replaced, for the thread walks over it while others watch."""
+        self._told: deque[tuple[Promise[Any], str]] = deque()
+        self._wake = BinarySemaphore()
+        self._asleep = False
+        self._stopping = False
+        self._failure = ""
+        self._watching = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._passes = self._committed = self._rolled_back = self._removed = 0
+
+    # -- for blocks --------------------------------------------------------------------------------
+
+    def knows(self, name: str) -> bool:
+        """Whether this table is looked after."""
+        return name in self._charges
+
+    def watch(self, name: str, connector: Connector | None) -> None:
+        """Look after a decision table from now on, at once for a start."""
+        with self._watching:
+            if name not in self._charges:
+                self._charges = {**self._charges, name: _Charge(connector)}
+            if connector is None:
+                self._charges[name].failure = (
+                    "this driver does not tell how to open another connection: say connect_database= to "
+                    "txbroker.atomic, or run 'txbroker resolve --watch'"
+                )
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="txbroker-resolver", daemon=True)
+                thread.start()
+                self._thread = thread
+        self._wake.release()
+
+    def track(self, told: Promise[Any], key: str) -> None:
+        """The broker is being told of a decision; with a key, that row may be deleted when it has acknowledged."""
+        self._told.append((told, key))
+        if self._asleep:
+            self._asleep = False
+            self._wake.release()
+
+    def hurry(self) -> None:
+        """Something is in doubt: look now."""
+        for charge in self._charges.values():
+            charge.due = 0.0
+        self._wake.release()
+
+    @property
+    def interval(self) -> float:
+        """Seconds between passes over what is in doubt."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, seconds: float) -> None:
+        self._interval = seconds
+        self.hurry()
+
+    @property
+    def status(self) -> Status:
+        """How it fares."""
+        charges = self._charges
+        failures = [self._failure] if self._failure else []
+        failures += [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]
+        return Status(
+            self._thread is not None and self._thread.is_alive(),
+            list(charges),
+            self._passes,
+            self._committed,
+            self._rolled_back,
+            self._removed,
+            [str(xid) for charge in charges.values() for xid in charge.last.waiting],
+            [key for charge in charges.values() for key in charge.last.contradicted],
+            len(self._told),
+            "; ".join(failures),
+        )
+
+    def stop(self, timeout: float) -> None:
+        """Finish what can be finished in ``timeout`` seconds, then end."""
+        self._stopping = True
+        self._wake.release()
+        if self._thread is not None and self._thread is not threading.current_thread() and timeout > 0:
+            self._thread.join(min(timeout, 5.0))
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with self._watching:
+            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            if self._thread is not threading.current_thread():
+                return
+        while not self._stopping:
+            try:
+                self._round(time.monotonic())
+                self._failure = ""
+                self._rest()
+            except BaseException as error:  # noqa: BLE001 - without this thread, what is in doubt would stay so
+                self._failed("a round of the resolver failed; it goes on", error)
+                self._wake.acquire(TIDY)
+        try:
+            self._finish()
+        except BaseException as error:  # noqa: BLE001 - a thread that ends with SystemExit says nothing
+            self._failed("the resolver's end failed", error)
+
+    def _failed(self, what: str, error: BaseException) -> None:
+        failure = f"{type(error).__name__}: {str(error).strip()}"
+        if failure != self._failure:
+            log.error("%s", what, exc_info=error)
+        self._failure = failure
+
+    def _finish(self) -> None:
+        """Tidy up once more, then close whatever was opened, whichever of it cannot be closed."""
+        try:
+            self._tidy()
+        finally:  # which may have opened connections
+            with ExitStack() as ending:
+                if self._broker is not None and self._drive is None:  # a connection of its own
+                    ending.callback(self._broker.close, 0.0)
+                for charge in self._charges.values():
+                    if charge.resolver is not None:
+                        ending.callback(charge.resolver.close_database)
+
+    def _rest(self) -> None:
+        if self._told:
+            self._wake.acquire(TIDY)
+        else:
+            self._sleep()
+
+    def _sleep(self) -> None:
+        """Until something is due; :meth:`track` wakes it up."""
+        now = time.monotonic()
+        charges = self._charges.values()
+        due = [charge.due for charge in charges if charge.connector is not None]
+        due += [charge.used + CLOSE_IDLE for charge in charges if charge.used + CLOSE_IDLE > now]
+        self._asleep = True
+        if not self._told:  # looked at again, for it may have come before the flag was set
+            self._wake.acquire(max(0.0, min(due, default=now + self.interval) - now))
+        self._asleep = False
+        if self._told and not self._stopping:
+            time.sleep(TIDY / 5)  # so that a burst of blocks is tidied up in one go
+
+    def _round(self, now: float) -> None:
+        self._tidy()
+        for name, charge in self._charges.items():
+            if charge.connector is not None and now >= charge.due:
+                is_hurried, charge.due = (
+                    not charge.due,
+                    now + self.interval,
+                )  # first: it may be hurried meanwhile
+                self._guard(name, charge, self._pass)
+                # What it was hurried for may have been prepared just now, and is left alone then.
+                if is_hurried or charge.last.waiting or charge.last.young:
+                    charge.due = min(charge.due, now + GRACE)
+            if charge.resolver is not None and now - charge.used > CLOSE_IDLE:
+                charge.resolver.close_database()
+
+    def _pass(self, charge: _Charge) -> None:
+        assert charge.resolver is not None
+        now = time.monotonic()
+        sweep = now >= charge.sweep_due
+        found = charge.resolver.resolve(sweep)
+        if sweep:
+            charge.sweep_due = now + SWEEP
+        else:
+            found = found._replace(contradicted=charge.last.contradicted)
+        charge.last = found
+        self._passes += 1
+        self._committed += len(found.committed)
+        self._rolled_back += len(found.rolled_back)
+        self._removed += found.removed
+
+    def _tidy(self) -> None:
+        """Collect acknowledgements, then delete their rows, many at once."""
+        drive = self._drive
+        for _ in range(len(self._told)):
+            told, key = self._told.popleft()
+            if not told.done and drive is not None:
+                drive(told)
+            if not told.done:
+                drive = None  # the broker is silent: one wait is enough
+                self._told.append((told, key))
+            elif told.error is not None:
+                self._untold(told.error, key)
+            elif key:
+                self._of(key).keys.append(key)
+        for name, charge in self._charges.items():
+            if charge.keys and charge.connector is not None:
+                self._guard(name, charge, self._remove)
+
+    def _untold(self, error: BaseException, key: str) -> None:
+        if isinstance(error, errors.HeuristicOutcome):
+            log.error(
+                "transaction %s was decided by its database, and otherwise at the broker: %s", key, error
+            )
+        else:
+            level = (
+                logging.DEBUG if self._stopping else logging.INFO
+            )  # a closed connection has asked for no answer
+            log.log(level, "the broker could not be told of a decision (%s); the resolver will", error)
+        self.hurry()
+
+    def _of(self, key: str) -> _Charge:
+        return self._charges[key.partition("-")[0]]
+
+    def _remove(self, charge: _Charge) -> None:
+        assert charge.resolver is not None
+        keys = list(charge.keys)
+        charge.resolver.remove(keys)
+        for _ in keys:
+            charge.keys.popleft()
+
+    def _guard(self, name: str, charge: _Charge, act: Callable[[_Charge], None]) -> None:
+        """Do it; what fails is told, and tried again later with a new database connection."""
+        try:
+            if charge.resolver is None:
+                assert charge.connector is not None
+                if self._broker is None:
+                    self._broker = self._open_broker()
+                charge.resolver = Resolver(charge.connector, self._broker, grace=GRACE, table=name)
+            charge.used = time.monotonic()
+            act(charge)
+            charge.failure = ""
+        except BaseException as error:  # noqa: BLE001 - whatever is raised: the other tables do not wait for it
+            failure = f"{type(error).__name__}: {str(error).strip()}"
+            if failure != charge.failure and not self._stopping:
+                level = logging.INFO if self._is_passing(charge, error) else logging.WARNING
+                log.log(level, "decision table %s cannot be looked after now: %s", name, failure)
+            charge.failure = failure
+            if charge.resolver is not None:
+                charge.resolver.close_database()
+
+    def _is_passing(self, charge: _Charge, error: BaseException) -> bool:
+        """Somebody else was writing."""
+        resolver = charge.resolver
+        return isinstance(error, errors.StorageUnavailable) or (
+            resolver is not None and resolver.table.is_blocked(error)
+        )
+
+
+_starting = threading.Lock()
+
+
+def background_of(connection: Connection) -> Background:
+    """The worker beside a blocking connection; made when it is first asked for."""
+    with _starting:
+        if connection.resolver is None:
+
+            def drive(promise: Promise[Any]) -> None:
+                try:
+                    connection._driver.wait(promise, TIDY)
+                except TimeoutError:
+                    pass  # looked at again in the next round
+                except errors.TxBrokerError as error:
+                    log.debug("waiting for an acknowledgement: %s", error)
+
+            connection.resolver = Background(lambda: connection, drive)
+        assert isinstance(connection.resolver, Background)
+        return connection.resolver
+
+
+def background_beside(connection: LoopConnection) -> Background:
+    """The worker beside a connection on an event loop: with a blocking connection of its own to the same broker."""
+    with _starting:
+        if connection.resolver is None:
+            options = connection.core.options
+            own = options._replace(client=f"{options.client[:200]}-resolver", producer="")
+
+            def open_broker() -> Connection:
+                opened = Connection(connection.address, own)
+                try:
+                    opened.run(opened.core.opened(time.monotonic() + options.timeout))
+                    if opened.identity != connection.identity:
+                        raise errors.BrokerReplaced(
+                            "the broker behind the address has other data than the one that the program is "
+                            "connected to; "
+                            "nothing is resolved"
+                        )
+                except BaseException:
+                    opened.close(0.0)
+                    raise
+                return opened
+
+            connection.resolver = Background(open_broker)
+        assert isinstance(connection.resolver, Background)
+        return connection.resolver

@@ -1,0 +1,1 @@
+"""The broker's own folds over the journal: producers, consumer groups, its identity."""

@@ -1,0 +1,39 @@
+"""Which broker this is: a random name of its data, journaled at their first start and never changed.
+
+Others keep it beside what they know of this broker's transactions. Session and transaction numbers of two brokers
+coincide, so without it another broker behind the same address would give answers that mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from zope.interface import implementer
+
+from journal.formats.record import Identified
+from journal.interfaces import IFold
+
+
+@implementer(IFold)
+class IdentityFold:
+    """The identity: 32 hexadecimal digits, "" before the first start."""
+
+    name = "identity"
+    handles: tuple[type, ...] = (Identified,)
+
+    def __init__(self) -> None:
+        self.identity = ""
+
+    def apply(self, lsn: int, record: Identified, data: bytes | memoryview) -> None:  # noqa: ARG002
+        """Take it over."""
+        assert not self.identity, "a broker's data were given a second identity"
+        self.identity = record.identity
+
+    def snapshot(self) -> Iterator[Any]:
+        """The identity, if there is one."""
+        return iter([self.identity] if self.identity else [])
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by what :meth:`snapshot` gave."""
+        self.identity = next(iter(rows), "")

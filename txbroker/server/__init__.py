@@ -1,0 +1,1 @@
+"""The process around the broker: connections, threads, settings, service."""

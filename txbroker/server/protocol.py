@@ -1,0 +1,397 @@
+"""Connections: a peer's bytes to the broker's commands, answers to bytes, and what hostile peers may not do.
+
+Only time-outs and bounds are decided here; what a command means is :mod:`txbroker.broker.broker`'s affair.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.address import UNIXAddress
+from twisted.internet.protocol import Protocol
+from twisted.logger import Logger
+from twisted.protocols.policies import ProtocolWrapper
+from twisted.python.failure import Failure
+
+from journal.constants import KIB
+from txbroker.broker.accounts import UNCOUNTED
+from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
+from txbroker.broker.whole_transactions import BEGINNINGS
+from txbroker.errors import PeerViolation, TxBrokerError
+from txbroker.server.read_limits import Pause
+from txbroker.server.send_buffer import Outbox
+from txbroker.wire.codec import encode, request_decoder
+from txbroker.wire.messages import AnyRequest, Refused
+
+if TYPE_CHECKING:
+    from txbroker.server.connections import BrokerFactory
+
+MAX_STRANGER = 64 * KIB
+"""Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
+
+BULK_READ = 256 * KIB
+"""What is read at a time from a peer that is amid a message; the others get Twisted's 64 KiB.
+
+Batches of 64 KiB each came in two reads and were put together again: 158 instead of 260 µs of processor time each.
+Not for all, because Twisted also lets this many bytes of answers wait before it says that a peer does not read.
+"""
+
+SHORT_READ = 4 * KIB
+"""What is read at a time from any peer while the memory for parts of messages is short."""
+
+LEAST_UNSENT = 64 * KIB
+Requests = list[tuple[AnyRequest, memoryview]]
+
+
+class BrokerProtocol(Protocol, Flow):
+    """One peer's connection."""
+
+    factory: BrokerFactory
+    log = Logger()
+
+    def connectionMade(self) -> None:
+        """Open a session."""
+        factory, transport = self.factory, self.transport
+        assert transport is not None
+        _tune(transport)
+        self.peer = factory.name_of(transport.getPeer())
+        self._decoder = request_decoder(factory.broker.settings.max_request)
+        self._pauses = Pause(0)
+        self._takes = True
+        self._greeted = self._ended = self._counted = self._bulk = False
+        self._left: Requests = []
+        self._active = True
+        self._silent_since = 0.0
+        self._since: float | None = factory.clock.seconds()
+        self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion, self._on_fault)
+        transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
+        self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
+        self.session.wake = partial(factory.scheduler.add, self)
+        self.session.hold = self._hold_requests
+        self._accounts, self._pending = factory.broker.accounts, factory.intake.pending
+        self._scheduler, self._outboxes = factory.scheduler, factory.outboxes
+        factory.connections.add(self)
+        if factory.intake.short:
+            self.read_less(True)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Carry out the requests in these bytes, at once if nobody waits, else in the session's turn."""
+        if self._ended:
+            return
+        self._active = True
+        scheduler = self._scheduler
+        if scheduler.busy or not self._takes:
+            self._keep(data)
+        else:
+            scheduler.until = 0.0
+            work = self._carry_out(AT_ONCE, data)
+            session = self.session
+            if session.work:
+                work += session.work
+                session.work = 0
+            if (self._left or self._decoder.uncut or session.due) and not self._ended:
+                scheduler.charge(self, work)
+                scheduler.begun(self)
+                self._wait()
+            elif work > 2 * QUANTUM:  # of less no account is kept: 3 % of the instructions of a request
+                scheduler.charge(self, work)
+            scheduler.at_once += work
+            if scheduler.at_once > AT_ONCE:
+                scheduler.have_the_reactor_go_round()
+
+    # -- turns -----------------------------------------------------------------------------------------
+
+    def take_turn(self, most: int) -> int:
+        """Carry out what is due, then requests, as far as work and time go; return the work done."""
+        session, done = self.session, 0
+        while not self._ended:
+            if session.due:
+                done += REQUEST
+                self._go_on()
+            elif self._takes and (self._left or self._decoder.uncut):
+                done += self._carry_out(most - done)
+            else:
+                break
+            done += session.work
+            session.work = 0
+            if done >= most or not self._scheduler.goes_on():
+                break
+        self.more = not self._ended and bool(
+            session.due or (self._takes and (self._left or self._decoder.uncut))
+        )
+        return done
+
+    def leaves(self) -> None:
+        """All that was kept has been carried out: there may come more."""
+        if not self._ended:
+            self.resume(Pause.TURN)
+
+    def _carry_out(self, most: int, data: bytes = b"") -> int:  # noqa: C901  (apart it is 400 instructions a request)
+        """Hand requests to the broker, and write all answers that this gives; return the work that they are.
+
+        Those that time is too short for are left.
+        """
+        outboxes, decoder = self._outboxes, self._decoder
+        outboxes.hold()
+        if outboxes.over:
+            outboxes.congest(self.outbox)
+        session, accounts = self.session, self._accounts
+        work = 0
+        try:
+            messages = self._left
+            if messages:
+                self._left = []
+            else:
+                messages = decoder.feed(data, most, REQUEST) if data else decoder.take(most, REQUEST)
+                work = decoder.taken + REQUEST * len(messages)
+            if messages:
+                self._judge(messages)
+                session.uncounted += work
+                if session.uncounted >= UNCOUNTED:
+                    accounts.charge(session, session.uncounted)
+                    session.uncounted = 0
+            if self._ended:
+                return work
+            if decoder.begun and not decoder.uncut:
+                self._hold(len(decoder.begun), bool(messages), decoder.missing)
+            elif messages:
+                self._since = None
+                self._greeted = True
+                if self._counted:
+                    self._count(0)
+                if self._bulk:
+                    self._read_bulk(False)
+            if session.held and session.held + accounts.held > self._pending:
+                self.factory.intake.produced(self)
+            if self.outbox.unsent > LEAST_UNSENT:
+                self._bound_unsent()
+        except PeerViolation as error:
+            self.drop(error)
+        except Exception:  # noqa: BLE001  (a fault of ours must cost one connection at most)
+            self._on_bug()
+        finally:
+            outboxes.flush()
+        return work
+
+    def _go_on(self) -> None:
+        outboxes = self._outboxes
+        outboxes.hold()
+        try:
+            self.session.go_on()
+        except Exception:  # noqa: BLE001  (as above)
+            self._on_bug()
+        finally:
+            outboxes.flush()
+
+    def _on_bug(self) -> None:
+        self.log.failure("the broker failed on a request of {peer}; its connection is closed", peer=self.peer)
+        self.abort()
+
+    def _judge(self, messages: Requests) -> None:
+        """Hand them to the broker, but for those that time is too short for."""
+        broker, session, goes_on = self.factory.broker, self.session, self._scheduler.goes_on
+        received = broker.received
+        count = len(messages)
+        done = 0
+        if count > 2:  # most reads are a request, or a whole transaction: no time is taken of these
+            goes_on()
+        if type(messages[0][0]) in BEGINNINGS:
+            done = broker.wholes.take(session, messages, goes_on)
+        while done < count:
+            command, frames = messages[done]
+            done += 1
+            received(session, command, frames)
+            if self._ended:
+                return
+            if done < count and (((count > 2 or session.work) and not goes_on()) or not self._takes):
+                self._left = messages[done:]
+                break
+
+    def _keep(self, data: bytes) -> None:
+        """Others wait: keep bytes for the session's turn."""
+        try:
+            self._decoder.add(data)
+        except PeerViolation as error:
+            self.drop(error)
+            return
+        self._scheduler.add(self)
+        self._wait()
+
+    def _wait(self) -> None:
+        """It is in line: nothing is read until all that was kept has been carried out, and what came is counted."""
+        self.pause(Pause.TURN)
+        self._count(self._decoder.uncut + len(self._decoder.begun))
+
+    def _hold(self, held: int, begun_now: bool, missing: int) -> None:
+        """Note that a message has begun, and that its bytes take memory."""
+        self._greeted = self._greeted or begun_now
+        if not self._greeted and held > MAX_STRANGER:
+            raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
+        if self._greeted and (begun_now or self._since is None):
+            self._since = self.factory.clock.seconds()
+        self._count(held, missing)
+        if not self._bulk and self._greeted:
+            self._read_bulk(True)
+
+    def _read_bulk(self, bulk: bool) -> None:
+        """Read more at a time, or as much as usual again. Only sockets without TLS do."""
+        self._bulk = bulk
+        self.read_less(self.factory.intake.short)
+
+    def read_less(self, less: bool) -> None:
+        """Take little at a time from the socket: many peers could have as much read of each before anybody waits."""
+        transport: Any = self.transport
+        bulk = self._bulk
+        while isinstance(transport, ProtocolWrapper):  # TLS: the socket is below
+            transport, bulk = transport.transport, False
+        if isinstance(transport, FileDescriptor):
+            usual = BULK_READ if bulk else FileDescriptor.bufferSize
+            transport.bufferSize = SHORT_READ if less else usual
+
+    def _count(self, held: int, missing: int = 0) -> None:
+        self._counted = held > 0
+        self.factory.intake.holds(self, held, missing)
+
+    # -- reading or not --------------------------------------------------------------------------------
+
+    def pause(self, reason: Pause) -> None:
+        """Do not read for this reason."""
+        if not self._pauses and self.transport is not None:
+            self.transport.pauseProducing()  # type: ignore[attr-defined]
+        self._pauses |= reason
+        self._takes = self._takes and not reason & (Pause.ENDING | Pause.HELD)
+
+    def resume(self, reason: Pause) -> None:
+        """This reason is gone.
+
+        The time that it took is not held against the peer, but for ASSEMBLY: those who never finish their
+        messages must not make others wait for ever.
+        """
+        before, self._pauses = self._pauses, self._pauses & ~reason
+        if before and not self._pauses and self.transport is not None:
+            if self._since is not None and before & ~Pause.ASSEMBLY:
+                self._since = self.factory.clock.seconds()
+            self.transport.resumeProducing()  # type: ignore[attr-defined]
+
+    def _hold_requests(self, held: bool) -> None:
+        """Carry out no more requests until what the last one needs of the disk has been read."""
+        if held:
+            self.pause(Pause.HELD)
+        elif not self._ended:
+            self._takes = True
+            self.resume(Pause.HELD)
+            self._scheduler.add(self)
+
+    def _bound_unsent(self) -> None:
+        if self.outbox.unsent > self.factory.unsent_share():
+            self.pause(Pause.UNSENT)
+            self.factory.outboxes.congest(self.outbox)  # so that it is told when enough has been read
+
+    def give_up(self, held: int) -> bool:
+        """See :class:`Readable`."""
+        if self._pauses & ~Pause.ASSEMBLY:
+            return False
+        self.drop(
+            PeerViolation(
+                f"{held} bytes of a message, which did not go on while the memory for parts of messages was short "
+                "(assembly_bytes)"
+            )
+        )
+        return True
+
+    def _on_congestion(self, congested: bool) -> None:
+        self.session.congested = congested
+        if not congested:
+            self.resume(Pause.UNSENT)
+
+    def _on_fault(self) -> None:
+        """Answers to this peer could not be written: it must not take those that would follow for the next ones."""
+        self.log.failure(
+            "the broker failed while it wrote answers to {peer}; its connection is closed", peer=self.peer
+        )
+        self.abort()
+
+    # -- ending ----------------------------------------------------------------------------------------
+
+    def check(self, now: float) -> None:
+        """Close the connection if its peer has used up its time; called every second or so."""
+        limits, since, blocked = self.factory.limits, self._since, self.outbox.blocked_since
+        if self._ended:
+            if since is not None and now - since > limits.close:
+                self.abort()
+        elif since is not None and not self._pauses & ~Pause.ASSEMBLY:
+            if not self._greeted and now - since > limits.hello:
+                self.drop(PeerViolation(f"it has not said hello within {limits.hello:g} s"))
+            elif self._greeted and now - since > limits.message:
+                held = len(self._decoder.begun)
+                self.drop(
+                    PeerViolation(f"{held} bytes of a message, and not the rest in {limits.message:g} s")
+                )
+        if blocked is not None and now - blocked > limits.unsent:
+            self.log.warn(
+                "dropping {peer}: it has read nothing for {seconds:g} s, {unsent} bytes are unsent",
+                peer=self.peer, seconds=limits.unsent, unsent=self.outbox.unsent,
+            )  # fmt: skip
+            self.abort()
+        if limits.idle is not None and not self._ended:
+            self._check_idle(now, limits.idle)
+
+    def _check_idle(self, now: float, idle: float) -> None:
+        if self._active or self.outbox.unsent or self._pauses:
+            self._active = False
+            self._silent_since = now
+        elif now - self._silent_since > idle:
+            self.drop(PeerViolation(f"it has said nothing for {idle:g} s (idle_timeout)"))
+
+    def drop(self, error: TxBrokerError) -> None:
+        """Tell the peer what is wrong with it, in a line of the log too, and close."""
+        if not self._ended:
+            self.log.warn(
+                "dropping {peer}: {reason}", peer=self.peer, reason=str(error), error=type(error).__name__
+            )
+            self.outbox.deliver(
+                encode(Refused(0, type(error).__name__, f"{error}; the connection is closed"))
+            )
+            self.close()
+
+    def _on_close(self, reason: str) -> None:
+        if not self._ended:
+            self.log.warn("closing {peer}: {reason}", peer=self.peer, reason=reason)
+            self.close()
+
+    def close(self) -> None:
+        """Read no more, send what is to be sent, then close."""
+        if not self._ended:
+            self._ended = True
+            self._since = self.factory.clock.seconds()
+            self.pause(Pause.ENDING)
+            self.outbox.flush()
+            if self.transport is not None:
+                self.transport.loseConnection()
+
+    def abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+        self._ended = True
+        if self.transport is not None:
+            self.transport.abortConnection()  # type: ignore[attr-defined]
+
+    def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
+        """Forget the session; its active transactions are rolled back by the broker."""
+        self._ended = True
+        self.outbox.stopProducing()
+        factory = self.factory
+        factory.connections.discard(self)
+        factory.intake.gone(self)
+        factory.broker.closed(self.session)
+        factory.connection_gone()
+
+
+def _tune(transport: Any) -> None:
+    """Answers must not wait for company in the kernel, and dead peers must be noticed some day."""
+    if isinstance(transport.getPeer(), UNIXAddress):
+        return  # up to Twisted 24 these have the methods, too, and fail
+    for name in ("setTcpNoDelay", "setTcpKeepAlive"):
+        if hasattr(transport, name):
+            getattr(transport, name)(True)

@@ -1,0 +1,164 @@
+"""A recovered engine at work: the broker, its threads, its connections and its clock, wired together.
+
+:mod:`txbroker.server.service` makes one after recovery and takes it down; a test may make one without a process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
+
+from journal.engine.engine import Engine
+from txbroker.broker.broker import Broker
+from txbroker.broker.settings import SECOND
+from txbroker.server.config import Config
+from txbroker.server.connections import BrokerFactory
+from txbroker.server.duties import Duty, Timeouts
+from txbroker.server.flusher import Flusher
+from txbroker.server.read_limits import Intake
+from txbroker.server.scrubber import Scrubber
+from txbroker.server.send_buffer import Outboxes
+from txbroker.server.worker_thread import Lane
+from txbroker.server.writer import OnFailure, Writer
+
+MARK_INTERVAL: Final = 0.05
+"""Seconds between looks whether the engine is idle; it is marked after twice that."""
+
+FLUSH_INTERVAL: Final = 0.1
+SWEEP_INTERVAL: Final = 1.0
+WATCH_INTERVAL: Final = 1.0
+EXPIRY_INTERVAL: Final = 0.5
+RETENTION_INTERVAL: Final = 10.0
+
+
+class Serving:
+    """Everything that serves, from :meth:`start` to :meth:`stop`. ``on_failure`` must end the process.
+
+    ``make_lane`` makes the threads, from a name and what calls back on the reactor; a test may step the work by hand,
+    and give ``random`` bytes of its own.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: Config,
+        reactor: Any,
+        on_failure: OnFailure,
+        make_lane: Callable[..., Lane] = Lane,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self.engine = engine
+        self._reactor = reactor
+        self._on_failure = on_failure
+        in_reactor = reactor.callFromThread
+        self._writing = make_lane("writer", in_reactor)
+        self._flushing = make_lane("flusher", in_reactor)
+        self._reading = make_lane("reader", in_reactor, config.service.reader_threads)
+        self.broker = Broker(
+            engine, config.broker, self._reading.submit, call_later=reactor.callLater, random=random
+        )
+        self.broker.on_failure = on_failure
+        self.outboxes = Outboxes(reactor, config.service.unsent_bytes)
+        self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
+        self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, config.service, reactor)
+        self.writer = Writer(
+            engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
+            self.broker.describing.slow_forces,
+        )  # fmt: skip
+        self.factory.scheduler.on_rest = self.writer.take_now
+        self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
+        self._scrubbing = make_lane("scrubber", in_reactor)
+        service = config.service
+        interval = service.scrub_interval / SECOND
+        self.scrubber = Scrubber(engine, self._scrubbing, reactor, service.scrub_rate, interval)
+        self.broker.scrubbed = self.scrubber.gauges
+        self._timeouts = Timeouts(reactor, self._duties())
+
+    def start(self) -> None:
+        """Start the threads and the clock; connections may come."""
+        self.engine.on_flush_wanted = self.flusher.want
+        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
+            lane.start()
+        self._timeouts.start()
+        self.scrubber.start()
+        self.writer.wake()
+
+    def _before_publish(self) -> None:
+        self.outboxes.hold()
+        self.factory.scheduler.hold()
+
+    def _after_publish(self) -> None:
+        self.outboxes.flush()
+        self.factory.scheduler.release()
+        self.intake.published()
+
+    def _sweep(self) -> None:
+        self.factory.sweep()
+        self.intake.published()  # what waited for memory may have been refused, which publishes nothing
+
+    def _duties(self) -> list[Duty]:
+        engine, broker = self.engine, self.broker
+        return [
+            Duty("marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.mark_if_idle)),
+            Duty("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
+            Duty("flushing", FLUSH_INTERVAL, self.flusher.look),
+            Duty("looking after connections", SWEEP_INTERVAL, self._sweep),
+            Duty("expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)),
+            Duty("expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)),
+            Duty("retention", RETENTION_INTERVAL, self._unless_busy(engine.retain)),
+        ]
+
+    def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
+        """No decision may be taken while a large commit is being applied, nor after a failure."""
+
+        def act() -> None:
+            if not self.engine.busy and not self.engine.failed:
+                try:
+                    action(self.engine.now())
+                except Exception as error:
+                    self._end_if_failed(error)
+                    raise
+
+        return act
+
+    def _end_if_failed(self, error: Exception) -> None:
+        if self.engine.failed:
+            self._on_failure("a duty of the clock", error)
+
+    @inlineCallbacks
+    def stop(self) -> Generator[Deferred[Any], Any, None]:
+        """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
+        self.scrubber.stop()
+        self.factory.stop_reading()
+        self.broker.answer_waiting()
+        yield self.writer.drained()
+        yield self._closed()
+        self._timeouts.stop()
+        # Sessions that ended have rolled their active transactions back: that is to be forced too.
+        yield self.writer.drained()
+        self.engine.mark()
+        yield self.writer.drained()
+        self.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
+        yield self.flusher.idle()
+
+    def _closed(self) -> Deferred[None]:
+        closed: Deferred[None] = Deferred()
+        self.factory.close_all(lambda: closed.callback(None))
+        return closed
+
+    def end(self, patience: float) -> None:
+        """Stop the clock and the threads, whatever they are doing, and drop every connection."""
+        self._timeouts.stop()
+        self.scrubber.stop()
+        self.factory.abort_all()
+        for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
+            if not lane.stop(patience):
+                self.log.warn(
+                    "a thread is still at work after {seconds:g} s: {lane}", seconds=patience, lane=lane
+                )

@@ -1,0 +1,136 @@
+"""``twistd txbroker``: the options, and the service that they ask for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from twisted.application.service import IService
+from twisted.internet import reactor
+from twisted.internet.endpoints import serverFromString
+from twisted.python import usage
+
+from journal.quantities import SIZE_UNITS, TIME_UNITS
+from txbroker.errors import InvalidSetting
+from txbroker.server import config
+from txbroker.server.exit_status import end_process, end_well_on_sigterm
+from txbroker.server.service import TxBrokerService
+
+_ON_THE_COMMAND_LINE: Final = ("data", "listen")
+
+
+class Options(usage.Options):
+    """What stands after ``twistd txbroker``. After parsing, ``config`` holds all settings."""
+
+    synopsis = "[--data DIRECTORY] [--listen ENDPOINT]... [--config FILE] [--set NAME=VALUE]..."
+    optParameters: Final = [
+        ["data", "d", None, "Directory that holds everything; made if it is missing. One process at a time."],
+        ["config", "c", None, "TOML file with settings; what is on the command line wins over it."],
+    ]
+
+    config: config.Config
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._asked = False
+        self._listen: list[str] = []
+        self._set: dict[str, Any] = {}
+
+    def opt_listen(self, endpoint: str) -> None:
+        """Twisted endpoint to listen on, as tcp:7654:interface=127.0.0.1 (the default; without an interface it
+        is all of them), unix:/run/txbroker.sock:mode=600 or ssl:7655:privateKey=key.pem:certKey=cert.pem. May be
+        repeated. TCP port 0 means any free port; the log names it.
+        """
+        self._listen.append(endpoint)
+
+    opt_listen.__doc__ = " ".join((opt_listen.__doc__ or "").split())  # Twisted would show the indentation
+    opt_l = opt_listen
+
+    def opt_set(self, assignment: str) -> None:
+        """Any setting, as NAME=VALUE: max_sessions=500, message_timeout=30s, ... May be repeated."""
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise usage.UsageError(f"--set {assignment}: it must be NAME=VALUE")
+        name = name.strip().replace("-", "_")
+        try:
+            config.check_known(name, "--set")
+        except InvalidSetting as error:
+            raise usage.UsageError(str(error)) from error
+        self._set[name] = value.strip()
+
+    opt_s = opt_set
+
+    def postOptions(self) -> None:
+        """Merge the file and the command line, and check everything that can be checked before forking."""
+        given = dict(self._set)
+        if self["data"] is not None:
+            given["data"] = self["data"]
+        if self._listen:
+            given["listen"] = self._listen
+        try:
+            from_file = config.read_file(self["config"]) if self["config"] is not None else {}
+            self.config = config.merged(from_file, given)
+        except InvalidSetting as error:
+            raise usage.UsageError(str(error)) from error
+        for endpoint in self.config.service.listen:
+            _check_endpoint(endpoint)
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """As any. Within ``twistd`` a mistake ends it with status 1, which Twisted itself does from 26.10 on."""
+        try:
+            super().parseOptions(options)  # type: ignore[no-untyped-call]
+        except usage.UsageError as error:
+            if getattr(self, "parent", None) is None:
+                raise
+            raise SystemExit(f"{self}\n{sys.argv[0]}: {error}") from error
+
+    def getUsage(self, width: int | None = None) -> str:
+        """All options and settings if --help asks; before a mistake, which twistd prints below this, the way there."""
+        if self._asked:
+            return f"{super().getUsage(width)}\n{_settings()}"
+        return "`twistd txbroker --help` lists options and settings.\n"
+
+    def opt_help(self) -> None:
+        """Display this help and exit."""
+        self._asked = True
+        super().opt_help()  # type: ignore[no-untyped-call]
+
+
+def _check_endpoint(description: str) -> None:
+    try:
+        serverFromString(reactor, description)
+    except Exception as error:
+        raise usage.UsageError(
+            f"--listen {description}: not an endpoint: {error}. One is tcp:{_port(description)}:interface=127.0.0.1, "
+            "another unix:/run/txbroker.sock:mode=600"
+        ) from error
+    kind, first, *fields = re.split(r"(?<!\\):", description)
+    port = next((field for field in fields if field.startswith("port=")), first).removeprefix("port=")
+    if kind in ("tcp", "tcp6", "ssl") and not 0 <= int(port) < 65_536:  # a number, or Twisted had refused it
+        raise usage.UsageError(
+            f"--listen {description}: {port} is not a port; those are 1 to 65535, and 0 for any that is free"
+        )
+
+
+def _port(description: str) -> str:
+    """The port that was meant, if only that was said, or an address with it."""
+    last = description.rpartition(":")[2]
+    return last if last.isascii() and last.isdigit() else "7654"
+
+
+def _settings() -> str:
+    lines = ["Settings for --config and --set, with their defaults:"]
+    for name, value in sorted(config.defaults().items()):
+        if name not in _ON_THE_COMMAND_LINE:
+            lines.append(f"  {name:<32} {config.readable(name, value)}")
+    times, sizes = ", ".join(TIME_UNITS), ", ".join(SIZE_UNITS)
+    lines.append(f"Durations have a unit ({times}), as 90s or 1h30m; sizes one of {sizes}, or are bytes.")
+    return "\n".join([*lines, ""])
+
+
+def makeService(options: Options) -> IService:
+    """The service; nothing is opened, locked or started before it is started, for twistd forks in between."""
+    reactor.callWhenRunning(end_well_on_sigterm, reactor)
+    return TxBrokerService(options.config, reactor, lambda: end_process(reactor))

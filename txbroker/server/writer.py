@@ -1,0 +1,137 @@
+"""The engine's cycle accept → write → force → publish, with its middle on a thread.
+
+The reactor accepts while a group is being forced; when it is, the reactor publishes it in one turn, writes
+the answers out and hands over the next group, which has gathered meanwhile. Nothing is ever held back for
+company.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from journal.engine.engine import Engine
+from journal.wal.group import Group
+from txbroker.broker.slow_forces import SLOW_FORCE, SlowForces
+from txbroker.server.worker_thread import IsLane
+
+OnFailure = Callable[[str, BaseException], None]
+"""Takes what was being done and why it failed; the process must stop."""
+
+
+class Writer:
+    """Drives accept → write → force → publish: at most one group is under way, the next gathers meanwhile.
+
+    ``before_publish`` and ``after_publish`` are called around each publishing, in the same turn: answers
+    given in between are written to the connections together.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        lane: IsLane,
+        clock: IReactorTime,
+        before_publish: Callable[[], None],
+        after_publish: Callable[[], None],
+        on_failure: OnFailure,
+        slow_forces: SlowForces,
+    ) -> None:
+        self._engine = engine
+        self._lane = lane
+        self._clock = clock
+        self._before_publish = before_publish
+        self._after_publish = after_publish
+        self._on_failure = on_failure
+        self._slow_forces = slow_forces
+        self._at_work = False
+        self._waits = False
+        self._applying = False
+        self._failed = False
+        self._drained: list[Deferred[None]] = []
+        engine.on_pending = self.wake
+
+    def wake(self) -> None:
+        """There is something to write: take it at the end of this turn, with all that this turn reads."""
+        if not self._at_work and not self._failed:
+            self._at_work = self._waits = True
+            self._clock.callLater(0, self.take_now)
+
+    def take_now(self) -> None:
+        """Take what waits for the end of this turn, if anything does: the turns of the sessions are over.
+
+        Left to the clock it waits until the reactor has been round once more: 6 ms beside large requests.
+        """
+        if self._waits:
+            self._waits = False
+            self._next()
+
+    def drained(self) -> Deferred[None]:
+        """Fires once all that has been accepted is forced and answered; never after a failure."""
+        waiting: Deferred[None] = Deferred()
+        self._drained.append(waiting)
+        self.wake()
+        return waiting
+
+    def _next(self) -> None:
+        engine = self._engine
+        if self._failed or engine.failed:
+            return
+        self._go_on()
+        group = engine.take()
+        if group is not None:
+            self._lane.submit(partial(engine.write, group), partial(self._written, group), self._fail)
+            return
+        self._at_work = False
+        if not engine.busy:
+            waiting, self._drained = self._drained, []
+            for one in waiting:
+                one.callback(None)
+
+    def _written(self, group: Group, took: float) -> None:
+        if self._failed:
+            return
+        if took >= SLOW_FORCE:
+            self._slow_forces.ended(took)
+        self._before_publish()
+        try:
+            self._engine.publish(group)
+        except Exception as error:  # noqa: BLE001  (state and answers disagree: nothing may go on)
+            self._fail(error, "publishing what was forced")
+            return
+        self._next()  # the disk works while the answers go out
+        self._after_publish()
+
+    def _schedule_slice(self) -> None:
+        if not self._applying:
+            self._applying = True
+            self._clock.callLater(0, self._apply_slice)
+
+    def _apply_slice(self) -> None:
+        """Go on with a large commit, one slice a turn, so that connections are served in between."""
+        self._applying = False
+        if self._failed or not self._engine.busy:
+            return
+        self._before_publish()
+        try:
+            self._engine.continue_apply()
+        except Exception as error:  # noqa: BLE001  (half a commit is applied: nothing may go on)
+            self._fail(error, "applying a large commit")
+            return
+        self._after_publish()
+        if self._at_work:
+            self._go_on()
+        else:
+            self._at_work = True
+            self._next()
+
+    def _go_on(self) -> None:
+        if self._engine.busy:
+            self._schedule_slice()
+
+    def _fail(self, error: BaseException, doing: str = "writing the journal") -> None:
+        self._failed = True
+        self._engine.fail(f"{doing} failed: {error}")
+        self._on_failure(doing, error)

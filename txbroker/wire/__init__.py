@@ -1,0 +1,1 @@
+"""The wire protocol: requests, answers, their bytes, and how errors travel."""

@@ -1,0 +1,332 @@
+"""What the broker answers. See :mod:`txbroker.wire.messages` for what holds of all messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.formats.record import PartitionOffset, Placement
+from journal.settings import TopicSettings
+from journal.transaction import Cause, State, Xid
+from txbroker.wire.secret import Secret
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the broker sends back."""
+
+    correlation: int
+
+
+class Welcome(Answer, frozen=True, tag=64):
+    """Answers :class:`Hello`. ``session`` is this session's number; limits are in bytes.
+
+    ``identity`` is that of the broker's data: numbers and xids mean something only together with it. ``start``, the
+    random nonce of the broker's present start, and ``secret`` are shown by the client's next hello. A fetch may have
+    ``max_fetch_positions``.
+    """
+
+    version: int
+    session: int
+    server: str
+    max_frame: int
+    max_request: int
+    identity: str = ""
+    start: bytes = b""
+    secret: Secret = Secret(b"")
+    max_fetch_positions: int = 1000
+
+
+class Done(Answer, frozen=True, tag=65):
+    """It is done, and forced if it changed anything."""
+
+
+class Refused(Answer, frozen=True, tag=66):
+    """It was not done. ``error`` is the name of a class in ``txbroker.errors``; ``numbers``, ``texts``: its extras."""
+
+    error: str
+    message: str
+    numbers: dict[str, int] = {}
+    texts: dict[str, str] = {}
+
+
+class Sent(Answer, frozen=True, tag=67):
+    """The first message got ``base_offset``; all are forced to disk."""
+
+    base_offset: int
+
+
+class ProducerOpened(Answer, frozen=True, tag=68):
+    """Use these in :class:`Send`. ``sequences`` are the next ones expected, [(partition, sequence)]."""
+
+    producer_id: int
+    epoch: int
+    sequences: list[tuple[int, int]] = []
+
+
+class PartitionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A partition. ``index`` is its place in the topic, ``number`` the one used in requests."""
+
+    index: int
+    number: int
+    start_offset: int
+    high_watermark: int
+    bytes: int = 0
+    segments: int = 0
+
+
+class TopicInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A topic. ``id`` tells it from others that had its name before, or will have it; empty for the broker's own."""
+
+    name: str
+    partitions: list[PartitionInfo]
+    settings: TopicSettings
+    id: bytes
+
+
+class Topics(Answer, frozen=True, tag=69):
+    """Answers :class:`DescribeTopics`, sorted by name. Unknown names are left out."""
+
+    topics: list[TopicInfo]
+
+
+class FetchedPartition(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One partition's part of an answer: the next ``length`` bytes of the data, or an ``error``.
+
+    The first frame may begin below the offset asked for (a wrapper that holds it): skip what is below. The data end at
+    ``next_offset``: what is from there to below ``high_watermark``, or the ``until`` that was asked for, is the rest.
+    ``numbers`` and ``texts`` are the error's extras: of damage the first and the last offset that cannot be read.
+    """
+
+    partition: int
+    length: int
+    next_offset: int
+    start_offset: int
+    high_watermark: int
+    error: str = ""
+    message: str = ""
+    numbers: dict[str, int] | None = None
+    texts: dict[str, str] | None = None
+
+
+class Fetched(Answer, frozen=True, tag=70):
+    """Answers :class:`Fetch`, in the order asked for. Partitions with nothing new have length 0.
+
+    The high watermarks are those of one moment, and nothing is given that was published later. Where the rest of that
+    moment is wanted, for each partition from ``next_offset`` on, its high watermark is the next fetch's ``until``.
+    """
+
+    partitions: list[FetchedPartition]
+
+
+class Offsets(Answer, frozen=True, tag=71):
+    """Answers :class:`OffsetsForTime`: [(partition, offset)]."""
+
+    offsets: list[tuple[int, int]]
+
+
+class Committed(Answer, frozen=True, tag=72):
+    """The transaction is committed. ``heuristic``: a person had forced it before this coordinator decided."""
+
+    placements: list[Placement]
+    heuristic: bool = False
+
+
+class Outcome(Answer, frozen=True, tag=73):
+    """A transaction's state and, if it is decided, why and when. ``heuristic``: a person or policy forced it.
+
+    ``wall`` is 0 if it is not known.
+    """
+
+    session: int
+    serial: int
+    state: State
+    cause: Cause | None = None
+    by: str = ""
+    why: str = ""
+    placements: list[Placement] = []
+    heuristic: bool = False
+    wall: int = 0
+
+
+class CoordinatorWord(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the coordinator decided of a transaction whose outcome had been forced, when, and from where."""
+
+    decided: State
+    wall: int
+    by: str
+
+
+class Policy(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What the orphan policy does with a prepared transaction (``alert``, ``rollback``, ``commit``).
+
+    It does so ``due_in`` µs from now. ``done``: the alert has been given, or ``obstacle`` says why nothing else can be
+    done.
+    """
+
+    action: str
+    due_in: int
+    done: bool = False
+    obstacle: str = ""
+
+
+class TransactionInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A transaction as operators see it. ``owner`` is the client's name, ``address`` where it connected from.
+
+    ``age`` is since it began, or ended if it has, ``prepared_age`` since it was prepared (None: it is not): both count
+    only while the broker runs. ``began``, ``prepared`` and ``ended`` are of the wall clock, 0 for what has not
+    happened. ``told`` is what its coordinator said to a forced outcome, ``policy`` (None: there is none) what happens
+    next by itself.
+    """
+
+    session: int
+    serial: int
+    state: State
+    xid: Xid | None
+    owner: str
+    age: int
+    messages: int
+    bytes: int
+    topics: list[str]
+    groups: list[str]
+    cause: Cause | None = None
+    by: str = ""
+    why: str = ""
+    heuristic: bool = False
+    told: CoordinatorWord | None = None
+    address: str = ""
+    prepared_age: int | None = None
+    began: int = 0
+    prepared: int = 0
+    ended: int = 0
+    policy: Policy | None = None
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether it was forced one way and its coordinator decided the other: what took part in it disagrees."""
+        return self.told is not None and self.told.decided is not self.state
+
+
+class Transactions(Answer, frozen=True, tag=74):
+    """Answers :class:`ListTransactions`, by number. ``more``: ask again after the last one."""
+
+    transactions: list[TransactionInfo]
+    more: bool = False
+
+
+class TransactionShown(Answer, frozen=True, tag=75):
+    """Answers :class:`ShowTransaction`. ``parts`` are [(partition, bytes of the data)], in order of adding.
+
+    ``contents`` are all that an undecided one has, [(partition, messages, bytes)], ``placements`` where those of a
+    committed one are. ``obstacle`` says why its messages cannot be read, "" if they can.
+    """
+
+    transaction: TransactionInfo
+    parts: list[tuple[int, int]]
+    offsets: list[tuple[str, PartitionOffset]] = []
+    contents: list[tuple[int, int, int]] = []
+    placements: list[Placement] = []
+    obstacle: str = ""
+
+
+class GroupOffset(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group's position. ``offset`` None: it has none yet.
+
+    ``pending_by``: an undecided transaction (its number and xid, readable) that will move it; do not read on.
+    """
+
+    partition: int
+    offset: int | None
+    generation: int = 0
+    metadata: str = ""
+    pending_by: str = ""
+
+
+class GroupOffsets(Answer, frozen=True, tag=76):
+    """Answers :class:`FetchOffsets`. ``id`` is the group's, empty if there is no such group."""
+
+    offsets: list[GroupOffset]
+    id: bytes
+
+
+class Claimed(Answer, frozen=True, tag=77):
+    """Answers :class:`ClaimPartitions`: [(partition, generation)]; use them in offset commits."""
+
+    claims: list[tuple[int, int]]
+
+
+class GroupInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A group: its positions as topic, index, offset and lag (messages behind the high watermark).
+
+    ``id`` tells it from others that had its name before, or will have it.
+    """
+
+    name: str
+    positions: list[tuple[str, int, int, int]]
+    id: bytes
+
+
+class Groups(Answer, frozen=True, tag=78):
+    """Answers :class:`ListGroups`, sorted by name."""
+
+    groups: list[GroupInfo]
+
+
+class Status(Answer, frozen=True, tag=79):
+    """Answers :class:`AskStatus`: counters and gauges by name; docs/operations.md explains each."""
+
+    values: dict[str, int | float | str]
+
+
+class Times(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Where a request's time went inside the broker, in µs: one after the other, nothing in between left out.
+
+    ``judge``: from when the broker took it up to when its record was queued. ``wait``: until the writer began with its
+    group. ``write``, ``force``: the system calls. ``publish``: until readers could see it; a large commit is applied in
+    there. ``answer``: until it was this answer's turn.
+    """
+
+    judge: int
+    wait: int
+    write: int
+    force: int
+    publish: int
+    answer: int
+
+
+class TimedAnswer(Answer, frozen=True, tag=80):
+    """Answers :class:`Timed`: what the request is answered, and its times."""
+
+    answer: Done | Sent | Committed
+    times: Times
+
+
+class FilesPinned(Answer, frozen=True, tag=81):
+    """Answers :class:`PinFiles` and :class:`UnpinFiles`. ``lsn``: the newest checkpoint's when the pin was taken.
+
+    ``held``: no file has been removed since then that this checkpoint, or the journal above it, refers to. It is false
+    if the disk needed the space meanwhile, and for a session that has no pin, whose ``lsn`` is then 0.
+    """
+
+    lsn: int
+    held: bool
+
+
+AnyAnswer = (
+    Welcome
+    | Done
+    | Refused
+    | Sent
+    | ProducerOpened
+    | Topics
+    | Fetched
+    | Offsets
+    | Committed
+    | Outcome
+    | Transactions
+    | TransactionShown
+    | GroupOffsets
+    | Claimed
+    | Groups
+    | Status
+    | TimedAnswer
+    | FilesPinned
+)

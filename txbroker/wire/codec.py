@@ -1,0 +1,239 @@
+"""The wire's framing, sans I/O: bytes in, typed messages out, and back.
+
+``total u32 | head length u32 | head | data length u32 | data``; ``total`` counts what follows it. Heads are
+those of :mod:`txbroker.wire.messages`. ``docs/wire_protocol.md`` has worked bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from struct import Struct
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from txbroker.errors import PeerViolation
+from txbroker.wire.messages import MAX_ANSWER_HEAD, MAX_HEAD, Answer, AnyAnswer, AnyRequest, Request
+
+MessageType = TypeVar("MessageType")
+
+_LENGTHS = Struct(">II")
+_LENGTH = Struct(">I")
+_unpack_lengths = _LENGTHS.unpack_from
+_unpack_length = _LENGTH.unpack_from
+_pack_lengths = _LENGTHS.pack
+_pack_length = _LENGTH.pack
+_encode_head = msgspec.msgpack.Encoder().encode
+_decode_request: Callable[[bytes], Request] = msgspec.msgpack.Decoder(AnyRequest).decode
+_NO_DATA = _pack_length(0)
+_NOTHING = memoryview(b"")
+
+OVERHEAD = 8
+"""Bytes of a message's lengths that ``total`` counts, beside head and data."""
+
+
+def encode(head: Request | Answer, data: bytes | memoryview = b"") -> bytes:
+    """Return the bytes of one message."""
+    packed = _encode_head(head)
+    if data:
+        size = len(data)
+        return b"".join(
+            (_pack_lengths(len(packed) + size + OVERHEAD, len(packed)), packed, _pack_length(size), data)
+        )
+    return _pack_lengths(len(packed) + OVERHEAD, len(packed)) + packed + _NO_DATA
+
+
+def check_request(head: Request) -> None:
+    """Raise ``TypeError``, ``ValueError`` or ``OverflowError`` for a head that the broker could not read.
+
+    The encoder packs bytes where text belongs as gladly as text; the broker closes the connection for it.
+    """
+    try:
+        _decode_request(_encode_head(head))
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error  # which it is not before msgspec 0.21
+
+
+class ArrayPieces:
+    """An array of a head, encoded some elements at a time: thousands in one go would hold the reactor."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._count = 0
+
+    def add(self, some: list[Any]) -> None:
+        """Put these at its end."""
+        encoded = _encode_head(some)
+        self._pieces.append(encoded[len(_array_head(len(some))) :])
+        self._count += len(some)
+
+    def joined(self) -> Any:
+        """The array, to stand where a list would in what is encoded."""
+        return msgspec.Raw(b"".join((_array_head(self._count), *self._pieces)))
+
+
+def _array_head(count: int) -> bytes:
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2) if count < 1 << 16 else b"\xdd" + count.to_bytes(4)
+
+
+def encode_parts(head: Answer, parts: list[bytes]) -> list[bytes]:
+    """Return the bytes of one message as pieces, so that large data is not copied once more."""
+    packed = _encode_head(head)
+    size = sum(map(len, parts))
+    lengths = _pack_lengths(len(packed) + size + OVERHEAD, len(packed))
+    return [lengths + packed + _pack_length(size), *parts]
+
+
+class Decoder(Generic[MessageType]):
+    """Takes a peer's bytes as they come, gives whole messages.
+
+    ``max_data`` bounds the data part. Memory held is at most one message of the largest size, whatever lengths
+    the peer claims and however small its pieces are: nothing is reserved ahead of the bytes. After a
+    :class:`PeerViolation` the connection must be closed; the decoder refuses more.
+    """
+
+    def __init__(self, messages: type, max_data: int, max_head: int = MAX_HEAD) -> None:
+        self._decode_head: Callable[[memoryview], MessageType] = msgspec.msgpack.Decoder(messages).decode
+        self._max_data = max_data
+        self._max_head = max_head
+        self._max_total = max_head + max_data + OVERHEAD
+        # What came and has not been looked at, from ``_position`` on.
+        self._came = _NOTHING
+        self._position = 0
+        self.uncut = 0
+        """Bytes that nobody has looked at: there may be whole messages in them."""
+        self.taken = 0
+        """Bytes of the messages that :meth:`take` gave last."""
+        # The start of a message that has not come whole. A bytearray, not a list of pieces: a peer that sends
+        # 16 MiB two bytes at a time would make us hold 430 MiB of objects.
+        self.begun = bytearray()
+        """What has been looked at of a message that is not whole yet."""
+        self._needed = _LENGTH.size
+        self._failed = ""
+
+    @property
+    def missing(self) -> int:
+        """How many bytes are to come of the message that has begun, or of its length, if that is not known."""
+        return self._needed - len(self.begun)
+
+    def feed(self, data: bytes, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
+        """Take bytes, return the messages that they complete, each with its data (valid for good).
+
+        As :meth:`add` and then :meth:`take`, in one go where nothing was kept: most reads are a message or two.
+        """
+        if self._failed or self.begun or self.uncut:
+            self.add(data)
+            return self.take(work, each)
+        found: list[tuple[MessageType, memoryview]] = []
+        view, self._position = memoryview(data), 0
+        if not self._take(view, found, work, each):
+            self._came, self.uncut = view, len(view) - self._position
+        elif self._position < len(view):
+            self.begun += view[self._position :]
+        self.taken = self._position
+        return found
+
+    def add(self, data: bytes) -> None:
+        """Take bytes, and keep them for :meth:`take`."""
+        if self._failed:
+            raise PeerViolation(self._failed)
+        whole: bytes | bytearray = data
+        if self.uncut:
+            whole = b"".join((self._came[self._position :], data))
+        elif self.begun:
+            self.begun += data
+            if len(self.begun) < self._needed:
+                return
+            whole, self.begun = self.begun, bytearray()
+        self._came, self._position, self.uncut = memoryview(whole), 0, len(whole)
+
+    def take(self, work: float = inf, each: int = 0) -> list[tuple[MessageType, memoryview]]:
+        """The next whole messages, while they are less than ``work`` in bytes and ``each`` for each of them."""
+        view = self._came
+        found: list[tuple[MessageType, memoryview]] = []
+        if not self.uncut:
+            return found
+        start = self._position
+        is_all = self._take(view, found, work, each)
+        self.taken = self._position - start
+        if is_all:
+            if self._position < len(view):
+                self.begun += view[self._position :]
+            self._came, self.uncut = _NOTHING, 0
+        else:
+            self.uncut = len(view) - self._position
+        return found
+
+    def _take(
+        self, view: memoryview, found: list[tuple[MessageType, memoryview]], work: float, each: int
+    ) -> bool:
+        """Append the next whole messages to ``found``; whether there is no other."""
+        position = self._position
+        end, stop = len(view), position + work
+        while end - position >= OVERHEAD:
+            if position >= stop:
+                self._position = position
+                return False
+            stop -= each
+            total, head_length = _unpack_lengths(view, position)
+            if not OVERHEAD < total <= self._max_total:
+                raise self._wrong_total(total)
+            if head_length > total - OVERHEAD or head_length > self._max_head:
+                raise self._violation(f"a message of {total} bytes says its head has {head_length}")
+            if total - head_length > self._max_data + OVERHEAD:
+                raise self._violation(
+                    f"a message of {total} bytes with a head of {head_length}; {self._max_data} of data are allowed"
+                )
+            after = position + 4 + total
+            if after > end:
+                self._needed = after - position
+                self._position = position
+                return True
+            found.append(self._message(view, position, head_length, after))
+            position = after
+        self._position = position
+        self._needed = _LENGTH.size
+        if end - position >= _LENGTH.size:
+            (total,) = _unpack_length(view, position)
+            if not OVERHEAD < total <= self._max_total:
+                raise self._wrong_total(total)
+            self._needed = OVERHEAD
+        return True
+
+    def _message(
+        self, view: memoryview, position: int, head_length: int, after: int
+    ) -> tuple[MessageType, memoryview]:
+        head_end = position + OVERHEAD + head_length
+        (data_length,) = _unpack_length(view, head_end)
+        if data_length != after - head_end - 4:
+            raise self._violation(f"data of {after - head_end - 4} bytes says it has {data_length}")
+        try:
+            head = self._decode_head(view[position + OVERHEAD : head_end])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._violation(f"a head is not one of the protocol's: {error}") from error
+        return head, view[head_end + 4 : after]
+
+    def _wrong_total(self, total: int) -> PeerViolation:
+        start = total.to_bytes(4, "big")
+        text = f" (it begins with {start!r}: is txbroker what speaks there?)" if start.isalnum() else ""
+        return self._violation(
+            f"a message says it has {total} bytes{text}; {OVERHEAD + 1} to {self._max_total} are allowed"
+        )
+
+    def _violation(self, reason: str) -> PeerViolation:
+        self._failed = reason
+        self.begun, self._came, self.uncut = bytearray(), _NOTHING, 0
+        return PeerViolation(reason)
+
+
+def request_decoder(max_data: int) -> Decoder[AnyRequest]:
+    """A decoder for the broker's side."""
+    return Decoder(AnyRequest, max_data)  # type: ignore[arg-type]
+
+
+def answer_decoder(max_data: int) -> Decoder[AnyAnswer]:
+    """A decoder for the client's side."""
+    return Decoder(AnyAnswer, max_data, MAX_ANSWER_HEAD)  # type: ignore[arg-type]

@@ -1,0 +1,25 @@
+"""Every message of the wire protocol, typed. ``docs/wire_protocol.md`` explains them with worked bytes.
+
+A head is a msgpack array ``[tag, correlation, field, ...]``. Fields may be appended in later versions with a
+default; their order and meaning never change. Requests may be pipelined without limit; an answer carries its
+request's correlation number, and answers may come in another order than their requests. Frames travel in the
+data part, as they will lie on disk.
+
+Times are µs: ``at`` and ``age`` journal time, ``wall`` and what is said to be of the wall clock since
+1970 UTC. Offsets ``end`` and ``high_watermark`` are exclusive.
+"""
+
+from __future__ import annotations
+
+from txbroker.wire.answers import *  # noqa: F403
+from txbroker.wire.requests import *  # noqa: F403
+
+MAGIC = "txbroker"
+VERSIONS = (1,)
+"""The protocol versions this code speaks."""
+
+MAX_HEAD = 1 << 20
+"""Most bytes of a request's head."""
+
+MAX_ANSWER_HEAD = 16 << 20
+"""Most bytes of an answer's head: the description of 100,000 partitions takes about 5 MB."""

@@ -1,0 +1,98 @@
+"""How an error becomes an answer."""
+
+from __future__ import annotations
+
+from journal.constants import MAX_REQUEST_ENTRIES
+from journal.random_id import ID_BYTES
+from txbroker import errors
+from txbroker.errors import (
+    CorruptData,
+    CorruptSegment,
+    HeuristicOutcome,
+    InvalidName,
+    LimitExceeded,
+    OffsetOutOfRange,
+    TxBrokerError,
+)
+from txbroker.wire.codec import encode
+from txbroker.wire.messages import MAX_ANSWER_HEAD, Answer, Refused
+
+MAX_NAME = 255
+MAX_TEXT = 4096
+"""Most characters of what a person gives as a reason."""
+
+
+def error_name(error: TxBrokerError) -> str:
+    """The name that clients know the error by: its own class's, or the nearest public one's above it."""
+    for cls in type(error).__mro__:
+        if getattr(errors, cls.__name__, None) is cls:
+            return str(cls.__name__)
+    return TxBrokerError.__name__
+
+
+def refusal(correlation: int, error: TxBrokerError) -> Refused:
+    """The answer that tells a client of an error."""
+    return Refused(correlation, error_name(error), str(error), *extras(error))
+
+
+def extras(error: TxBrokerError) -> tuple[dict[str, int], dict[str, str]]:
+    """What an error carries beside its message: its numbers and its texts."""
+    match error:
+        case OffsetOutOfRange():
+            return {"start": error.start, "end": error.end}, {}
+        case HeuristicOutcome():
+            return {"wall": error.wall}, {"by": error.by, "why": error.why}
+        case CorruptSegment():
+            offsets = {"first_offset": error.first_offset, "last_offset": error.last_offset}
+            return {"position": error.position, **offsets}, {"path": error.path}
+        case CorruptData():
+            return {"position": error.position}, {"path": error.path}
+    return getattr(error, "numbers", {}), {}
+
+
+def encode_bounded(answer: Answer, data: bytes = b"") -> bytes:
+    """Encode an answer that may have grown with the broker; a refusal if its head is over the protocol's limit."""
+    encoded = encode(answer, data)
+    size = len(encoded) - len(data)
+    if size <= MAX_ANSWER_HEAD:
+        return encoded
+    error = LimitExceeded(
+        f"the answer has {size} bytes, {MAX_ANSWER_HEAD} are allowed: ask for fewer at a time"
+    )
+    return encode(refusal(answer.correlation, error))
+
+
+def check_entries(kind: str, count: int) -> None:
+    """Raise :class:`LimitExceeded` for a request that lists more than one may."""
+    if count > MAX_REQUEST_ENTRIES:
+        raise LimitExceeded(
+            f"a request with {count} {kind}, the limit is {MAX_REQUEST_ENTRIES}; nothing has changed. Ask for them in "
+            "several requests"
+        )
+
+
+def check_name(kind: str, name: str) -> None:
+    """Raise :class:`InvalidName` unless a group's, producer's or member's name is 1 to 255 printable characters."""
+    if not 1 <= len(name) <= MAX_NAME or not name.isprintable():
+        shown = repr(name if len(name) <= 40 else name[:40] + "...")
+        raise InvalidName(
+            f"{shown} ({len(name)} characters) cannot be the name of a {kind}; nothing has changed. Use 1 to "
+            f"{MAX_NAME} printable characters"
+        )
+
+
+def check_id(kind: str, name: str, given: bytes) -> None:
+    """Raise :class:`InvalidName` unless what a client calls a new topic or group beside its name is 16 bytes."""
+    if len(given) != ID_BYTES:
+        raise InvalidName(
+            f"the id of the new {kind} {name!r} has {len(given)} bytes; nothing has changed. Give "
+            f"{ID_BYTES} random ones"
+        )
+
+
+def check_text(kind: str, text: str) -> None:
+    """Raise :class:`InvalidName` unless what a person says is printable and not endless."""
+    if len(text) > MAX_TEXT or not text.isprintable():
+        raise InvalidName(
+            f"{kind} of {len(text)} characters is not printable text of at most {MAX_TEXT}; nothing has changed"
+        )

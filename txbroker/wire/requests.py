@@ -1,0 +1,335 @@
+"""What a client sends. See :mod:`txbroker.wire.messages` for what holds of all messages."""
+
+from __future__ import annotations
+
+import msgspec
+
+from journal.formats.record import PartitionOffset
+from journal.random_id import new_id
+from journal.settings import TopicSettings
+from journal.transaction import State, Totals, Xid
+from txbroker.wire.secret import Secret
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a client sends. ``correlation`` is the client's, unique among its unanswered requests."""
+
+    correlation: int
+
+
+class FormerSession(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The session that a client had before, as its :class:`Welcome` told it; ``start`` is the nonce of the start."""
+
+    session: int
+    start: bytes
+    secret: Secret
+
+
+class Hello(Request, frozen=True, tag=1):
+    """Must come first. ``versions`` are those the client speaks, ``client`` names it for operators.
+
+    ``after`` is the session that the client had before: it is ended, and nothing that is still to come of it will be
+    taken. Refused (BrokerReplaced), and nobody's session ended, if these data never gave out such a session.
+    """
+
+    magic: str
+    versions: list[int]
+    client: str = ""
+    after: FormerSession | None = None
+
+
+class Ping(Request, frozen=True, tag=2):
+    """Are you there? Answered by :class:`Done` at once."""
+
+
+class Send(Request, frozen=True, tag=3):
+    """Append the data's frames to a partition, all or none. Answered by :class:`Sent` once forced.
+
+    With a ``producer_id`` (not 0) the ``sequence`` of the first message must continue that producer's in this
+    partition (it starts at 0 and counts messages); a repeated one is answered as the first time.
+    """
+
+    partition: int
+    producer_id: int = 0
+    epoch: int = 0
+    sequence: int = 0
+
+
+class OpenProducer(Request, frozen=True, tag=4):
+    """Answered by :class:`ProducerOpened`. A name fences the earlier holders of it; "" is a new producer."""
+
+    name: str = ""
+
+
+class DescribeTopics(Request, frozen=True, tag=5):
+    """Answered by :class:`Topics`. ``names`` None means all."""
+
+    names: list[str] | None = None
+
+
+class CreateTopic(Request, frozen=True, tag=6):
+    """Answered by :class:`Topics` with the one topic. An existing one is refused (TopicExists).
+
+    ``id``, 16 random bytes, is what the topic is called beside its name: whoever asked and got no answer finds by it
+    whether the topic of that name is the one that was asked for.
+    """
+
+    name: str
+    partitions: int
+    settings: TopicSettings
+    id: bytes = msgspec.field(default_factory=new_id)
+
+
+class DeleteTopic(Request, frozen=True, tag=7):
+    """Answered by :class:`Done` once forced. Refused while an undecided transaction holds messages for it.
+
+    It deletes the topic with that ``id``; one that was made anew under the name is another (UnknownTopic).
+    """
+
+    name: str
+    id: bytes
+
+
+class Fetch(Request, frozen=True, tag=8):
+    """Read from partitions: [(partition, offset, until)]. Answered by :class:`Fetched` with frames as data.
+
+    Gives what is published in all of them at one moment, and of a partition with ``until`` above 0 only the frames that
+    begin below it. Waits up to ``max_wait`` µs until at least ``min_bytes`` can be given; gives about ``max_bytes`` at
+    most, but always at least one whole frame if there is one. One partition in error does not keep others from reading.
+    """
+
+    positions: list[tuple[int, int, int]]
+    max_bytes: int = 1 << 20
+    max_wait: int = 0
+    min_bytes: int = 1
+
+
+class OffsetsForTime(Request, frozen=True, tag=9):
+    """Answered by :class:`Offsets`: per partition the first offset appended at ``wall`` µs or later."""
+
+    partitions: list[int]
+    wall: int
+
+
+class Add(Request, frozen=True, tag=10):
+    """Stage the data's frames for a partition inside a transaction of this session; the first add begins it.
+
+    No answer unless refused (:class:`Refused`; then the transaction is rollback-only): prepare and commit state
+    what was sent, and are refused if it did not all arrive. ``serial`` counts up from 1 in a session;
+    ``seen`` is the highest serial up to which all outcomes have been seen.
+    """
+
+    serial: int
+    partition: int
+    xid: Xid | None = None
+    seen: int = 0
+
+
+class AddOffsets(Request, frozen=True, tag=11):
+    """Commit consumer offsets inside the transaction. No answer unless refused, like :class:`Add`.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if the commit makes it.
+    """
+
+    serial: int
+    group: str
+    offsets: list[PartitionOffset]
+    xid: Xid | None = None
+    seen: int = 0
+    id: bytes = msgspec.field(default_factory=new_id)
+
+
+class Prepare(Request, frozen=True, tag=12):
+    """Promise to keep the transaction over anything. Answered by :class:`Done` once forced."""
+
+    serial: int
+    xid: Xid
+    totals: Totals
+    seen: int = 0
+
+
+class Commit(Request, frozen=True, tag=13):
+    """Commit. Answered by :class:`Committed` once forced, and as the first time when repeated.
+
+    One phase: ``session`` and ``serial`` of this session's active transaction, and ``totals``. Second phase:
+    ``xid``, or ``session`` and ``serial``, of a prepared one, from any session. ``operator`` says that a person
+    forces it (a heuristic outcome), ``by`` and ``why`` are kept with it.
+    """
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    totals: Totals | None = None
+    seen: int = 0
+    operator: bool = False
+    by: str = ""
+    why: str = ""
+
+
+class Rollback(Request, frozen=True, tag=14):
+    """Roll back; fields as in :class:`Commit`. Answered by :class:`Done` once forced."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    seen: int = 0
+    operator: bool = False
+    by: str = ""
+    why: str = ""
+
+
+class AskOutcome(Request, frozen=True, tag=15):
+    """How did it end? Answered by :class:`Outcome` once that is forced, or refused (OutcomeForgotten)."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+
+
+class ListTransactions(Request, frozen=True, tag=16):
+    """Answered by :class:`Transactions`. ``states`` empty means the undecided ones (active and prepared).
+
+    ``after`` is the last (session, serial) of the page before, ``limit`` at most 1,000. ``format_id`` (None: any) and
+    ``global_prefix`` choose by xid: its format, and how its global id begins; whoever has no xid then is left out.
+    ``forced`` leaves only outcomes that a person or policy forced.
+    """
+
+    states: list[State] = []
+    after: tuple[int, int] = (0, 0)
+    limit: int = 1000
+    format_id: int | None = None
+    global_prefix: bytes = b""
+    forced: bool = False
+
+
+class ShowTransaction(Request, frozen=True, tag=17):
+    """Answered by :class:`TransactionShown` with the first frames of the transaction as data."""
+
+    session: int = 0
+    serial: int = 0
+    xid: Xid | None = None
+    max_bytes: int = 1 << 16
+
+
+class Forget(Request, frozen=True, tag=18):
+    """Forget a decided transaction's outcome. Answered by :class:`Done`. A forced one needs ``by`` and ``why``.
+
+    It is named by its number and its xid (None: it has none): an xid alone may be another's by now.
+    """
+
+    session: int
+    serial: int
+    xid: Xid | None = None
+    by: str = ""
+    why: str = ""
+
+
+class CommitOffsets(Request, frozen=True, tag=19):
+    """Move a group's positions. Answered by :class:`Done` once forced.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if this makes it. With ``expected`` nothing is
+    moved (PositionMoved) unless the group stands there: an offset, or None for no position yet, for each of
+    ``offsets``, in their order.
+    """
+
+    group: str
+    offsets: list[PartitionOffset]
+    id: bytes = msgspec.field(default_factory=new_id)
+    expected: list[int | None] | None = None
+
+
+class FetchOffsets(Request, frozen=True, tag=20):
+    """A group's positions. Answered by :class:`GroupOffsets`. ``partitions`` None means all it has."""
+
+    group: str
+    partitions: list[int] | None = None
+
+
+class ClaimPartitions(Request, frozen=True, tag=21):
+    """Take partitions for a group from whoever had them. Answered by :class:`Claimed` once forced.
+
+    ``id``, 16 random bytes, is what the group is called beside its name if this makes it.
+    """
+
+    group: str
+    member: str
+    partitions: list[int]
+    id: bytes = msgspec.field(default_factory=new_id)
+
+
+class ListGroups(Request, frozen=True, tag=22):
+    """Answered by :class:`Groups`."""
+
+
+class DeleteGroup(Request, frozen=True, tag=23):
+    """Answered by :class:`Done` once forced. A group made anew under the name is another one (UnknownGroup)."""
+
+    group: str
+    id: bytes
+
+
+class AskStatus(Request, frozen=True, tag=24):
+    """Answered by :class:`Status`."""
+
+
+class Timed(Request, frozen=True, tag=25):
+    """Carry out ``request``, whose data these are, and tell where its time went.
+
+    Answered by :class:`TimedAnswer`, or :class:`Refused` as the request would be. Only requests whose answers wait for
+    the disk can be timed.
+    """
+
+    request: Send | Prepare | Commit | Rollback | CommitOffsets
+
+
+class Cancel(Request, frozen=True, tag=26):
+    """Answer the :class:`Fetch` of that correlation now, with what there is. No answer of its own.
+
+    The fetch is answered exactly once, whichever comes first; one that is answered already is left alone.
+    """
+
+    fetch: int
+
+
+class PinFiles(Request, frozen=True, tag=27):
+    """Remove none of the data directory's files until :class:`UnpinFiles` or the end of this session.
+
+    Answered by :class:`FilesPinned`. A session has one pin; asked again it is the same one, or a new one if it is not
+    held any more. Refused (DiskFull) while the disk is too full to keep anything that may go.
+    """
+
+
+class UnpinFiles(Request, frozen=True, tag=28):
+    """Let the files go. Answered by :class:`FilesPinned`, which says whether they were held all the time."""
+
+
+AnyRequest = (
+    Hello
+    | Ping
+    | Send
+    | OpenProducer
+    | DescribeTopics
+    | CreateTopic
+    | DeleteTopic
+    | Fetch
+    | OffsetsForTime
+    | Add
+    | AddOffsets
+    | Prepare
+    | Commit
+    | Rollback
+    | AskOutcome
+    | ListTransactions
+    | ShowTransaction
+    | Forget
+    | CommitOffsets
+    | FetchOffsets
+    | ClaimPartitions
+    | ListGroups
+    | DeleteGroup
+    | AskStatus
+    | Timed
+    | Cancel
+    | PinFiles
+    | UnpinFiles
+)
