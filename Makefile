@@ -59,6 +59,10 @@ lint: .venv/.ready  ## lint, format, types and layers only
 	$(RUN) mypy $(TYPED)
 	.venv/bin/lint-imports --config setup.cfg
 
+.PHONY: files
+files: .venv/.ready  ## print every module and what it owns
+	@$(RUN) tests.support.file_table
+
 .PHONY: format
 format: .venv/.ready  ## sort the imports and format every file
 	$(RUN) ruff check --select I --fix .

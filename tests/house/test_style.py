@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.file_table import lines, owned
 from tests.support.repository import ROOT
 
 SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")
@@ -75,9 +76,8 @@ def implements_a_fold(source: str) -> bool:
     return re.search(r"^@implementer\([^)]*\bIFold\b", source, re.MULTILINE) is not None
 
 
-def files_in_table(markdown: str) -> set[str]:
-    rows = [line for line in markdown.splitlines() if line.lstrip().startswith("|")]
-    return {file for row in rows for file in re.findall(r"`([\w./]+\.py)`", row)}
+def rooms_in_table(markdown: str) -> dict[str, str]:
+    return dict(re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", markdown, re.MULTILINE))
 
 
 def dependencies_without_reason(pyproject: str) -> list[str]:
@@ -111,18 +111,31 @@ def test_no_module_has_a_name_that_anything_could_hide_behind():
     assert [named(path) for path in python_files(*CODE, "tests") if vague_words(named(path))] == []
 
 
-def test_every_module_of_the_service_has_its_line_in_the_architecture():
-    listed = files_in_table(required("ARCHITECTURE.md"))
-    modules = {named(p) for p in python_files(*SERVICE) if p.name not in ("__init__.py", "__main__.py")}
-    assert modules, "there are no modules: is this the checkout?"
-    assert sorted(modules - listed) == [], (
-        "missing in the file table of ARCHITECTURE.md (as `journal/formats/frame.py`)"
-    )
+def test_the_architecture_has_every_room_of_the_service_as_the_room_itself_says():
+    rooms = {
+        named(path.parent): owned(path)
+        for path in python_files(*SERVICE)
+        if path.name == "__init__.py" and owned(path)
+    }
+    assert len(rooms) > 30, "there are no rooms: is this the checkout?"
+    listed = rooms_in_table(required("ARCHITECTURE.md"))
+    assert {room: listed.get(room) for room in rooms} == rooms
 
 
-def test_every_file_in_the_architecture_exists():
-    listed = files_in_table(required("ARCHITECTURE.md"))
-    assert sorted(file for file in listed if not (ROOT / file).is_file()) == []
+def test_every_folder_in_the_architecture_exists():
+    listed = rooms_in_table(required("ARCHITECTURE.md"))
+    assert sorted(folder for folder in listed if not (ROOT / folder).is_dir()) == []
+
+
+def test_every_folder_of_the_service_says_what_it_holds():
+    folders = {path.parent for path in python_files(*SERVICE)}
+    silent = [named(folder) for folder in folders if not owned(folder / "__init__.py")]
+    assert silent == []
+
+
+def test_every_module_is_in_the_table_of_files():
+    table = "\n".join(lines())
+    assert sorted(named(p) for p in python_files(*SERVICE) if owned(p) and owned(p) not in table) == []
 
 
 def test_every_package_is_under_the_contracts():
@@ -197,9 +210,9 @@ class TestTheRulesThemselves:
         assert implements_a_fold("@implementer(IOther, IFold)\nclass A: ...")
         assert not implements_a_fold("from journal.interfaces import IFold")
 
-    def test_only_rows_of_a_table_list_files(self):
-        table = "see `journal/no.py`\n| `journal/formats/frame.py`, `journal/formats/record.py` | bytes |\n"
-        assert files_in_table(table) == {"journal/formats/frame.py", "journal/formats/record.py"}
+    def test_only_rows_of_a_table_list_rooms(self):
+        table = "see `journal/no/`\n| `journal/wal/` | the log |\n| `journal/record.py` | no room |\n"
+        assert rooms_in_table(table) == {"journal/wal": "the log"}
 
     def test_a_dependency_without_a_comment_of_its_own_is_found(self):
         text = '[project]\ndependencies = [\n    "a>=1",  # the reason that it is here\n    "b>=2",\n]\n'
