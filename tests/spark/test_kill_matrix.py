@@ -32,7 +32,8 @@ class Pipe:
 
     def __init__(self, spark, folder, broker):
         self.spark, self.folder, self.broker = spark, folder, broker
-        self.options = {"broker": broker.address, "subscribe": "in,also", "startingOffsets": "earliest"}
+        where = {"broker": broker.address, "subscribe": "in,also", "startingOffsets": "earliest"}
+        self.options = {**where, "group": "pipe"}
         self.sent = []
         with txbroker.connect(broker.address) as connection:
             connection.create_topic("in", 1)
@@ -74,6 +75,11 @@ class Pipe:
         with pytest.raises(StreamingQueryException, match=told):
             self.run(**options)
 
+    def shown(self):
+        """Where the group of the stream is, by topic: a batch behind."""
+        with txbroker.connect(self.broker.address) as connection:
+            return {each.topic: each.offset for each in connection.group_offsets("pipe")}
+
     @property
     def checkpoint(self):
         return self.folder / "checkpoint"
@@ -107,6 +113,7 @@ def restored_checkpoint(pipe):
     pipe.send(100)
     assert pipe.run() == 100
     pipe.judge()
+    assert pipe.shown() == {"in": 100, "also": 50}
     shutil.copytree(pipe.checkpoint, pipe.folder / "newest")
     restore(pipe.folder / "older", pipe.checkpoint)
     assert pipe.run() == 100, "read again"
