@@ -207,22 +207,9 @@ def session(job: Job) -> SparkSession:
     return builder.getOrCreate()
 
 
-def run(job: Job) -> None:
-    """Do it; prints DONE."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    spark = session(job)
-    spark.dataSource.register(Source)
-    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    options = {
-        "broker": job.broker,
-        "topic": "rows",
-        "moment": job.moment,
-        "after": str(job.after),
-        "folder": job.folder,
-        "victims": json.dumps([jvm, os.getpid()]),
-        "timeout": "60",
-        **job.options,
-    }
+def write(spark: SparkSession, job: Job, **more: str) -> None:
+    """Write its rows, in whatever session; ``more`` are options that this program's sinks alone know."""
+    options = {"broker": job.broker, "topic": "rows", "timeout": "60", **more, **job.options}
     if job.kind == "batch":
         frame = spark.range(job.rows, numPartitions=job.partitions).selectExpr(
             f"concat(id, ':{job.attempt}') value"
@@ -239,6 +226,16 @@ def run(job: Job) -> None:
             .start()
         )
         query.awaitTermination()
+
+
+def run(job: Job) -> None:
+    """Do it; prints DONE."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    spark = session(job)
+    spark.dataSource.register(Source)
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    mine = {"moment": job.moment, "after": str(job.after), "folder": job.folder}
+    write(spark, job, **mine, victims=json.dumps([jvm, os.getpid()]))
     print("DONE", flush=True)
     spark.stop()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import txbroker
+from spark.audit.failures import SPARK
 from spark.sink import branches, decision
 from tests.spark.sink import sink_program, writes
 from tests.spark.sink.sink_program import BROKER_DIES, MOMENTS, Job
@@ -108,7 +109,7 @@ def assert_once(broker, rows, attempts=("a",)):
     assert wrong == {}
 
 
-def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(broker, job):
+def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(spark, broker, job):
     """Each life reads the same files, in another number of partitions and to other values, and dies in a commit."""
     lives = [(moment, 1) for moment in MOMENTS]
     lives.insert(2, ("between two commits", 0))  # while it finishes what the life before has decided
@@ -121,8 +122,8 @@ def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(br
     for life, (job.moment, job.after) in enumerate(lives):
         job.attempt, job.partitions = f"{life} {job.moment}", 2 + life
         finish(start(job, str(life)), dies=True)
-    job.moment, job.attempt = "", "last"
-    finish(start(job, "last"))
+    job.attempt = "last"
+    sink_program.write(spark, job)
     found = counted(broker)
     assert sorted(found) == sorted(f"{number}-{row}" for number in range(files) for row in range(100))
     assert {row: by for row, by in found.items() if len(by) != 1} == {}
@@ -157,14 +158,15 @@ def test_a_batch_whose_driver_is_killed_is_ended_as_decided(broker, job, moment)
     assert_nothing_in_doubt(broker)
 
 
-def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_once(broker, job):
+def test_a_named_batch_that_is_run_again_after_its_driver_was_killed_is_written_once(spark, broker, job):
     job.options = {"txnAppId": "nightly", "txnVersion": "12"}
     job.moment = "between two commits"
     finish(start(job), dies=True)
     job.attempt, job.partitions = "b", 7
-    finish(start(job))
+    sink_program.write(spark, job)
     job.rows += 900
-    assert "is written already, with 2000 rows, and this time it has 2900" in fail(start(job))
+    with pytest.raises(SPARK, match="is written already, with 2000 rows, and this time it has 2900"):
+        sink_program.write(spark, job)
     assert_once(broker, map(str, range(2000)))
     assert_nothing_in_doubt(broker)
 
@@ -180,17 +182,13 @@ def test_executors_and_tasks_that_die_after_they_have_prepared_leave_nothing_beh
     assert_nothing_in_doubt(broker)
 
 
-def test_a_version_whose_task_is_retried_when_a_later_one_is_decided_fails_and_says_so(broker, job, tmp_path):
+def test_a_version_whose_task_is_retried_when_a_later_one_is_decided_fails_and_says_so(spark, broker, job):
     """The retried task found a decided version and wrote nothing, and the job was called done."""
     named = {"txnAppId": "nightly", "txnVersion": "12"}
     job.moment, job.master, job.options = "overtaken", "local[2,3]", named
     process = start(job)
     wait_until(lambda: (Path(job.folder) / "to be overtaken").exists())
-    later = replace(
-        job, folder=str(tmp_path / "later"), moment="", attempt="b", options=named | {"txnVersion": "13"}
-    )
-    Path(later.folder).mkdir()
-    finish(start(later))
+    sink_program.write(spark, replace(job, attempt="b", options=named | {"txnVersion": "13"}))
     (Path(job.folder) / "overtaken").touch()
     output = fail(process)
     assert "a task fails when a later version has been decided" in output
@@ -276,15 +274,17 @@ def test_two_drivers_of_one_version_at_once_write_the_rows_of_one_of_them(broker
     assert_nothing_in_doubt(broker)
 
 
-def test_a_stream_whose_checkpoint_was_deleted_is_another_write_and_leaves_nothing_in_doubt(broker, job):
+def test_a_stream_whose_checkpoint_was_deleted_is_another_write_and_leaves_nothing_in_doubt(
+    spark, broker, job
+):
     """As with every sink: who deletes it reads, and writes, everything once more."""
     (Path(job.folder) / "lines").mkdir()
     (Path(job.folder) / "lines" / "0.txt").write_text("".join(f"{row}\n" for row in range(100)))
     job.kind, job.moment = "stream", "decided"
     finish(start(job, "first"), dies=True)
     shutil.rmtree(Path(job.folder) / "checkpoint")
-    job.moment, job.attempt = "", "b"
-    finish(start(job, "second"))
+    job.attempt = "b"
+    sink_program.write(spark, job)
     with txbroker.connect(broker.address) as connection:
         [left] = {branch.write.name for branch in branches.undecided(connection).prepared}
         decision.settle(connection, left)
