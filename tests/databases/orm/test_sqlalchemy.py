@@ -354,7 +354,7 @@ def test_a_missing_table_is_named_and_txbrokers_own_statements_fail_with_sqlalch
             session.execute(text("SET LOCAL statement_timeout = 100"))
             with engine.connect() as other:
                 other.execute(text("LOCK TABLE txbroker_decision"))
-                txbroker.databases.adapter.run(tx.deciding.prepare())
+                txbroker.databases.adapters.adapter.run(tx.deciding.prepare())
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE txbroker_identity"))
     with (
