@@ -152,7 +152,7 @@ def open_folder():
         yield Path(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_quick_run_has_figures_for_every_system_that_is_installed(open_folder):
     data, out = open_folder / "data", open_folder / "out"
     command = [sys.executable, "-m", "benchmarks.peers", "--quick", "--only", "depth-1"]

@@ -96,7 +96,13 @@ MOMENTS = ("worked", "prepared pg", "prepared orders", "prepared audit", "decide
 
 
 @pytest.mark.parametrize("name", ["pg", "orders"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(m, marks=[pytest.mark.deep] if m in ("prepared audit", "told orders") else [])
+        for m in MOMENTS
+    ],
+)
 def test_a_participant_that_is_killed_at_any_step_heals_when_it_is_back(mortal, at, name, moment):
     connections = mortal.open()
     with mortal.coordinator() as coordinator:

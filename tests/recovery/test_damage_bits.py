@@ -61,7 +61,9 @@ CHUNKS = 12
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize(
+    "chunk", [*range(4), *(pytest.param(chunk, marks=pytest.mark.deep) for chunk in range(4, CHUNKS))]
+)
 def test_every_bit_that_says_something_is_missed_when_it_is_turned(chunk):
     everything = [
         (path, bit) for path in sorted(case().files) if "checkpoints/" not in path for bit in bits(path)

@@ -138,6 +138,7 @@ class TestWorkersThatSeeOtherDisks:
         assert "Every worker needs the directory" in ended.message
         assert json.loads((tmp_path / "report" / "summary.json").read_text())["sound"] is None
 
+    @pytest.mark.deep
     def test_a_report_that_workers_write_elsewhere_is_never_taken_for_one_without_findings(
         self, damaged, tmp_path, cluster
     ):

@@ -267,7 +267,7 @@ def test_a_journal_file_that_goes_away_while_it_is_audited_takes_no_send_for_und
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("archive", ["on", "off"])
+@pytest.mark.parametrize("archive", ["on", pytest.param("off", marks=pytest.mark.deep)])
 def test_under_a_broker_that_writes_rolls_back_retains_and_checkpoints_meanwhile_and_after_its_death(
     tmp_path, archive
 ):

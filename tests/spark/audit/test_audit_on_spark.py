@@ -118,7 +118,15 @@ def windowed(path, **plan_of) -> Making:
 
 
 @pytest.mark.parametrize(
-    "what", ["right", "missing", "different", "excess", "unreported", "a report is missing"]
+    "what",
+    [
+        "right",
+        "missing",
+        *(
+            pytest.param(what, marks=pytest.mark.deep)
+            for what in ("different", "excess", "unreported", "a report is missing")
+        ),
+    ],
 )
 def test_windows_are_compared_with_what_producers_say(spark, tmp_path, what):
     made = windowed(tmp_path / "data")
