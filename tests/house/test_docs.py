@@ -219,6 +219,25 @@ def test_every_command_that_the_documents_name_is_one() -> None:
     assert [each for each in named if each[2] not in groups[each[1]]] == []
 
 
+def pages() -> list[Path]:
+    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_every_link_to_a_file_of_the_repository_leads_to_one(page) -> None:
+    links = re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_every_module_that_a_page_names_by_its_path_is_there(page) -> None:
+    named = re.findall(
+        r"`((?:journal|txbroker|spark|tests|benchmarks|demo|models|examples)/[\w/]+\.(?:py|pml|md))`",
+        page.read_text(),
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_every_promise_names_tests_that_exist() -> None:
     """Each section of docs/guarantees.md but the last, which says what is not promised."""
     _, *sections = re.split(r"^## ", (ROOT / "docs" / "guarantees.md").read_text(), flags=re.MULTILINE)
