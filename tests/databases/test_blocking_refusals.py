@@ -5,6 +5,7 @@
 import contextlib
 import shutil
 import sqlite3
+import sys
 
 import pytest
 from sqlalchemy import create_engine
@@ -268,6 +269,8 @@ def test_a_session_that_is_refused_before_it_has_a_connection_says_why_and_the_b
             tx.send(topic, b"1")
             with pytest.raises(errors.Misuse, match="two-phase") as told, txbroker.atomic(refused, broker):
                 raise AssertionError
-        assert not isinstance(told.value.__context__, AttributeError), "nothing failed while it was ended"
+        # Mostly None. An exception that a test of interrupts has raised amid the end of a handler stays its thread's
+        # current one for good, with CPython 3.11, and so the context of all that come later.
+        assert told.value.__context__ is sys.exception(), "nothing failed while it was ended"
         assert tx.outcome is State.COMMITTED
     assert (numbers(database), values(broker, topic)) == ([0, 1], [b"1", b"1"])
