@@ -5,7 +5,8 @@ from msgspec import structs
 
 from tests.client.rig import Rig
 from txbroker import errors
-from txbroker.client.core.core import Core, error_of
+from txbroker.client.core.call import error_of
+from txbroker.client.core.core import Core
 from txbroker.client.core.options import RULES, Backoff, Options
 from txbroker.client.core.phase import Phase
 from txbroker.wire import messages

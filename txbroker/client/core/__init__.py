@@ -1,1 +1,1 @@
-"""The core of every client, without input or output."""
+"""The core of every client, without input or output: calls and their answers, loss and repetition, names, options."""

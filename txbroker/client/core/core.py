@@ -17,10 +17,7 @@ from typing import Any, cast
 from journal.constants import MAX_FRAME, MAX_REQUEST_DATA
 from txbroker import errors
 from txbroker.client.core.answers import Answers
-from txbroker.client.core.call import AnswerLost as AnswerLost
-from txbroker.client.core.call import AnswerType, check, in_doubt, name_of
-from txbroker.client.core.call import Call as Call
-from txbroker.client.core.call import error_of as error_of
+from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error_of, in_doubt, name_of
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
@@ -28,18 +25,7 @@ from txbroker.client.core.shared_fetch import SharedFetch
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import (
-    MAGIC,
-    VERSIONS,
-    Answer,
-    AnyAnswer,
-    Done,
-    Hello,
-    Ping,
-    Refused,
-    Request,
-    Welcome,
-)
+from txbroker.wire.messages import Answer, AnyAnswer, Done, Hello, Ping, Refused, Request, Welcome
 
 log = logging.getLogger("txbroker.client")
 
@@ -236,7 +222,9 @@ class Core:
         self.abort = ""
         self.take_output()
         self.answers.begin()
-        hello = Hello(self.correlation(), MAGIC, list(VERSIONS), self.options.client, self.former)
+        hello = Hello(
+            self.correlation(), messages.MAGIC, list(messages.VERSIONS), self.options.client, self.former
+        )
         greeting = Greeting(self, hello, self.clock() + self.options.timeout)
         self._next_expiry = min(self._next_expiry, greeting.deadline)
         self._send(cast("Call[Answer]", greeting))

@@ -24,8 +24,8 @@ from journal.formats.record import PartitionOffset
 from journal.settings import TopicChoices
 from journal.transaction import State, Xid, checked_xid
 from txbroker import errors
-from txbroker.client.core.call import named_error
-from txbroker.client.core.core import Call, Core
+from txbroker.client.core.call import Call, named_error
+from txbroker.client.core.core import Core
 from txbroker.client.core.partitioner import named_index
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.results import (

@@ -109,9 +109,8 @@ class SharedFetch:
         self._carried = carried
         self._cancelled = False
         call = core.request(request, Fetched, timeout=wait + core.options.timeout)
-        call.then(
-            lambda: self._answered(call)
-        )  # first: interrupted before, it is nobody's, and another one goes out
+        # First: interrupted before it is kept, this one is nobody's, and another goes out.
+        call.then(lambda: self._answered(call))
         self._call = call
         if call.done:
             self._answered(call)

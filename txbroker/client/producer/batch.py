@@ -10,7 +10,7 @@ from journal.formats import frame
 from journal.formats.compression import Compressor
 from journal.formats.frame import HEADER, HEADER_BYTES
 from txbroker import errors
-from txbroker.client.core.core import Call
+from txbroker.client.core.call import Call
 from txbroker.wire.messages import Answer, Request, Send, Sent
 
 _PLACEHOLDER = Send(0, 0)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from txbroker import errors
-from txbroker.client.core.core import Call
+from txbroker.client.core.call import Call
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.waits import Alarm
 from txbroker.client.producer.batch import Batch

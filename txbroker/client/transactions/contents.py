@@ -11,7 +11,8 @@ from crc32c import crc32c
 from journal.formats.record import PartitionOffset, Placement
 from journal.transaction import Totals, TransactionNumber, Xid
 from txbroker import errors
-from txbroker.client.core.core import Call, Core
+from txbroker.client.core.call import Call
+from txbroker.client.core.core import Core
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.results import Run
 from txbroker.client.producer.batch import Batch, Frames

@@ -13,7 +13,8 @@ from journal.formats.record import PartitionOffset
 from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver
-from txbroker.client.core.core import AnswerLost, Call, Core
+from txbroker.client.core.call import AnswerLost, Call
+from txbroker.client.core.core import Core
 from txbroker.client.core.options import Lost
 from txbroker.client.core.promise import start
 from txbroker.client.core.results import Durability, Receipt, Run
