@@ -1,1 +1,1 @@
-"""Checkpoints: their files, their rows, and which one a start stands on."""
+"""Checkpoints: the rows of their folds, and which one a start stands on."""

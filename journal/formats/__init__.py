@@ -1,1 +1,1 @@
-"""The bytes of everything on disk, and nothing else: frames, records, headers, indexes, names of files."""
+"""The bytes of everything on disk, and nothing else: frames, records, headers, indexes, checkpoints, names of files."""

@@ -77,7 +77,7 @@ class Scheduler:
         """Work that was done for all together."""
         self._is_due = self._holds = self._running = False
         self.busy = False
-        self.on_rest: Callable[[], object] = int
+        self.on_rest: Callable[[], object] = lambda: None
         """Called when turns have been given out, and the reactor has its own now."""
         self.at_once = 0
         self.until = 0.0

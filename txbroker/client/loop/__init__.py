@@ -1,1 +1,1 @@
-"""What the clients on an event loop share."""
+"""What clients ask of the system: waiting for sockets, TLS, forks; and what both event loops' clients share."""

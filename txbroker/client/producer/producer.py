@@ -358,8 +358,9 @@ class Producer:
         """A flush of these was given up: the next one tells of them."""
         for batch in batches:
             batch.watched = batch.untold = True
+        kept = {id(batch) for batch in self.failed}
         self.failed += [
-            batch for batch in batches if batch.done and batch.error is not None and batch not in self.failed
+            batch for batch in batches if batch.done and batch.error is not None and id(batch) not in kept
         ]
 
     @property
