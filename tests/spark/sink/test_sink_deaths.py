@@ -216,7 +216,8 @@ def test_speculative_copies_write_nothing_twice_and_leave_nothing_behind(broker,
 
 
 def test_a_broker_that_is_killed_while_tasks_write_costs_no_row_and_doubles_none(broker, job):
-    job.rows, job.partitions = 400_000, 8
+    """A task whose branch was open fails and is retried, which Spark does in a cluster; ``local`` must be told to."""
+    job.rows, job.partitions, job.master = 400_000, 8, "local[2,4]"
     process = start(job)
     with txbroker.connect(broker.address) as connection:
         wait_until(lambda: len(branches.undecided(connection).prepared) >= 2)
