@@ -9,7 +9,8 @@ after its last force. :func:`judged` starts a copy of it that was damaged and sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,13 +57,14 @@ BIG = bytes(range(256)) * 68
 class DamagedStore:
     """An engine over ``inner`` with all the broker's folds. The name of :class:`Begun`'s room is kept to."""
 
-    def __init__(self, inner: MemoryFilesystem) -> None:
+    def __init__(self, inner: MemoryFilesystem, random: Callable[[int], bytes] = secrets.token_bytes) -> None:
         self.inner = inner
+        self._random = random
         self.clock = ManualClock(monotonic=SECOND)
         self._serial = 0
         self.appended: dict[int, list[tuple[int, int]]] = {}
         """(end offset, journal time) of each partition after each request, for who wants to know it exactly."""
-        self.engine: Engine = recover(inner, self.clock, SETTINGS, folds=folds())
+        self.engine: Engine = recover(inner, self.clock, SETTINGS, folds=folds(), random=random)
 
     def topic(self, name: str, partitions: int, segment_bytes: int = MIB) -> list[MessageStore]:
         """A topic whose segments may be smaller than any that a client can ask for."""
@@ -115,7 +117,7 @@ class DamagedStore:
         self.settle()
 
     def restarted(self) -> DamagedStore:
-        after = DamagedStore(self.inner.kill_clone())
+        after = DamagedStore(self.inner.kill_clone(), self._random)
         after.appended = self.appended
         return after
 
