@@ -1,0 +1,61 @@
+"""Dialogues that were recorded: what is asked again is answered again as it was."""
+
+import json
+
+import pytest
+
+from tests.corpus.dialogues import SETTINGS, perform, recorded
+from tests.corpus.dialogues_drawn import script_of
+from txbroker.wire import messages
+
+EVERY_TEST_RUN = 60
+"""So many are played by `make test`; all of them by `make test-deep`."""
+
+
+@pytest.fixture(scope="module")
+def dialogues():
+    return recorded()
+
+
+def answered_as_recorded(dialogue):
+    heard = json.loads(json.dumps(perform(dialogue["settings"], dialogue["script"])))
+    moments = [*dialogue["script"], "what the archive holds in the end"]
+    for moment, was, now in zip(moments, dialogue["heard"], heard, strict=True):
+        assert now == was, f"dialogue {dialogue['seed']} at {moment}"
+
+
+@pytest.mark.slow
+def test_a_broker_answers_as_it_did_when_the_dialogues_were_recorded(dialogues):
+    for dialogue in dialogues[:EVERY_TEST_RUN]:
+        answered_as_recorded(dialogue)
+
+
+@pytest.mark.deep
+def test_a_broker_answers_as_it_did_in_all_dialogues(dialogues):
+    for dialogue in dialogues[EVERY_TEST_RUN:]:
+        answered_as_recorded(dialogue)
+
+
+def test_the_dialogues_have_every_request_and_all_that_they_can_be_refused_with(dialogues):
+    """All kinds but the hello, which is a moment of its own; and errors of most kinds."""
+    moments = [moment for dialogue in dialogues for moment in dialogue["script"]]
+    asked = {
+        kind for what, *reads in moments if what == "hear" for _, *requests in reads for kind, _ in requests
+    }
+    kinds = {each.__name__ for each in messages.AnyRequest.__args__}
+    assert asked == kinds - {"Hello"}
+    told = [
+        entry[2]
+        for dialogue in dialogues
+        for heard in dialogue["heard"][:-1]
+        for entry in heard
+        if len(entry) == 3
+    ]
+    assert {kind for kind, *_ in told} == {each.__name__ for each in messages.AnyAnswer.__args__}
+    assert len({fields["error"] for kind, *rest in told if kind == "Refused" for fields in rest}) >= 20
+    assert {dialogue["settings"] for dialogue in dialogues} == set(range(len(SETTINGS)))
+
+
+def test_a_script_is_drawn_from_its_seed():
+    assert script_of(7) == script_of(7)
+    assert script_of(7) != script_of(8)
