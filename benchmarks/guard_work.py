@@ -40,7 +40,6 @@ from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import (
     MAGIC,
     VERSIONS,
-    Add,
     Commit,
     CreateTopic,
     Fetch,
@@ -294,15 +293,15 @@ class Pieces:
 
     def _one_phase(self, place: int) -> list[bytes]:
         serial = self._next(place)
-        add = encode(Add(5, serial, self._partitions[place % 4], None, serial - 1), SINGLE)
-        return [add + encode(Commit(6, 0, serial, None, TOTALS, serial - 1))]
+        runs = [(self._partitions[place % 4], len(SINGLE))]
+        return [encode(Commit(6, 0, serial, seen=serial - 1, runs=runs), SINGLE)]
 
     def _two_phase(self, place: int) -> list[bytes]:
         serial = self._next(place)
         xid = Xid(1, b"guard-%d-%d" % (place, serial), b"branch")
-        add = encode(Add(5, serial, self._partitions[place % 4], xid, serial - 1), SINGLE)
-        prepare = encode(Prepare(6, serial, xid, TOTALS, serial - 1))
-        return [add + prepare, encode(Commit(7, 0, serial, None, None, serial - 1))]
+        runs = [(self._partitions[place % 4], len(SINGLE))]
+        prepare = encode(Prepare(6, serial, xid, None, serial - 1, runs), SINGLE)
+        return [prepare, encode(Commit(7, 0, serial, None, None, serial - 1))]
 
     def _next(self, place: int) -> int:
         self._serials[place] += 1

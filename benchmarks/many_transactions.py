@@ -19,7 +19,6 @@ TOGETHER = 500
 STAGED = frame.encode(bytes(20 << 10), TIMESTAMP)
 """The message of an open transaction: ten thousand of them are more than transactions may hold in memory."""
 
-_SINGLE_TOTALS = Totals(1, 1, crc32c(SINGLE))
 _STAGED_TOTALS = Totals(1, 1, crc32c(STAGED))
 
 
@@ -45,9 +44,8 @@ def prepare_many(peer: Peer, partitions: Sequence[int], number: int) -> None:
 
     def request(serial: int) -> bytes:
         xid = Xid(1, b"scale-%d" % serial, b"benchmark")
-        partition = partitions[serial % len(partitions)]
-        add = encode(Add(2 * serial, serial, partition, xid, 0), SINGLE)
-        return add + encode(Prepare(2 * serial + 1, serial, xid, _SINGLE_TOTALS))
+        runs = [(partitions[serial % len(partitions)], len(SINGLE))]
+        return encode(Prepare(2 * serial + 1, serial, xid, runs=runs), SINGLE)
 
     for serials in _in_groups(number):
         _exchange(peer, serials, request, Done)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
 from benchmarks.peer import Peer, UnexpectedAnswer, expected
-from journal.transaction import Totals, Xid
+from journal.transaction import Xid
 from txbroker.wire.codec import encode
-from txbroker.wire.messages import Add, Commit, Committed, Done, Prepare
+from txbroker.wire.messages import Commit, Committed, Done, Prepare
 
 
 class OnePhase:
-    """A transaction, of one message unless told otherwise: Add and Commit in one write, one answer."""
+    """A transaction: one request with its messages, one answer."""
 
-    def __init__(self, peer: Peer, partition: int, frames: bytes, messages: int = 1) -> None:
+    def __init__(self, peer: Peer, partition: int, frames: bytes) -> None:
         self.socket = peer.socket
         self._peer = peer
         self._partition = partition
         self._frames = frames
-        self._totals = Totals(messages, 1, crc32c(frames))
         self._serial = 0
 
     def begin(self) -> bytes:
         seen, self._serial = self._serial, self._serial + 1
         serial = self._serial
-        add = encode(Add(2 * serial, serial, self._partition, None, seen), self._frames)
-        return add + encode(Commit(2 * serial + 1, 0, serial, None, self._totals, seen))
+        runs = [(self._partition, len(self._frames))]
+        return encode(Commit(2 * serial + 1, 0, serial, seen=seen, runs=runs), self._frames)
 
     def heard(self, data: bytes) -> bytes | None:
         messages = self._peer.decoder.feed(data)
@@ -38,14 +35,13 @@ class OnePhase:
 
 
 class TwoPhase:
-    """A transaction of one message: Add and Prepare in one write, its answer, then Commit and its answer."""
+    """A transaction of one message: Prepare, its answer, then Commit and its answer."""
 
     def __init__(self, peer: Peer, partition: int, frames: bytes) -> None:
         self.socket = peer.socket
         self._peer = peer
         self._partition = partition
         self._frames = frames
-        self._totals = Totals(1, 1, crc32c(frames))
         self._serial = 0
         self._prepared = False
 
@@ -54,8 +50,8 @@ class TwoPhase:
         serial = self._serial
         self._prepared = False
         xid = Xid(1, b"%d-%d" % (self._peer.session, serial), b"benchmark")
-        add = encode(Add(3 * serial, serial, self._partition, xid, seen), self._frames)
-        return add + encode(Prepare(3 * serial + 1, serial, xid, self._totals, seen))
+        runs = [(self._partition, len(self._frames))]
+        return encode(Prepare(3 * serial + 1, serial, xid, None, seen, runs), self._frames)
 
     def heard(self, data: bytes) -> bytes | None:
         messages = self._peer.decoder.feed(data)

@@ -91,8 +91,10 @@ def readable(part: bytes) -> str:
 
 
 class State(enum.IntEnum):
-    """Where a transaction is. The numbers are on disk and on the wire."""
+    """Where a transaction is. The numbers are on disk and on the wire, but for 0."""
 
+    NOT_BEGUN = 0
+    """Nothing of it has come."""
     ACTIVE = 1
     """It takes messages, and is rolled back if its session ends."""
     ROLLBACK_ONLY = 2
@@ -118,6 +120,10 @@ class Input(enum.Enum):
     RESTART = "restart"
 
 
+BEGUN: Final = tuple(state for state in State if state)
+"""The states of what the store knows of."""
+
+
 class Action(enum.Enum):
     """What the store does about an input."""
 
@@ -127,11 +133,20 @@ class Action(enum.Enum):
     JOURNAL_COMMIT = "journal the commit and apply it"
     JOURNAL_ROLLBACK = "journal the rollback"
     REPEAT = "answer as the first time"
+    PRESUME = "answer, journal nothing"
     REFUSE = "refuse, change nothing"
     IGNORE = "nothing"
 
 
 TRANSITIONS: dict[tuple[State, Input], tuple[State, Action]] = {
+    (State.NOT_BEGUN, Input.ADD): (State.ACTIVE, Action.STAGE),
+    (State.NOT_BEGUN, Input.REFUSED_ADD): (State.ROLLBACK_ONLY, Action.DOOM),
+    (State.NOT_BEGUN, Input.PREPARE): (State.PREPARED, Action.JOURNAL_PREPARE),
+    (State.NOT_BEGUN, Input.COMMIT): (State.COMMITTED, Action.JOURNAL_COMMIT),
+    (State.NOT_BEGUN, Input.ROLLBACK): (State.ROLLED_BACK, Action.PRESUME),
+    (State.NOT_BEGUN, Input.TIMEOUT): (State.NOT_BEGUN, Action.IGNORE),
+    (State.NOT_BEGUN, Input.DISCONNECT): (State.NOT_BEGUN, Action.IGNORE),
+    (State.NOT_BEGUN, Input.RESTART): (State.NOT_BEGUN, Action.IGNORE),
     (State.ACTIVE, Input.ADD): (State.ACTIVE, Action.STAGE),
     (State.ACTIVE, Input.REFUSED_ADD): (State.ROLLBACK_ONLY, Action.DOOM),
     (State.ACTIVE, Input.PREPARE): (State.PREPARED, Action.JOURNAL_PREPARE),

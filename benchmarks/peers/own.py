@@ -90,7 +90,7 @@ class Txbroker(Contender):
         dialogues: Mapping[str, tuple[int, int, Callable[[Peer, int], Dialogue]]] = {
             "depth-1": (1, 1, send),
             "one-phase": (CLIENTS, 1, lambda peer, partition: OnePhase(peer, partition, SINGLE)),
-            "one-phase-10": (CLIENTS, 10, lambda peer, partition: OnePhase(peer, partition, SINGLE * 10, 10)),
+            "one-phase-10": (CLIENTS, 10, lambda peer, partition: OnePhase(peer, partition, SINGLE * 10)),
             "two-phase": (CLIENTS, 1, lambda peer, partition: TwoPhase(peer, partition, SINGLE)),
         }
         return {
@@ -115,7 +115,7 @@ class Txbroker(Contender):
         return [
             "all but Python: the broker's codec over plain sockets (benchmarks/load.py)",
             *shapes,
-            f"transactions: {CLIENTS} connections, Add and Commit (or Prepare, then Commit); {PARTITIONS} partitions",
+            f"transactions: {CLIENTS} connections, one Commit (or Prepare, then Commit); {PARTITIONS} partitions",
             "Python: the blocking client with default settings: send_async and flush; consume",
         ]
 

@@ -275,10 +275,15 @@ def _follow_groups(groups: Groups, record: Any) -> None:
             held += [(record.group, record.id, each) for each in record.offsets]
         case TransactionPrepared():
             number = TransactionNumber(record.session, record.serial)
+            for carried in record.positions:
+                held = groups.held.setdefault(number, [])
+                held += [(carried.group, carried.id, each) for each in carried.offsets]
             if number in groups.held:
                 groups.prepared.add(number)
         case TransactionCommitted() | TransactionRolledBack():
             number = TransactionNumber(record.session, record.serial)
             groups.end(number, isinstance(record, TransactionCommitted))
+            for carried in record.positions if isinstance(record, TransactionCommitted) else ():
+                groups.move(carried.group, carried.id, carried.offsets)
         case Started():
             groups.restart()

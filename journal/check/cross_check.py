@@ -14,13 +14,13 @@ from journal.check.archive_check import ArchiveCheck, Ended, by_record
 from journal.check.checkpoint_check import live_rows
 from journal.check.findings import Affected, Finding
 from journal.check.fold_check import FoldCheck
-from journal.check.followed import Add, Followed
+from journal.check.followed import Add, Followed, carried, unstamped
 from journal.check.journal_walk import JournalEntry, read_some
 from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.run_check import messages_of
 from journal.check.tally import Tally
-from journal.errors import InvalidFrame
+from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp
@@ -36,7 +36,8 @@ from journal.formats.record import (
     TransactionRolledBack,
 )
 from journal.interfaces import IFilesystem
-from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transaction import Cause, State, TransactionNumber
+from journal.transactions.unsent import NO_TOTALS
 
 MOST_DAMAGED = 64
 """Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""
@@ -82,6 +83,7 @@ class CrossCheck:
 
     def follow(self, entry: JournalEntry) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
+        yield from self._carried(entry)
         yield from self.archive.follow(entry, lambda: self._ending(entry))
         yield from self._folds.follow(entry)
         if self._outcomes is not None:
@@ -97,7 +99,8 @@ class CrossCheck:
                 known.requests += 1
                 known.xid = known.xid or added.xid
             case TransactionPrepared() as prepared:
-                yield from self._prepared(entry, prepared)
+                known = self._of(entry, prepared.session, prepared.serial)
+                known.prepared, known.xid = True, prepared.xid
             case TransactionCommitted() as committed:
                 yield from self._committed(entry, committed)
             case TransactionRolledBack() as ended:
@@ -207,22 +210,31 @@ class CrossCheck:
             yield self._wrong(entry, str(error), TransactionNumber(added.session, added.serial), known)
         position = entry.position + entry.length - len(entry.data)
         known.take(Add(added.partition, added.count, entry.path, position, len(entry.data)), entry.data)
+        known.requests += 1
 
-    def _prepared(self, entry: JournalEntry, prepared: TransactionPrepared) -> Iterator[Finding]:
-        known = self._of(entry, prepared.session, prepared.serial)
-        known.prepared, known.xid = True, prepared.xid
-        yield from self._judge_totals(entry, prepared, prepared.totals, known)
-
-    def _judge_totals(
-        self,
-        entry: JournalEntry,
-        ended: TransactionPrepared | TransactionCommitted,
-        said: Totals | None,
-        known: Followed,
-    ) -> Iterator[Finding]:
-        number = TransactionNumber(ended.session, ended.serial)
+    def _carried(self, entry: JournalEntry) -> Iterator[Finding]:
+        """What a deciding record says was added before, and what it brings itself."""
+        record = entry.record
+        if not isinstance(record, TransactionPrepared | TransactionCommitted):
+            return
+        number = TransactionNumber(record.session, record.serial)
+        begins = bool(record.runs or record.positions) and record.totals is None
+        if begins and number not in self.live and number not in self._rows:
+            self.live[number] = Followed()
+        known = self._of(entry, *number)
+        known.xid = known.xid or record.xid
+        said = NO_TOTALS if begins else record.totals
         if said is not None and known.whole and number not in self._rows and known.totals != said:
             yield self._wrong(entry, f"it says {said}, the journal has {known.totals}", number, known)
+        try:
+            for run, where, frames in carried(entry):
+                if messages_of(frames, where.base) != run.count:
+                    raise InvalidFrame(f"it says {run.count} messages for {run.partition}, it holds others")
+                known.take(where, frames if where.base is None else unstamped(frames))
+                if known.whole and known.checksums[run.partition] != run.checksum:
+                    raise InvalidFrame(f"it says another checksum for {run.partition} than its frames have")
+        except (InvalidFrame, CorruptJournal) as error:
+            yield self._wrong(entry, str(error), number, known)
 
     def _committed(self, entry: JournalEntry, committed: TransactionCommitted) -> Iterator[Finding]:
         number = TransactionNumber(committed.session, committed.serial)
@@ -233,12 +245,13 @@ class CrossCheck:
         if not comparable and known.whole:
             yield self._wrong(
                 entry,
-                f"it places {counts} messages by partition, its adds are {known.counts()}",
+                f"it places {counts} messages by partition, what was sent in it is {known.counts()}",
                 number,
                 known,
             )
-        if known.whole:
-            yield from self._judge_totals(entry, committed, committed.totals, known)
+        if known.whole and committed.runs and known.checksum != committed.checksum:
+            what = f"it says checksum {committed.checksum:08x}, what was sent has {known.checksum:08x}"
+            yield self._wrong(entry, what, number, known)
         self._tally.committed += 1
         self._tally.compared += comparable
         for placement in committed.placements:
@@ -306,7 +319,7 @@ class CrossCheck:
                 return  # a missing staged file, told of itself
             try:
                 data = memoryview(bytearray(read_some(self._filesystem, add.path, add.position, add.size)))
-                sound = messages_of(data, None) == add.count
+                sound = messages_of(data, add.base) == add.count
             except (InvalidFrame, OSError):
                 sound = False
             if not sound:

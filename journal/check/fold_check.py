@@ -145,7 +145,7 @@ class FoldCheck:
                 self._live[TransactionNumber(held.session, held.serial)] = True, held.xid
             case TransactionCommitted() | TransactionRolledBack() as ended:
                 number = TransactionNumber(ended.session, ended.serial)
-                _, xid = self._live.pop(number, (False, None))
+                _, xid = self._live.pop(number, (False, getattr(ended, "xid", None)))
                 state, placements = State.ROLLED_BACK, _tuples(())
                 if isinstance(ended, TransactionCommitted):
                     state, placements = State.COMMITTED, _tuples(ended.placements)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journal.check.findings import second_crc32c
+from journal.check.journal_walk import JournalEntry
+from journal.formats.frame import walk
+from journal.formats.record import Run, TransactionCommitted, TransactionPrepared, slices
 from journal.transaction import Totals, Xid
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Where the frames of one add lie."""
+    """Where the frames of one add, or of one run of a deciding record, lie; ``base``: stamped from that offset on."""
 
     partition: int
     count: int
     path: str
     position: int
     size: int
+    base: int | None = None
 
 
 @dataclass(slots=True)
@@ -31,21 +35,16 @@ class Followed:
     prepared: bool = False
     xid: Xid | None = None
     checksums: dict[int, int] = field(default_factory=dict)
-    """Of the frames for each partition, once there is more than one."""
+    """Of the frames for each partition."""
 
-    def take(self, add: Add, data: memoryview) -> None:
-        """Another add, and its frames."""
-        before, partitions = (
-            self.checksum,
-            {each.partition for each in self.adds[-1:]} | self.checksums.keys(),
-        )
+    def take(self, add: Add, data: memoryview | bytes) -> None:
+        """More frames, as they were sent."""
+        own = second_crc32c(data, self.checksums.get(add.partition, 0))
+        is_only = self.checksums.keys() <= {add.partition}
         self.adds.append(add)
         self.messages += add.count
-        self.requests += 1
-        self.checksum = second_crc32c(data, before)
-        if partitions and partitions != {add.partition}:
-            self.checksums = self.checksums or dict.fromkeys(partitions, before)
-            self.checksums[add.partition] = second_crc32c(data, self.checksums.get(add.partition, 0))
+        self.checksums[add.partition] = own
+        self.checksum = own if is_only else second_crc32c(data, self.checksum)
 
     def parts(self) -> dict[int, tuple[int, int, int]]:
         """(messages, bytes, checksum) by partition."""
@@ -53,7 +52,7 @@ class Followed:
         for add in self.adds:
             sizes[add.partition] = sizes.get(add.partition, 0) + add.size
         return {
-            number: (count, sizes[number], self.checksums.get(number, self.checksum))
+            number: (count, sizes[number], self.checksums.get(number, 0))
             for number, count in self.counts().items()
         }
 
@@ -68,3 +67,33 @@ class Followed:
         for add in self.adds:
             found[add.partition] = found.get(add.partition, 0) + add.count
         return found
+
+
+def carried(entry: JournalEntry) -> list[tuple[Run, Add, memoryview]]:
+    """The runs of a deciding record, where each lies and its frames; raises :class:`CorruptJournal`."""
+    record = entry.record
+    assert isinstance(record, TransactionPrepared | TransactionCommitted)
+    start = entry.position + entry.length - len(entry.data)
+    bases: dict[int, int] = {}
+    if isinstance(record, TransactionCommitted):
+        # What came with the decision is behind what was added before.
+        bases = {each.partition: each.base_offset + each.count for each in record.placements}
+        for run in record.runs:
+            if run.partition in bases:
+                bases[run.partition] -= run.count
+    found = []
+    for run, frames in slices(record, entry.data):
+        base = bases.get(run.partition)
+        where = Add(run.partition, run.count, entry.path, start + run.start, len(frames), base)
+        found.append((run, where, frames))
+        if base is not None:
+            bases[run.partition] = base + run.count
+    return found
+
+
+def unstamped(frames: memoryview) -> bytes:
+    """The frames as they were sent; raises :class:`InvalidFrame` where none begins."""
+    found = bytearray(frames)
+    for position, *_ in walk(frames):
+        found[position + 8 : position + 16] = bytes(8)
+    return bytes(found)

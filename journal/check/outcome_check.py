@@ -28,6 +28,7 @@ from journal.transactions.outcome_archive import head_of
 
 _SAME: Final = (
     "state", "cause", "at", "wall", "began", "prepared", "xid", "by", "why", "owner", "heuristic", "messages", "bytes",
+    "checksum",
 )  # fmt: skip
 """Fields that both have, under the same names."""
 

@@ -180,6 +180,11 @@ def wrong_length(position: int, length: int, end: int, state: str = "") -> Inval
     return InvalidFrame(f"frame at {position} says {length} bytes, {end - position} are there{state}")
 
 
+def is_compressed(frames: bytes | memoryview) -> bool:
+    """Whether the first frame is a compressed wrapper."""
+    return bool(_unpack_header(frames)[5] & COMPRESSION)
+
+
 def stamp(view: memoryview, base_offset: int) -> int:
     """Write offsets into a run of checked frames, from ``base_offset`` on; return the offset after them."""
     position, end = 0, len(view)

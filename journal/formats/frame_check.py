@@ -6,6 +6,7 @@ it is counted: what a request costs depends on its limits, not on what somebody 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -46,19 +47,25 @@ class _Room(NamedTuple):
 _ALL: Final = _Room(MAX_REQUEST_DATA, MAX_OPENED_HEADS)
 
 
-def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = True, most: int = _ANY) -> int:
+def check_run(
+    data: bytes | memoryview,
+    limit: int = MAX_FRAME,
+    opens: bool = True,
+    most: int = _ANY,
+    left: list[_Room] | None = None,
+) -> int:
     """Check that ``data`` is a run of whole, sound, unstamped frames; return how many messages they hold.
 
     Everything is verified that a later reader relies on: lengths, checksums, flags, counts, attributes. No frame is
     over ``limit`` bytes, neither as it is nor opened, there are at most ``most`` messages, and what is compressed opens
-    to at most ``MAX_REQUEST_DATA`` in all, at most ``MAX_OPENED_HEADS`` of it beside values. Without ``opens`` it is
-    not opened: what it says of itself is believed, as far as that is possible.
+    to at most ``MAX_REQUEST_DATA`` in all, at most ``MAX_OPENED_HEADS`` of it beside values (or to what is ``left`` of
+    that). Without ``opens`` it is not opened: what it says of itself is believed, as far as that is possible.
 
     Raises :class:`InvalidFrame`, :class:`MessageTooLarge` or :class:`CompressionUnavailable`, naming the position. An
     empty run is invalid.
     """
     end = len(data)
-    room = _ALL
+    room = _ALL if left is None else left[0]
     view = memoryview(data)
     position = messages = 0
     while position < end:
@@ -90,7 +97,19 @@ def check_run(data: bytes | memoryview, limit: int = MAX_FRAME, opens: bool = Tr
         position = after
     if not messages:
         raise InvalidFrame("no frames; nothing was stored")
+    if left is not None:
+        left[0] = room
     return messages
+
+
+def check_runs(runs: Iterable[tuple[memoryview, int, bool]], most: int) -> list[int]:
+    """As :func:`check_run` for each (data, limit, opens); ``most`` and what opens are bounded over all of them."""
+    found, left = [], [_ALL]
+    for data, limit, opens in runs:
+        count = check_run(data, limit, opens, most, left)
+        found.append(count)
+        most -= count
+    return found
 
 
 def too_many_messages(at: int, most: int) -> MessageTooLarge:

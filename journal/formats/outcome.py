@@ -22,7 +22,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """How a transaction ended. ``heuristic`` says that a person or policy forced it after it was prepared.
 
     ``at`` is journal time. ``wall`` is when it ended, ``began`` and ``prepared`` (0: never) when it did so, by the wall
-    clock, for people.
+    clock, for people. ``messages`` and ``checksum`` (CRC-32C of all frames as they were sent) are what a request for a
+    decision must have that comes again.
     """
 
     number: TransactionNumber
@@ -41,6 +42,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     wall: int = 0
     began: int = 0
     prepared: int = 0
+    checksum: int = 0
 
     @property
     def contradicted(self) -> bool:

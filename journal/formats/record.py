@@ -10,6 +10,7 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import Annotated, NamedTuple
 
@@ -155,16 +156,45 @@ class TransactionOffsetsAdded(Record, frozen=True, tag=10):
     id: bytes = b""
 
 
+class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A run of frames in a deciding record's data: for which partition, how many messages, and where it starts.
+
+    ``checksum`` is CRC-32C over all frames of the transaction for that partition up to this run's end, unstamped.
+    """
+
+    partition: int
+    count: int
+    start: int
+    checksum: int
+
+
+class GroupPositions(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    """Positions of a group that a transaction moves. ``id``: what the group is to be called if the commit makes it.
+
+    The tag leaves room for other things that a transaction may settle.
+    """
+
+    group: str
+    id: bytes
+    offsets: list[PartitionOffset]
+
+
 class TransactionPrepared(Record, frozen=True, tag=11):
-    """The promise: whatever happens, this transaction can still be committed or rolled back."""
+    """The promise: whatever happens, this transaction can still be committed or rolled back.
+
+    Its data are what was sent with the request: the frames of ``runs``, one after the other, unstamped. It begins the
+    transaction if nothing was added before. ``totals`` is what the client says it had added before, None for nothing.
+    """
 
     session: int
     serial: int
     xid: Xid
-    totals: Totals
+    totals: Totals | None
     at: int
     seen: int
     owner: str = ""
+    runs: list[Run] = []
+    positions: list[GroupPositions] = []
 
 
 class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -176,7 +206,13 @@ class Placement(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TransactionCommitted(Record, frozen=True, tag=12):
-    """The decision for. The frames are those of the transaction's adds, in order."""
+    """The decision for. The frames are those of the transaction's adds, then those of ``runs``, each in order.
+
+    ``runs`` and ``positions`` came with the request; the runs' frames are the record's data, one after the other,
+    stamped. ``totals``, of a one-phase commit, is what the client says it had added before, None for nothing.
+    ``checksum`` is CRC-32C over all frames of the transaction, unstamped, in the order in which they were sent;
+    ``xid`` and ``owner`` are those of a transaction that begins with this record.
+    """
 
     session: int
     serial: int
@@ -187,7 +223,11 @@ class TransactionCommitted(Record, frozen=True, tag=12):
     by: str = ""
     why: str = ""
     totals: Totals | None = None
-    """Of a one-phase commit, what the client says it sent; a prepared one stated it before."""
+    runs: list[Run] = []
+    positions: list[GroupPositions] = []
+    checksum: int = 0
+    xid: Xid | None = None
+    owner: str = ""
 
 
 class TransactionRolledBack(Record, frozen=True, tag=13):
@@ -294,6 +334,24 @@ AnyRecord = (
     | Identified
     | ArchiveSet
 )
+
+
+def slices(
+    record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview
+) -> Iterator[tuple[Run, memoryview]]:
+    """Yield each run of a deciding record with its frames; raises :class:`CorruptJournal` if they do not fit."""
+    runs, view = record.runs, memoryview(data)
+    edges = [*(run.start for run in runs), len(view)]
+    if edges[0] != 0 or edges != sorted(edges):
+        raise CorruptJournal(
+            f"a {type(record).__name__} has runs that start at {edges[:-1]} in {edges[-1]} bytes of data; no "
+            "record was changed",
+            "",
+            0,
+        )
+    for run, end in zip(runs, edges[1:], strict=True):
+        yield run, view[run.start : end]
+
 
 _encode_head = msgspec.msgpack.Encoder().encode
 decode_head = msgspec.msgpack.Decoder(AnyRecord).decode

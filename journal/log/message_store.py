@@ -157,6 +157,10 @@ class MessageStore:
         """
         return self._tail.append(frames, count, time)
 
+    def make_room(self, size: int) -> None:
+        """See to it that appends of so many bytes in all find room; raises ``MemoryExhausted``."""
+        self._tail.make_room(size)
+
     def replay(self, frames: bytes | memoryview, base_offset: int, count: int, time: int) -> None:
         """Append again what the journal holds, unless the segments hold it already.
 

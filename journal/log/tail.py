@@ -96,6 +96,14 @@ class Tail:
         self._times.append(time)
         return view
 
+    def make_room(self, size: int) -> None:
+        """See to it that appends of so many bytes in all find room; raises :class:`MemoryExhausted`.
+
+        Memory that nothing is appended to goes back with what is appended next.
+        """
+        if self._used + size > self._room:
+            self._add_chunk(size)
+
     def _stamp_long(self, view: memoryview, end: int) -> int:
         """Stamp an append and note where frames begin in it: the flusher would walk it for these, on the same lock."""
         offset, position, start, found = self.end_offset, 0, self.end_position, []

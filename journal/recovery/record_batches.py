@@ -12,17 +12,9 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from journal.formats import record
-from journal.formats.record import (
-    HEADER_BYTES,
-    AnyRecord,
-    Messages,
-    Placement,
-    TransactionAdded,
-    TransactionCommitted,
-)
+from journal.formats.record import HEADER_BYTES, AnyRecord, Messages, Placement, Run, TransactionCommitted
 from journal.log.message_run import Row
 from journal.recovery.record_shapes import Part, Shape, numbers, shape_of
-from journal.transaction import Totals
 
 BLOCK_RECORDS = 512
 """Of 100 B singles 512 at a time take 1.1 µs each to fold, a whole group's 12,000 1.9: what is made of them then no
@@ -32,15 +24,13 @@ FEWEST_EVEN = 16
 """Fewer are read one by one: finding out how far they go takes 8 µs."""
 
 _FIELDS = len(Messages.__struct_fields__)
-_SEND, _ADD, _COMMIT = (
+_SEND, _COMMIT = (
     bytes([0x90 + 1 + len(kind.__struct_fields__), cast(int, kind.__struct_config__.tag)])
-    for kind in (Messages, TransactionAdded, TransactionCommitted)
+    for kind in (Messages, TransactionCommitted)
 )
 """What the heads of these begin with: an array of so many, and the tag."""
-_ADD_NUMBERS: Final = 6
-_COMMIT_NUMBERS: Final = (8, 11)
-"""With one placement, without and with what the client says that it sent."""
-_CAUSE: Final = _ADD_NUMBERS + 1 + 6
+_COMMIT_NUMBERS: Final = 13
+"""Of a commit that begins its transaction too, with one run and without an xid."""
 
 
 class Block(NamedTuple):
@@ -56,42 +46,57 @@ class EvenSends(NamedTuple):
     rows: list[Row]
 
 
-class EvenTransactions(NamedTuple):
-    """Adds that are each followed by a commit of one placement, all pairs alike; what is no number is as in the first.
+class EvenCommits(NamedTuple):
+    """Commits that each begin their transactions, with one run: all alike, what is no number is as in the first."""
 
-    The columns: session, serial, partition, count, at, seen and frames of each add; session, serial, partition, base
-    offset, count, at, cause, seen and perhaps the totals of each commit.
-    """
+    sessions: Sequence[int]
+    serials: Sequence[int]
+    partitions: Sequence[int]
+    bases: Sequence[int]
+    counts: Sequence[int]
+    times: Sequence[int]
+    causes: Sequence[int]
+    seen: Sequence[int]
+    run_partitions: Sequence[int]
+    run_counts: Sequence[int]
+    run_starts: Sequence[int]
+    run_checksums: Sequence[int]
+    checksums: Sequence[int]
+    first: TransactionCommitted
+    frames: Sequence[bytes]
 
-    columns: list[Sequence[Any]]
-    first_add: TransactionAdded
-    first_commit: TransactionCommitted
-
-    @property
-    def frames(self) -> Sequence[bytes]:
-        """Of each transaction."""
-        return self.columns[_ADD_NUMBERS]
-
-    @property
-    def last_at(self) -> int:
-        """When the last of them was decided."""
-        return int(self.columns[_CAUSE - 1][-1])
-
-    def pair(self, number: int) -> tuple[TransactionAdded, TransactionCommitted]:
-        """The records of one."""
-        session, serial, partition, count, at, seen, _, *decision = [
-            column[number] for column in self.columns
-        ]
-        add = TransactionAdded(session, serial, partition, count, at, seen, None, self.first_add.owner)
-        session, serial, partition, base, count, at, _, seen, *told = decision
-        first, placements = self.first_commit, [Placement(partition, base, count)]
-        totals = Totals(*told) if told else None
-        return add, TransactionCommitted(
-            session, serial, placements, at, first.cause, seen, first.by, first.why, totals
+    def record(self, number: int) -> TransactionCommitted:
+        """One of them."""
+        first, partition, count = self.first, self.partitions[number], self.counts[number]
+        return TransactionCommitted(
+            self.sessions[number],
+            self.serials[number],
+            [Placement(partition, self.bases[number], count)],
+            self.times[number],
+            first.cause,
+            self.seen[number],
+            first.by,
+            first.why,
+            None,
+            [Run(partition, count, 0, self.run_checksums[number])],
+            checksum=self.checksums[number],
+            owner=first.owner,
         )
 
 
-def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | EvenSends | EvenTransactions]:
+def is_whole(record: AnyRecord) -> bool:
+    """Whether it is a commit that says all of its transaction, if that is not live: one run, and no positions."""
+    return (
+        type(record) is TransactionCommitted
+        and len(record.runs) == 1
+        and len(record.placements) == 1
+        and not (record.runs[0].start or record.positions or record.totals)
+        and record.placements[0].partition == record.runs[0].partition
+        and record.placements[0].count == record.runs[0].count
+    )
+
+
+def blocks(body: bytes, count: int, path: str, start: int) -> Iterator[Block | EvenSends | EvenCommits]:
     """All ``count`` records of a group, in order.
 
     Each alone takes 0.7 µs, where :func:`journal.formats.record.unpack` takes 1.7; of those that look alike 0.3.
@@ -140,7 +145,7 @@ def _read(body: bytes, position: int, count: int, path: str, start: int) -> tupl
 class _Even(NamedTuple):
     """What looks alike, how many records it is, and the position after them."""
 
-    block: EvenSends | EvenTransactions
+    block: EvenSends | EvenCommits
     records: int
     end: int
 
@@ -153,7 +158,7 @@ class _Sample(NamedTuple):
     length: int
 
 
-def _sample(body: bytes, position: int, with_data: bool = True) -> _Sample | None:
+def _sample(body: bytes, position: int) -> _Sample | None:
     """The record at a position; None if it is none, or none that others could look like."""
     if len(body) - position < HEADER_BYTES:
         return None
@@ -167,56 +172,51 @@ def _sample(body: bytes, position: int, with_data: bool = True) -> _Sample | Non
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # it is refused when it is read by itself
     data_length = length - HEADER_BYTES - head_length
-    return _Sample(first, Part(found, head_length, data_length, with_data), length)
+    return _Sample(first, Part(found, head_length, data_length, True), length)
 
 
 def _even(body: bytes, position: int, most: int) -> _Even | None:
-    """The sends, or pairs of add and commit, from ``position`` on that look like the first; None if they are few."""
+    """The sends, or commits, from ``position`` on that look like the first; None if they are few."""
+    if most < FEWEST_EVEN:
+        return None
     begin = body[position + HEADER_BYTES : position + HEADER_BYTES + len(_SEND)]
-    if begin == _SEND and most >= FEWEST_EVEN:
+    if begin == _SEND:
         return _even_sends(body, position, most)
-    if begin == _ADD and most // 2 >= FEWEST_EVEN:
-        return _even_transactions(body, position, most // 2)
-    return None
+    return _even_commits(body, position, most) if begin == _COMMIT else None
 
 
 def _even_sends(body: bytes, position: int, most: int) -> _Even | None:
     send = _sample(body, position)
     if send is None or len(send.part.numbers) != _FIELDS:
         return None
-    if found := _alike(body, position, most, (send.part,)):
+    if found := _alike(body, position, most, send.part):
         count, shape = found
         rows = cast(list[Row], list(shape.rows(body, position, count)))
         return _Even(EvenSends(rows), count, position + count * shape.struct.size)
-    if ragged := _ragged(body, position, most, (send,)):
+    if ragged := _ragged(body, position, most, send):
         rows = cast(list[Row], list(zip(*ragged.columns, strict=True)))
         return _Even(EvenSends(rows), ragged.number, ragged.end)
     return None
 
 
-def _even_transactions(body: bytes, position: int, most: int) -> _Even | None:
-    add = _sample(body, position)
-    commit = add and _sample(body, position + add.length, with_data=False)
-    if add is None or commit is None:
+def _even_commits(body: bytes, position: int, most: int) -> _Even | None:
+    commit = _sample(body, position)
+    if commit is None or len(commit.part.numbers) != _COMMIT_NUMBERS or not is_whole(commit.record):
         return None
-    added, committed = add.record, commit.record
-    if type(added) is not TransactionAdded or type(committed) is not TransactionCommitted:
-        return None
-    if len(committed.placements) != 1 or commit.part.data_length:
-        return None
-    if len(commit.part.numbers) not in _COMMIT_NUMBERS:
-        return None
-    if found := _alike(body, position, most, (add.part, commit.part)):
+    if found := _alike(body, position, most, commit.part):
         count, shape = found
         columns, end = shape.read(body, position, count), position + count * shape.struct.size
-    elif ragged := _ragged(body, position, most, (add, commit)):
+    elif ragged := _ragged(body, position, most, commit):
         columns, count, end = ragged
     else:
         return None
-    causes = columns[_CAUSE]
-    if causes.count(causes[0]) != count:
+    *fields, frames = columns
+    even = EvenCommits._make([*fields, commit.record, frames])
+    agree = (even.partitions, even.counts) == (even.run_partitions, even.run_counts)
+    agree = agree and not any(even.run_starts)
+    if not agree or even.causes.count(even.causes[0]) != count:
         return None
-    return _Even(EvenTransactions(columns, added, committed), 2 * count, end)
+    return _Even(even, count, end)
 
 
 class _Ragged(NamedTuple):
@@ -227,40 +227,34 @@ class _Ragged(NamedTuple):
     end: int
 
 
-def _ragged(body: bytes, position: int, most: int, samples: tuple[_Sample, ...]) -> _Ragged | None:
-    """What differs from the samples, besides its numbers, only in how much data the first of them has.
+def _ragged(body: bytes, position: int, most: int, sample: _Sample) -> _Ragged | None:
+    """What differs from the sample, besides its numbers, only in how much data it has.
 
-    Their heads are taken out and laid side by side, as if they had none: 1.1 µs for an add and its commit, one by one
-    4. None if they are few.
+    The heads are taken out and laid side by side, as if they had none. None if they are few.
     """
-    part, after = samples[0].part, samples[1:]
-    head_end, tail = HEADER_BYTES + part.head_length, sum(each.length for each in after)
-    follower = (after[0].length, after[0].part.head_length) if after else None
+    part = sample.part
+    head_end = HEADER_BYTES + part.head_length
     heads: list[bytes] = []
     data: list[bytes] = []
     start, lengths = position, record.lengths
     while len(data) < most and start + HEADER_BYTES <= len(body):
         length, head_length = lengths(body, start)
         end = start + length
-        if head_length != part.head_length or length < head_end or end + tail > len(body):
+        if head_length != part.head_length or length < head_end or end > len(body):
             break
-        if follower is not None and lengths(body, end) != follower:
-            break
-        heads += body[start : start + head_end], body[end : end + tail]
+        heads.append(body[start : start + head_end])
         data.append(body[start + head_end : end])
-        start = end + tail
-    parts = part._replace(data_length=-1, with_data=False), *(each.part for each in after)
-    found = _alike(rows := b"".join(heads), 0, len(data), parts)
+        start = end
+    found = _alike(rows := b"".join(heads), 0, len(data), part._replace(data_length=-1, with_data=False))
     if found is None:
         return None
     count, shape = found
-    columns, place = shape.read(rows, 0, count), len(part.numbers)
     end = position + count * shape.struct.size + sum(map(len, data[:count]))
-    return _Ragged([*columns[:place], data[:count], *columns[place:]], count, end)
+    return _Ragged([*shape.read(rows, 0, count), data[:count]], count, end)
 
 
-def _alike(body: bytes, position: int, most: int, parts: tuple[Part, ...]) -> tuple[int, Shape] | None:
-    shape = shape_of(parts)
+def _alike(body: bytes, position: int, most: int, part: Part) -> tuple[int, Shape] | None:
+    shape = shape_of(part)
     most = min(most, (len(body) - position) // shape.struct.size)
     if most >= FEWEST_EVEN:
         most = shape.alike(body, position, most)
@@ -268,11 +262,11 @@ def _alike(body: bytes, position: int, most: int, parts: tuple[Part, ...]) -> tu
 
 
 def _uneven(body: bytes, position: int, most: int) -> int:
-    """How many to read one by one: one alone if an add follows it, which may be the first of many pairs.
+    """How many to read one by one: one alone if a commit follows it, which may be the first of many alike.
 
-    As behind a commit, or behind what a group has for the outcome archive.
+    As behind what a group has for the outcome archive.
     """
-    if most // 2 < FEWEST_EVEN or body.startswith(_ADD, position + HEADER_BYTES):
+    if most < FEWEST_EVEN or body.startswith(_COMMIT, position + HEADER_BYTES):
         return most
     following = position + record.lengths(body, position)[0]
-    return 1 if body.startswith(_ADD, following + HEADER_BYTES) else most
+    return 1 if body.startswith(_COMMIT, following + HEADER_BYTES) else most

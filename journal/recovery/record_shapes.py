@@ -90,35 +90,23 @@ def numbers(head: bytes) -> tuple[tuple[int, int], ...] | None:
 
 
 @lru_cache(maxsize=1024)
-def shape_of(parts: tuple[Part, ...]) -> Shape:
-    """The shape of records that follow each other."""
-    same: list[int] = []
+def shape_of(part: Part) -> Shape:
+    """The shape of records that look like one."""
+    # All but the checksum, and but the length if that may be any.
+    begin = 0 if part.data_length >= 0 else 4
+    same = [place for place in range(begin, HEADER_BYTES) if not 4 <= place < 8]
     small: list[int] = []
     columns: list[int] = []
     layout, wide = [">"], [">"]
-    start = 0
-    for part in parts:
-        # All but the checksum, and but the length if that may be any.
-        same += [
-            start + place
-            for place in range(0 if part.data_length >= 0 else 4, HEADER_BYTES)
-            if not 4 <= place < 8
-        ]
-        data_length = max(0, part.data_length)
-        start += HEADER_BYTES
-        known = -HEADER_BYTES
-        position = 0
-        for place, code in part.numbers:
-            same += range(start + position, start + place + (1 if code else 0))
-            columns.append(-1 if code else start + place)
-            small += [] if code else [start + place]
-            layout.append(f"{place - known}x{_CODES[code] if code else 'B'}")
-            wide.append(f"{place - known}x{_CODES[code] if code else 'x'}")
-            position = known = place + (_WIDTHS[code] if code else 1)
-        same += range(start + position, start + part.head_length)
-        rest = f"{part.head_length - known}x{data_length}{'s' if part.with_data else 'x'}"
-        layout.append(rest)
-        wide.append(rest)
-        columns += [-1] if part.with_data else []
-        start += part.head_length + data_length
-    return Shape(Struct("".join(layout)), Struct("".join(wide)), columns, same, small)
+    known, position = -HEADER_BYTES, 0
+    for place, code in part.numbers:
+        same += range(HEADER_BYTES + position, HEADER_BYTES + place + (1 if code else 0))
+        columns.append(-1 if code else HEADER_BYTES + place)
+        small += [] if code else [HEADER_BYTES + place]
+        layout.append(f"{place - known}x{_CODES[code] if code else 'B'}")
+        wide.append(f"{place - known}x{_CODES[code] if code else 'x'}")
+        position = known = place + (_WIDTHS[code] if code else 1)
+    same += range(HEADER_BYTES + position, HEADER_BYTES + part.head_length)
+    rest = f"{part.head_length - known}x{max(0, part.data_length)}{'s' if part.with_data else 'x'}"
+    columns += [-1] if part.with_data else []
+    return Shape(Struct("".join([*layout, rest])), Struct("".join([*wide, rest])), columns, same, small)

@@ -6,20 +6,12 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from journal.engine.engine import Engine
-from journal.errors import InvalidSetting
-from journal.formats.record import (
-    AnyRecord,
-    Mark,
-    Messages,
-    TransactionAdded,
-    TransactionCommitted,
-    TransactionPrepared,
-)
+from journal.errors import InvalidSetting, MemoryExhausted
+from journal.formats.record import AnyRecord, Mark, Messages, TransactionCommitted
 from journal.interfaces import IRunFold
 from journal.log.message_run import SHORT_RUN, MessageRun, Row
-from journal.recovery.record_batches import Block, EvenSends, EvenTransactions, blocks
-from journal.recovery.transaction_run import TransactionRun
-from journal.recovery.whole_transactions import WholeTransactions
+from journal.recovery.committed_run import CommittedRun, CommittedRuns
+from journal.recovery.record_batches import Block, EvenCommits, EvenSends, blocks, is_whole
 
 _AT: Final = 3
 assert Messages.__struct_fields__[_AT] == "at"
@@ -28,8 +20,9 @@ assert Messages.__struct_fields__[_AT] == "at"
 class Replay:
     """Records go into an engine's folds in the order of their LSNs; nothing is queued.
 
-    Only sends to different partitions may change places among themselves, within a group and with nothing else
-    between them: no fold can tell. ``at`` is the journal time reached, ``records`` how many there were.
+    Only what goes to the logs of different partitions, as it stands in sends and in commits that begin their
+    transactions, may change places among itself, within a group and with nothing else between: no fold can tell.
+    ``at`` is the journal time reached, ``records`` how many there were.
     """
 
     def __init__(self, engine: Engine, at: int) -> None:
@@ -39,11 +32,10 @@ class Replay:
         self._in_runs = all(IRunFold.providedBy(fold) for fold in folds)
         self._folds = cast(tuple[IRunFold, ...], folds)
         self._gathered: dict[int, list[Row]] = {}
-        table = engine.transactions
-        added, committed = engine.routes[TransactionAdded], engine.routes[TransactionCommitted]
-        # If another fold looks at adds, or at commits before the table, each record is folded by itself.
-        self._pairing = [fold.name for fold in (*added, committed[0])] == [table.name] * 2
-        self._whole = WholeTransactions(table, engine.catalog, committed[1:])
+        table, [first, *others] = engine.transactions, engine.routes[TransactionCommitted]
+        # If another fold looks at commits before the table, each record is folded by itself.
+        self._commits_in_runs = self._in_runs and first.name == table.name
+        self._commits = CommittedRuns(table, engine.catalog, others)
         self.at = at
         self.records = 0
 
@@ -58,89 +50,52 @@ class Replay:
                 self._even(lsn, block.rows)
                 lsn += len(block.rows)
             else:
-                self._even_transactions(lsn, block)
-                lsn += 2 * len(block.frames)
+                self._even_commits(lsn, block)
+                lsn += len(block.frames)
         self._fold_gathered()
-        self._whole.fold()
-
-    def _even_transactions(self, lsn: int, block: EvenTransactions) -> None:
-        pairs = len(block.frames)
-        self._fold_gathered()
-        run = TransactionRun.of_even(lsn, block) if self._pairing else None
-        if run is not None and self._whole.take(run):
-            self._whole.fold_block()
-            self._folded(2 * pairs, lsn + 2 * pairs, block.last_at)
-            return
-        records: list[AnyRecord] = []
-        data: list[bytes] = []
-        for number, frames in enumerate(block.frames):
-            records += block.pair(number)
-            data += frames, b""
-        self._block(lsn, records, data)
 
     def _even(self, lsn: int, rows: list[Row]) -> None:
-        self._whole.fold()
         if not self._in_runs:
             self._block(lsn, [Messages(*row[:-1]) for row in rows], [row[-1] for row in rows])
-        elif not self._gathered and _is_one([row[0] for row in rows]):
-            self._fold(MessageRun.of_rows(rows))
-            self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
         else:
-            self._gather(rows)
+            self._put(rows)
             self._folded(len(rows), lsn + len(rows), rows[-1][_AT])
 
+    def _even_commits(self, lsn: int, even: EvenCommits) -> None:
+        if not self._fold_commits(CommittedRun.of_even(lsn, even)):
+            records: list[AnyRecord] = [even.record(number) for number in range(len(even.frames))]
+            self._one_by_one(lsn, records, list(even.frames))
+
     def _block(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
-        in_runs = self._in_runs
         number, end = 0, len(records)
         while number < end:
             first = number
-            while number < end and type(records[number]) is Messages and in_runs:
+            while number < end and type(records[number]) is Messages and self._in_runs:
                 number += 1
             if first < number:
-                self._whole.fold()
                 self._sends(lsn + number, records[first:number], data[first:number])
                 continue
-            if self._gathered:
-                self._fold_gathered()
-            number = self._transactions(lsn, records, data, number)
-            if number == first:
-                self.one(lsn + number, records[number], data[number])
+            while number < end and self._commits_in_runs and is_whole(records[number]):
                 number += 1
+            if number - first < SHORT_RUN:
+                number = max(number, first + 1)
+                self._one_by_one(lsn + first, records[first:number], data[first:number])
+                continue
+            commits = cast(list[TransactionCommitted], records[first:number])
+            if not self._fold_commits(CommittedRun.of_records(lsn + first, commits, data[first:number])):
+                self._one_by_one(lsn + first, records[first:number], data[first:number])
 
-    def _transactions(self, lsn: int, records: list[AnyRecord], data: list[bytes], number: int) -> int:
-        """Fold the adds and commits from that number on; return the number after them.
+    def _fold_commits(self, run: CommittedRun) -> bool:
+        if not self._commits_in_runs or not self._commits.take(run):
+            return False
+        self._put(list(run.rows()))
+        self._folded(len(run.frames), run.lsn + len(run.frames), run.times[-1])
+        return True
 
-        An add before a prepare is most likely what is prepared: it has no commit to wait for.
-        """
-        engine, whole, end = self._engine, self._whole, len(records) if self._pairing else number
-        first = one_by_one = number
-        while number < end:
-            if number >= one_by_one:
-                taken, one_by_one = whole.stretch(lsn, records, data, number)
-                if taken:
-                    number = one_by_one
-                    continue
-            each = records[number]
-            engine.next_lsn, engine.forced_lsn = lsn + number + 1, lsn + number
-            if type(each) is TransactionCommitted:
-                whole.commit(lsn + number, each)
-                if engine.transactions.applies.current is not None:
-                    engine.transactions.finish_apply(engine.on_flush_wanted)
-            elif type(each) is not TransactionAdded or (
-                number + 1 < end and type(records[number + 1]) is TransactionPrepared
-            ):
-                break
-            else:
-                whole.add(lsn + number, each, data[number])
-            number += 1
-        if first < number:
-            whole.fold_block()
-            self._folded(number - first, lsn + number, records[number - 1].at)
-        return number
-
-    def finish(self) -> None:
-        """That was all."""
-        self._whole.settle()
+    def _one_by_one(self, lsn: int, records: list[AnyRecord], data: list[bytes]) -> None:
+        self._fold_gathered()
+        for number, each in enumerate(records):
+            self.one(lsn + number, each, data[number])
 
     def one(self, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
         """Fold one record."""
@@ -152,10 +107,6 @@ class Replay:
                 "would lose. Nothing was lost; open the directory with the program that wrote it"
             )
         engine.next_lsn, engine.forced_lsn = lsn + 1, lsn
-        if type(decision) is Messages:
-            self._whole.fold()
-        else:
-            self._whole.settle()
         for fold in folds:
             fold.apply(lsn, decision, data)
         if engine.transactions.applies.current is not None:
@@ -172,6 +123,13 @@ class Replay:
         else:
             self._gather([row_of(each, frames) for each, frames in zip(sends, data, strict=True)])
         self._folded(len(records), next_lsn, records[-1].at)
+
+    def _put(self, rows: list[Row]) -> None:
+        """Let the logs have these, at once if all are of one partition."""
+        if not self._gathered and _is_one([row[0] for row in rows]):
+            self._fold(MessageRun.of_rows(rows))
+        else:
+            self._gather(rows)
 
     def _gather(self, rows: list[Row]) -> None:
         """Keep sends to many partitions until all of the group are there, for runs that are worth their while.
@@ -198,8 +156,14 @@ class Replay:
         self._gathered.clear()
 
     def _fold(self, run: MessageRun) -> None:
-        for fold in self._folds:
-            fold.apply_run(run)
+        try:
+            for fold in self._folds:
+                fold.apply_run(run)
+        except MemoryExhausted as error:
+            raise MemoryExhausted(
+                f"the journal has more messages for partition {run.partition} than fit into memory, though all else "
+                "has been flushed. They stay: start again with a larger pool_bytes"
+            ) from error
 
     def _folded(self, count: int, next_lsn: int, at: int) -> None:
         self._engine.next_lsn, self._engine.forced_lsn = next_lsn, next_lsn - 1

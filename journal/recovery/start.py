@@ -279,7 +279,6 @@ class _Recovery:
         meter = Meter(self._clock, self._progress, "replaying the journal", self._report.bytes)
         for scan in scans:
             self._replay_file(replay, scan, from_lsn, meter)
-        replay.finish()
         self._report.records = replay.records
         return replay.at
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from journal.check.followed import carried
 from journal.check.journal_walk import JournalEntry, read_some
-from journal.errors import InvalidFrame
+from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
-from journal.formats.record import Messages, TransactionAdded, TransactionCommitted, TransactionRolledBack
+from journal.formats.record import (
+    Messages,
+    Run,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionPrepared,
+    TransactionRolledBack,
+)
 from journal.interfaces import IFilesystem
 from journal.repair.pieces import Slice, Stamped
 from journal.transaction import TransactionNumber
@@ -42,8 +50,8 @@ class Finder:
     holes: list[Hole]
     adds: dict[TransactionNumber, list[tuple[int, int, Slice]]] = field(default_factory=dict)
     """(partition, count, frames) of transactions that have not ended yet."""
-    by_lsn: dict[int, Slice] = field(default_factory=dict)
-    """The frames of the adds with these LSNs: those asked for."""
+    staged: dict[tuple[int, int], Slice] = field(default_factory=dict)
+    """The frames as they were sent that begin there in the data of the records with these LSNs: those asked for."""
     wanted: set[int] = field(default_factory=set)
     found: dict[Hole, list[Again]] = field(default_factory=dict)
 
@@ -68,11 +76,18 @@ class Finder:
             case TransactionAdded() as added:
                 piece = _data_of(entry)
                 if entry.lsn in self.wanted:
-                    self.by_lsn[entry.lsn] = piece
+                    self.staged[entry.lsn, 0] = piece
                 number = TransactionNumber(added.session, added.serial)
                 self.adds.setdefault(number, []).append((added.partition, added.count, piece))
+            case TransactionPrepared() as prepared:
+                number = TransactionNumber(prepared.session, prepared.serial)
+                for run, piece in _runs_of(entry):
+                    if entry.lsn in self.wanted:
+                        self.staged[entry.lsn, run.start] = piece
+                    self.adds.setdefault(number, []).append((run.partition, run.count, piece))
             case TransactionCommitted() as committed:
                 adds = self.adds.pop(TransactionNumber(committed.session, committed.serial), [])
+                adds += [(run.partition, run.count, piece) for run, piece in _runs_of(entry)]
                 for placement in committed.placements:
                     self._placed(placement.partition, placement.base_offset, placement.count, adds)
             case TransactionRolledBack() as ended:
@@ -113,6 +128,14 @@ class Finder:
 
     def _touched(self, partition: int, base: int, count: int) -> Iterator[Hole]:
         return (h for h in self.holes if h.partition == partition and base < h.end and h.first < base + count)
+
+
+def _runs_of(entry: JournalEntry) -> list[tuple[Run, Slice]]:
+    """The runs of a deciding record; none if it does not say where they are."""
+    try:
+        return [(run, Slice(where.path, where.position, where.size)) for run, where, _ in carried(entry)]
+    except CorruptJournal:
+        return []
 
 
 def _data_of(entry: JournalEntry) -> Slice:

@@ -101,7 +101,11 @@ class LostRecords:
             case TransactionCommitted() as committed:
                 for placement in committed.placements:
                     self._place(placement.partition, placement.base_offset, placement.count)
-                self._end(TransactionNumber(committed.session, committed.serial), "its commit")
+                number = TransactionNumber(committed.session, committed.serial)
+                if committed.xid is not None:
+                    self._xids[number] = committed.xid
+                self._end(number, "its commit")
+                self._groups.update(each.group for each in committed.positions)
             case TransactionRolledBack() as ended:
                 self._end(TransactionNumber(ended.session, ended.serial), "its rollback")
             case TopicCreated() as made:

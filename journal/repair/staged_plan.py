@@ -93,8 +93,8 @@ def _sound(
     filesystem: IFilesystem, paths: list[str], entry: Entry, before: int, finder: Finder
 ) -> Slice | None:
     places = [Slice(path, entry.position, entry.size) for path in paths if filesystem.exists(path)]
-    if entry.lsn in finder.by_lsn:
-        places.append(finder.by_lsn[entry.lsn])
+    if (entry.lsn, entry.start) in finder.staged:
+        places.append(finder.staged[entry.lsn, entry.start])
     for place in places:
         data = read_some(filesystem, place.path, place.position, place.length)
         try:

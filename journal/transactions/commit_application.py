@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
-from journal.formats.record import TransactionCommitted
+from journal.formats.record import Placement, TransactionCommitted
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.transaction import TransactionNumber
@@ -67,11 +67,7 @@ class SlicedApply:
         """The record carries its results: what was added must be what it says."""
         counts = self._transaction.staged.counts()
         if counts != {p.partition: p.count for p in self._record.placements}:
-            raise CorruptJournal(
-                f"transaction {self._transaction.number} committed at LSN {self.lsn} says {self._record.placements}, "
-                f"its adds are {counts}: a record is missing from the journal. No record was changed. {NEXT_STEP}",
-                JOURNAL_DIRECTORY,
-            )
+            raise misplaced(self._transaction.number, self.lsn, self._record.placements, counts)
 
     @property
     def is_small(self) -> bool:
@@ -172,3 +168,14 @@ class ApplyQueue:
         """The current one is in its logs."""
         self.current = self._behind.popleft() if self._behind else None
         self.promised.difference_update(store.number for store in commit.stores)
+
+
+def misplaced(
+    number: TransactionNumber, lsn: int, placements: Sequence[Placement], counts: Mapping[int, int]
+) -> CorruptJournal:
+    """The error for a commit that places other messages than were sent."""
+    return CorruptJournal(
+        f"transaction {number} committed at LSN {lsn} says {list(placements)}, what was sent in it is {dict(counts)}: "
+        f"a record is missing from the journal. No record was changed. {NEXT_STEP}",
+        JOURNAL_DIRECTORY,
+    )

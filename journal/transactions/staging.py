@@ -28,9 +28,10 @@ from journal.words import count_text
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One add of a transaction: ``size`` bytes of frames, journaled at ``lsn``, at ``position`` of the staged file.
+    """One run of a transaction: ``size`` bytes of frames, from ``start`` on in the data of the record at ``lsn``.
 
-    ``checksum`` is CRC-32C over the frames of all adds up to this one: another transaction's are not taken for them.
+    They are at ``position`` of the staged file. ``checksum`` is CRC-32C over the frames of all runs up to this one:
+    another transaction's are not taken for them.
     """
 
     partition: int
@@ -39,6 +40,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     lsn: int
     position: int
     checksum: int
+    start: int = 0
 
 
 class Staged(msgspec.Struct, gc=False):
@@ -83,7 +85,7 @@ class StagingPlan(msgspec.Struct, frozen=True):
     number: TransactionNumber
     entries: list[Entry]
     held: dict[int, bytes]
-    """Frames by LSN, of those entries that are in memory."""
+    """Frames by their place among ``entries``, of those that are in memory."""
     through: int
     """How many entries the staged file holds afterwards."""
     header: StagedHeader
@@ -135,16 +137,23 @@ class Staging:
         self.held_bytes = 0
 
     def hold(
-        self, staged: Staged, partition: int, count: int, frames: bytes, lsn: int, checksum: int
+        self,
+        staged: Staged,
+        partition: int,
+        count: int,
+        frames: bytes,
+        lsn: int,
+        checksum: int,
+        start: int = 0,
     ) -> None:
-        """Take in one add's frames; what the budget has no room for is read back from the journal later.
+        """Take in one run's frames; what the budget has no room for is read back from the journal later.
 
-        ``checksum`` is that of all adds so far, this one included.
+        They begin at ``start`` of the record's data. ``checksum`` is that of all runs so far, this one included.
         """
         size = len(frames)
         entries, before = staged.entries, staged.bytes
         number = len(entries)
-        entries.append(Entry(partition, count, size, lsn, STAGED_HEADER_BYTES + before, checksum))
+        entries.append(Entry(partition, count, size, lsn, STAGED_HEADER_BYTES + before, checksum, start))
         staged.count(partition, count, size)
         if self.held_bytes + size > self._budget:
             return
@@ -251,7 +260,7 @@ class Staging:
         if not first <= entry.lsn < first + len(records):
             first, records = self._cached = self._journal.group_records(entry.lsn)
         data: memoryview = records[entry.lsn - first].data
-        return data
+        return data[entry.start : entry.start + entry.size]
 
     def plan(self, number: TransactionNumber, staged: Staged, through_lsn: int) -> StagingPlan | None:
         """What must go to the staged file so that the journal up to ``through_lsn`` is not needed for it."""
@@ -262,7 +271,7 @@ class Staging:
         if through == done:
             return None
         entries = staged.entries[done:through]
-        held = {staged.entries[n].lsn: staged.held[n] for n in range(done, through) if n in staged.held}
+        held = {n - done: staged.held[n] for n in range(done, through) if n in staged.held}
         staged.salt = staged.salt or int.from_bytes(self._random(SALT_BYTES)) or 1
         return StagingPlan(number, entries, held, through, StagedHeader(number, staged.salt))
 
@@ -275,14 +284,14 @@ class Staging:
         try:
             if plan.entries[0].position == STAGED_HEADER_BYTES:
                 write_fully(file, 0, [pack_staged_header(plan.header)])
-            for entry in plan.entries:
-                frames = plan.held.get(entry.lsn)
+            for place, entry in enumerate(plan.entries):
+                frames: bytes | memoryview | None = plan.held.get(place)
                 if frames is None:
                     if not first <= entry.lsn < first + len(records):
                         first, records = self._journal.group_records(entry.lsn)
-                    write_fully(file, entry.position, [records[entry.lsn - first].data])
-                else:
-                    write_fully(file, entry.position, [frames])
+                    data = records[entry.lsn - first].data
+                    frames = data[entry.start : entry.start + entry.size]
+                write_fully(file, entry.position, [frames])
             file.force()
         finally:
             file.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,21 +35,23 @@ class Transaction(msgspec.Struct, eq=False):
     checksum: int = 0
     staged: Staged = msgspec.field(default_factory=Staged)
     offsets: list[tuple[str, PartitionOffset]] = []
-    partitions: set[int] = set()
     wall_offset: int = 0
     """What makes times of the wall clock of its journal times, for people."""
     checksums: dict[int, int] = {}
-    """CRC-32C of what was added for each partition, once there is more than one; of one it is ``checksum``."""
+    """CRC-32C of what was sent for each partition."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of frames added so far."""
+        """Bytes of frames sent so far."""
         return self.staged.bytes
 
+    @property
+    def partitions(self) -> KeysView[int]:
+        """The partitions that it has messages for."""
+        return self.checksums.keys()
+
     def parts(self) -> list[tuple[int, int, int, int]]:
-        """(partition, messages, bytes, checksum) of what was added, in the order in which these were first added to."""
-        if len(self.partitions) == 1:
-            return [(self.staged.entries[0].partition, self.messages, self.staged.bytes, self.checksum)]
+        """(partition, messages, bytes, checksum) of what was sent, in the order in which these were first sent to."""
         parts = self.staged.parts.items()
         return [(number, messages, size, self.checksums[number]) for number, (messages, size) in parts]
 
@@ -131,7 +133,6 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.totals.checksum,
             staged,
             self.offsets,
-            set(staged.parts),
             self.wall_offset,
             self.checksums,
         )
@@ -169,6 +170,7 @@ def outcome_of(
         wall=wall,
         began=transaction.began + transaction.wall_offset,
         prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
+        checksum=transaction.checksum,
     )
 
 

@@ -6,6 +6,7 @@ record accepted; the fold in :mod:`journal.transactions.table` does what it says
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NoReturn
 
 from zope.interface import implementer
@@ -41,6 +42,7 @@ from journal.transactions.limits import TransactionLimits
 from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
+from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent
 
 
 @implementer(ITransactionStore)
@@ -160,19 +162,26 @@ class JournalTransactionStore(TransactionTable):
                 "or end or forget that one"
             )
 
-    def _judge_size(self, transaction: Transaction | None, size: int, count: int) -> None:
+    def _judge_size(self, transaction: Transaction | None, size: int, count: int, requests: int = 1) -> None:
         limits, totals = self.limits, self._totals
-        if self.fits(transaction, size, count):
-            return  # 0.5 µs less than going through the table below; 60,000 times a second
-        messages, held, requests = 0, 0, 0
+        own, held, added = 0, 0, 0
         if transaction is not None:
-            messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
+            own, held, added = transaction.messages, transaction.staged.bytes, transaction.requests
+        if (
+            own + count <= limits.messages
+            and added + requests <= limits.requests
+            and held + size <= limits.bytes
+            and totals.messages + count <= limits.total_messages
+            and totals.requests + requests <= limits.total_requests
+            and totals.bytes + size <= limits.total_bytes
+        ):
+            return  # 0.5 µs less than going through the table below; 60,000 times a second
         for what, value, limit in (
-            ("messages in one transaction", messages + count, limits.messages),
-            ("adds in one transaction", requests + 1, limits.requests),
+            ("messages in one transaction", own + count, limits.messages),
+            ("adds in one transaction", added + requests, limits.requests),
             ("bytes in one transaction", held + size, limits.bytes),
             ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
-            ("adds in all undecided transactions", totals.requests + 1, limits.total_requests),
+            ("adds in all undecided transactions", totals.requests + requests, limits.total_requests),
             ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
         ):
             if value > limit:
@@ -180,31 +189,34 @@ class JournalTransactionStore(TransactionTable):
                     f"{value} {what}, the limit is {limit}; nothing of this request was stored"
                 )
 
-    def fits(self, transaction: Transaction | None, size: int, count: int) -> bool:
-        """Whether the limits have room for an add of that many bytes and messages."""
-        messages, held, requests = 0, 0, 0
-        if transaction is not None:
-            messages, held, requests = transaction.messages, transaction.staged.bytes, transaction.requests
-        limits, totals = self.limits, self._totals
-        return (
-            messages + count <= limits.messages
-            and requests < limits.requests
-            and held + size <= limits.bytes
-            and totals.messages + count <= limits.total_messages
-            and totals.requests < limits.total_requests
-            and totals.bytes + size <= limits.total_bytes
-        )
-
-    def _judge_partition(self, transaction: Transaction | None, partition: int) -> None:
+    def _judge_partition(self, transaction: Transaction | None, partition: int, more: int = 0) -> None:
+        """``more``: how many other partitions the same request begins to use."""
         store = self._catalog.store(partition)
         if store.internal:
             raise reserved(store.topic)
-        used: set[int] = transaction.partitions if transaction else set()
-        if partition not in used and len(used) >= self.limits.partitions:
+        used: Collection[int] = transaction.partitions if transaction else ()
+        if partition not in used and len(used) + more >= self.limits.partitions:
             raise LimitExceeded(
-                f"the transaction has messages for {len(used)} partitions, the limit; "
+                f"the transaction has messages for {len(used) + more} partitions, the limit; "
                 "nothing of this request was stored"
             )
+
+    def _judge_unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
+        """Whether there is room, and a place, for what a deciding request brings."""
+        self._judge_size(known, unsent.bytes, unsent.messages, 0)
+        used: Collection[int] = known.partitions if known else ()
+        fresh: set[int] = set()
+        for run in unsent.runs:
+            if run.partition not in fresh:
+                self._judge_partition(known, run.partition, len(fresh))
+            if run.partition not in used:
+                fresh.add(run.partition)
+        if unsent.positions:
+            self._judge_offsets(known, sum(len(each.offsets) for each in unsent.positions))
+        for group in unsent.positions:
+            for offset in group.offsets:
+                self._catalog.store(offset.partition)
+                self._judge_unheld(number, group.group, offset.partition)
 
     def _judge_offsets(self, transaction: Transaction | None, count: int) -> None:
         own = count + (len(transaction.offsets) if transaction else 0)
@@ -232,9 +244,18 @@ class JournalTransactionStore(TransactionTable):
     # -- prepare -----------------------------------------------------------------------------------
 
     def prepare(
-        self, number: TransactionNumber, xid: Xid, totals: Totals, seen: int = 0, owner: str = ""
+        self,
+        number: TransactionNumber,
+        xid: Xid,
+        totals: Totals | None = None,
+        seen: int = 0,
+        owner: str = "",
+        unsent: Unsent = NOTHING,
     ) -> None:
-        """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine."""
+        """Make the transaction survive everything until it is decided. Repeating it with the same xid is fine.
+
+        ``totals`` is what was added before, ``unsent`` what comes with this request.
+        """
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
@@ -242,13 +263,20 @@ class JournalTransactionStore(TransactionTable):
         else:
             if self._step(transaction, Input.PREPARE) is Action.REPEAT:
                 self._judge_same_xid(transaction, xid)
+                _judge_same_content(number, transaction, totals, unsent)
                 return
             self._judge_same_xid(transaction, xid)
             self._judge_xid(number, xid)
             for group, offset in transaction.offsets:
                 self._judge_unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
-        self._engine.accept(TransactionPrepared(*number, xid, totals, self._engine.now(), seen, owner))
+        self._judge_unsent(number, transaction, unsent)
+        checksums = dict(transaction.checksums) if transaction else {}
+        record = TransactionPrepared(
+            *number, xid, totals, self._engine.now(), seen, owner,
+            unsent.with_checksums(checksums), unsent.positions,
+        )  # fmt: skip
+        self._engine.accept(record, unsent.joined())
 
     def _judge_same_xid(self, transaction: Transaction, xid: Xid) -> None:
         if transaction.xid is not None and transaction.xid != xid:
@@ -256,11 +284,12 @@ class JournalTransactionStore(TransactionTable):
                 f"transaction {transaction.number} has xid {transaction.xid}, not {xid}; nothing was changed"
             )
 
-    def _judge_arrived(self, transaction: Transaction, totals: Totals) -> None:
-        """What the client says it sent must be what arrived; if not, the transaction is rolled back."""
-        if transaction.totals == totals:
+    def _judge_arrived(self, transaction: Transaction, totals: Totals | None) -> None:
+        """What the client says it added must be what arrived; if not, the transaction is rolled back."""
+        said = totals or NO_TOTALS
+        if transaction.totals == said:
             return
-        reason = f"the client sent {totals}, {transaction.totals} arrived"
+        reason = f"the client sent {said}, {transaction.totals} arrived"
         self._rollback(transaction.number, Cause.MISMATCH, why=reason)
         raise ContentMismatch(
             f"transaction {transaction.number}: {reason}. It has been rolled back; send it again"
@@ -276,37 +305,111 @@ class JournalTransactionStore(TransactionTable):
         seen: int = 0,
         by: str = "",
         why: str = "",
+        unsent: Unsent = NOTHING,
+        xid: Xid | None = None,
+        owner: str = "",
     ) -> Outcome:
-        """Decide for. One phase (``totals`` given) or second phase; a repeated one returns the first outcome."""
+        """Decide for. A repeated one returns the first outcome, and is refused if it brings another content.
+
+        One phase has ``totals`` (of what was added before), or ``unsent`` (what comes with this request), or both; the
+        second phase has neither. ``xid`` and ``owner`` are for a transaction that begins with this. Raises
+        ``MemoryExhausted`` before anything has changed.
+        """
         transaction = self.live.get(number)
+        one_phase = totals is not None or unsent is not NOTHING
         if transaction is None:
             ended = self.outcomes.find(number)
             if ended is not None and ended.state is State.COMMITTED:
+                if one_phase:
+                    _judge_same_content(number, ended, totals, unsent)
                 return ended
-            if ended is not None or totals is None:
+            if ended is not None or not one_phase:
                 self._refuse_ended(ended or self.outcome(number))
-            transaction = Transaction(number, self._engine.now())
-            self._judge_arrived(transaction, totals)
-        elif totals is None and transaction.state is State.ACTIVE:
+            if xid is not None:
+                self._judge_xid(number, xid)
+            self._judge_arrived(Transaction(number, 0), totals)
+            self._judge_unsent(number, None, unsent)
+            record, data = self._whole(number, cause, seen, unsent, xid, owner)
+            self._engine.accept(record, data)
+            return self.outcomes.by_number[number]
+        if transaction.state is State.ACTIVE and not one_phase:
             raise TransactionConflict(
                 f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
             )
-        elif transaction.state is not State.PREPARED:
+        if transaction.state is not State.PREPARED:
             self._step(transaction, Input.COMMIT)
-            assert totals is not None
             for group, offset in transaction.offsets:
                 self._judge_unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
+            self._judge_unsent(number, transaction, unsent)
+        elif one_phase:
+            _judge_same_content(number, transaction, totals, unsent)
+            unsent = NOTHING
         self.staging.verify(number, transaction.staged)
-        record = CommittedRecord(
-            *number, self._placements(transaction), self._engine.now(), cause, seen, by, why, totals
-        )
-        self._engine.accept(record)
+        record, data = self._rest(transaction, cause, totals, seen, by, why, unsent)
+        self._engine.accept(record, data)
         return self.outcomes.by_number[number]
 
-    def _placements(self, transaction: Transaction) -> list[Placement]:
-        stores = self._catalog.stores
-        return [Placement(n, stores[n].end_offset, count) for n, count in transaction.staged.counts().items()]
+    def _rest(
+        self,
+        transaction: Transaction,
+        cause: Cause,
+        totals: Totals | None,
+        seen: int,
+        by: str,
+        why: str,
+        unsent: Unsent,
+    ) -> tuple[CommittedRecord, bytes]:
+        """The decision for one that has begun, with what comes behind what was added."""
+        placements = self._placements(transaction, unsent)
+        record = CommittedRecord(
+            *transaction.number, placements, self._engine.now(), cause, seen, by, why, totals,
+            unsent.with_checksums(dict(transaction.checksums)), unsent.positions,
+            unsent.checksum(transaction.checksum),
+        )  # fmt: skip
+        counts = transaction.staged.counts()
+        firsts = {place.partition: place.base_offset + counts.get(place.partition, 0) for place in placements}
+        return record, unsent.stamped(firsts)
+
+    def _whole(
+        self,
+        number: TransactionNumber,
+        cause: Cause,
+        seen: int,
+        unsent: Unsent,
+        xid: Xid | None,
+        owner: str,
+    ) -> tuple[CommittedRecord, bytes | memoryview]:
+        """The decision for what nothing was added to: its frames go to the tails of the logs at once."""
+        at = self._engine.now()
+        placements, data = self._append(unsent, at)
+        record = CommittedRecord(
+            *number, placements, at, cause, seen, "", "", None, unsent.with_checksums({}), unsent.positions,
+            unsent.checksum(0), xid, owner,
+        )  # fmt: skip
+        return record, data
+
+    def _append(self, unsent: Unsent, at: int) -> tuple[list[Placement], bytes | memoryview]:
+        """Put what comes with the request into its logs; where it lies there, and the stamped frames.
+
+        Raises ``MemoryExhausted`` before anything has changed.
+        """
+        stores, runs = self._catalog.stores, unsent.runs
+        if len(runs) == 1:
+            [(partition, count, frames)] = runs
+            store = stores[partition]
+            return [Placement(partition, store.end_offset, count)], store.append(frames, count, at)
+        placements = self._placements(None, unsent)
+        for partition, size in unsent.sizes().items():
+            stores[partition].make_room(size)
+        views = [stores[partition].append(frames, count, at) for partition, count, frames in runs]
+        return placements, b"".join(views)
+
+    def _placements(self, transaction: Transaction | None, unsent: Unsent) -> list[Placement]:
+        stores, counts = self._catalog.stores, {} if transaction is None else transaction.staged.counts()
+        for partition, count, _ in unsent.runs:
+            counts[partition] = counts.get(partition, 0) + count
+        return [Placement(n, stores[n].end_offset, count) for n, count in counts.items()]
 
     def rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> None:
         """Decide against; nothing of the transaction is ever seen. Repeating it, or an unknown number, is fine."""
@@ -393,3 +496,16 @@ class JournalTransactionStore(TransactionTable):
             return False
         self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
         return True
+
+
+def _judge_same_content(
+    number: TransactionNumber, known: Transaction | Outcome, totals: Totals | None, unsent: Unsent
+) -> None:
+    """Raise for a request that comes again under a number with another content than the first time."""
+    before = totals or NO_TOTALS
+    messages, checksum = before.messages + unsent.messages, unsent.checksum(before.checksum)
+    if (known.messages, known.checksum) != (messages, checksum):
+        raise ContentMismatch(
+            f"transaction {number} was decided with {known.messages} messages (checksum {known.checksum:08x}), this "
+            f"request has {messages} ({checksum:08x}): its number was used twice. Nothing was changed"
+        )

@@ -5,7 +5,7 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -15,10 +15,13 @@ from zope.interface import implementer
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
 from journal.formats.outcome import Outcome, Told
+from journal.formats.outcome_entry import PartFields
 from journal.formats.record import (
     AnyRecord,
     CoordinatorTold,
+    PartitionOffset,
     Placement,
+    Run,
     Started,
     TransactionAdded,
     TransactionCommitted,
@@ -26,11 +29,13 @@ from journal.formats.record import (
     TransactionPrepared,
     TransactionRolledBack,
     TransactionsForgotten,
+    slices,
 )
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog
+from journal.log.message_store import MessageStore
 from journal.transaction import COMMITTED, PREPARED, Cause, State, TransactionNumber, Xid, number_of
-from journal.transactions.commit_application import ApplyQueue, SlicedApply
+from journal.transactions.commit_application import ApplyQueue, SlicedApply, misplaced
 from journal.transactions.engine_interface import Accepting
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
@@ -129,9 +134,9 @@ class TransactionTable:
         if type(record) is TransactionAdded:
             self._added(lsn, record, data if type(data) is bytes else bytes(data))
         elif type(record) is TransactionCommitted:
-            self._committed(lsn, record)
+            self._committed(lsn, record, data)
         elif type(record) is TransactionPrepared:
-            self._prepared(record)
+            self._prepared(lsn, record, data)
         else:
             self._apply_rare(lsn, record)
 
@@ -142,9 +147,8 @@ class TransactionTable:
                 transaction = self.live.get(number) or self._begin(number, record)
                 self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
-                transaction.offsets += [(record.group, offset) for offset in record.offsets]
-                self._totals.offsets += len(record.offsets)
                 self._totals.requests += 1
+                self._stage_positions(transaction, record.group, record.offsets)
             case TransactionRolledBack():
                 self._rolled_back(lsn, record)
             case Started():
@@ -196,30 +200,40 @@ class TransactionTable:
         transaction = self.live.get(number) or self._begin(number, record)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
-        partition, count = record.partition, record.count
-        before = transaction.checksum
-        transaction.checksum = checksum = crc32c(frames, before)
-        self.staging.hold(transaction.staged, partition, count, frames, lsn, checksum)
-        if partition not in transaction.partitions:
-            if len(transaction.partitions) == 1:  # of the only one there was, it is what it was before
-                transaction.checksums = {next(iter(transaction.partitions)): before}
-            transaction.partitions.add(partition)
-            self._partitions[partition] = self._partitions.get(partition, 0) + 1
-        if len(transaction.partitions) > 1:
-            checksums = transaction.checksums
-            checksums[partition] = crc32c(frames, checksums.get(partition, 0))
+        partition = record.partition
+        checksum = crc32c(frames, transaction.checksums.get(partition, 0))
+        self._stage(transaction, Run(partition, record.count, 0, checksum), frames, lsn)
         transaction.requests += 1
+        self._totals.requests += 1
+
+    def _stage(self, transaction: Transaction, run: Run, frames: bytes, lsn: int) -> None:
+        """Take in unstamped frames of a run in the record at ``lsn``."""
+        partition, count, own = run.partition, run.count, run.checksum
+        checksums = transaction.checksums
+        if partition not in checksums:
+            self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        checksums[partition] = own
+        # Of the only partition there is, the checksum is that of all.
+        transaction.checksum = own if len(checksums) == 1 else crc32c(frames, transaction.checksum)
+        self.staging.hold(transaction.staged, partition, count, frames, lsn, transaction.checksum, run.start)
         transaction.messages += count
         totals = self._totals
         totals.messages += count
         totals.bytes += len(frames)
-        totals.requests += 1
 
-    def _prepared(self, record: TransactionPrepared) -> None:
+    def _stage_positions(self, transaction: Transaction, group: str, offsets: list[PartitionOffset]) -> None:
+        transaction.offsets += [(group, offset) for offset in offsets]
+        self._totals.offsets += len(offsets)
+
+    def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
         number = TransactionNumber(record.session, record.serial)
         transaction = self.live.get(number) or self._begin(number, record)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
+        for run, frames in slices(record, data):
+            self._stage(transaction, run, bytes(frames), lsn)
+        for positions in record.positions:
+            self._stage_positions(transaction, positions.group, positions.offsets)
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
         self._deactivate(transaction.number)
@@ -230,18 +244,52 @@ class TransactionTable:
         for group, offset in transaction.offsets:
             self._pending_offsets[group, offset.partition] = number
 
-    def decided(self, lsn: int, record: TransactionCommitted) -> Transaction:
-        """End a transaction, committed; its frames are kept for who applies them now."""
+    def _committed(self, lsn: int, record: TransactionCommitted, data: bytes | memoryview) -> None:
         number = number_of((record.session, record.serial))
-        transaction = self._end(number, keep_frames=True) or Transaction(number, record.at)
+        transaction = self._end(number, keep_frames=True)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
+        if transaction is None:
+            self._begun_and_committed(lsn, number, record, data)
+            return
+        for run, frames in slices(record, data):
+            # Nothing reads the checksums of single runs any more: the frames are stamped.
+            transaction.checksums[run.partition] = run.checksum
+            transaction.checksum = record.checksum
+            transaction.messages += run.count
+            self.staging.hold(
+                transaction.staged, run.partition, run.count, bytes(frames), lsn, record.checksum, run.start
+            )
+        for positions in record.positions:
+            transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
         self._remember(lsn, COMMITTED, record, transaction, record.placements)
-        return transaction
+        self._put(lsn, record, transaction)
 
-    def _committed(self, lsn: int, record: TransactionCommitted) -> None:
-        transaction = self.decided(lsn, record)
-        if self._apply_one(record, transaction):
+    def _begun_and_committed(
+        self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
+    ) -> None:
+        """Take in a transaction whose only record this is; its frames are stamped, and go to the logs at once."""
+        at, placements, catalog = record.at, record.placements, self._catalog
+        wall = at + catalog.wall_offset
+        outcome = Outcome(
+            number, COMMITTED, record.cause, at, record.xid, record.by, record.why, placements, False, None,
+            record.owner, sum([placement.count for placement in placements]), len(data), wall, wall, 0,
+            record.checksum,
+        )  # fmt: skip
+        self.outcomes.remember(outcome)
+        stores = catalog.stores
+        if self.archive.on:
+            self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
+        bases = placed_by(lsn, record)
+        for run, frames in slices(record, data):
+            partition = run.partition
+            catalog.place(stores[partition], frames, bases[partition], run.count, at)
+            bases[partition] += run.count
+        self._engine.touched([stores[partition] for partition in bases])
+
+    def _put(self, lsn: int, record: TransactionCommitted, transaction: Transaction) -> None:
+        """Put what was staged into the logs: at once if that is little, else in slices."""
+        if self._put_one(record, transaction):
             return
         applying = SlicedApply(
             lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
@@ -254,8 +302,8 @@ class TransactionTable:
         self.applies.put(applying)
         self._engine.passing = False
 
-    def _apply_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
-        """Apply the commonest commit, of one add that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
+    def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
+        """Put the commonest commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
         staged = transaction.staged
         entries, placements = staged.entries, record.placements
         if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
@@ -396,3 +444,31 @@ class TransactionTable:
             if t.staged.file_entries < len(t.staged.entries)
         ]
         return min([lsn, *firsts])
+
+
+def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
+    """The first offset by partition of a record that begins and commits a transaction.
+
+    Raises :class:`CorruptJournal` if it does not place just what its runs hold.
+    """
+    counts: dict[int, int] = {}
+    for run in record.runs:
+        counts[run.partition] = counts.get(run.partition, 0) + run.count
+    if counts != {placement.partition: placement.count for placement in record.placements}:
+        raise misplaced(TransactionNumber(record.session, record.serial), lsn, record.placements, counts)
+    return {placement.partition: placement.base_offset for placement in record.placements}
+
+
+def _parts(
+    record: TransactionCommitted, data: bytes | memoryview, stores: Mapping[int, MessageStore]
+) -> list[PartFields]:
+    """What the archive keeps of each partition of a transaction whose only record this is."""
+    sizes: dict[int, int] = {}
+    checksums: dict[int, int] = {}
+    for run, frames in slices(record, data):
+        sizes[run.partition] = sizes.get(run.partition, 0) + len(frames)
+        checksums[run.partition] = run.checksum
+    return [
+        (stores[number].topic, stores[number].index, number, base, count, sizes[number], checksums[number])
+        for number, base, count in ((p.partition, p.base_offset, p.count) for p in record.placements)
+    ]

@@ -26,7 +26,7 @@ from journal.check.checkpoint_check import live_rows
 from journal.formats.outcome import Outcome
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.record import Placement
-from journal.transaction import State
+from journal.transaction import BEGUN, State
 from journal.transactions.state import TransactionRow
 from spark.source.archive import archive_log, entries
 from spark.source.files import Directory
@@ -157,7 +157,7 @@ def _undecided(live: TransactionRow, names: dict[int, tuple[str, int]]) -> Row:
 def _of_broker(options: ReadOptions, logs: Logs) -> Iterator[Row]:
     """Transactions as a live broker lists them."""
     has_archive = archive_log(logs) is not None
-    states = [state for state in State if not (has_archive and state in ENDED)]
+    states = [state for state in BEGUN if not (has_archive and state in ENDED)]
     with txbroker.connect(options.broker, client="spark", timeout=options.timeout) as connection:
         names = {
             part.number: (topic.name, part.index)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.broker.whole_scene import Door
+from tests.broker.door import Door
 from tests.support.broker_room import frames
 from txbroker.broker.accounts import SMALL, UNCOUNTED
 from txbroker.broker.scheduler import REQUEST

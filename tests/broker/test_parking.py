@@ -6,7 +6,7 @@ from crc32c import crc32c
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 from journal.formats.frame import decode_run
-from journal.formats.record import PartitionOffset
+from journal.formats.record import GroupPositions, PartitionOffset
 from journal.transaction import State, Totals, Xid
 from tests.support.broker_room import Room, frames, refused
 from txbroker.broker.backlog import PASSING, SMALL, TRIES
@@ -164,7 +164,33 @@ class TestPassing:
         assert busy.room.engine.busy
         assert busy.peer.answer(busy.committed) is None
 
-    def test_whole_transactions_on_other_partitions_are_carried_out(self, busy):
+    def test_what_begins_and_ends_with_one_request_on_other_partitions_is_carried_out(self, busy):
+        peer, data = busy.room.peer(), frames(b"1")
+        runs, moved = (
+            [(busy.other, len(data))],
+            [GroupPositions("g", bytes(16), [PartitionOffset(busy.other, 0)])],
+        )
+        done = self.answered(busy, peer, commands.Commit, serial=1, runs=runs, positions=moved, data=data)
+        assert isinstance(done, commands.Committed)
+        assert values(busy.room, busy.other) == [b"1"]
+        assert busy.peer.answer(busy.committed) is None
+        runs = [(busy.partition, len(data))]
+        done = self.answered(busy, peer, commands.Prepare, 2, Xid(1, b"g", b"b"), runs=runs, data=data)
+        assert isinstance(done, commands.Done)
+        waits = peer.tell(commands.Commit, serial=3, runs=runs, data=data)
+        assert self.answered(busy, peer, commands.Send, busy.other, data=data) is None
+        assert peer.answer(waits) is None
+        busy.room.engine.sync()
+        assert [each.base_offset for each in peer.answer(waits).placements] == [18]
+
+    def test_a_commit_that_moves_the_same_group_waits(self, busy):
+        moved = [GroupPositions("moved", bytes(16), [PartitionOffset(busy.other, 0)])]
+        peer = busy.room.peer()
+        assert self.answered(busy, peer, commands.Commit, serial=1, positions=moved) is None
+        busy.room.engine.sync()
+        assert isinstance(peer.answers[-1], commands.Committed)
+
+    def test_adds_and_their_commit_on_other_partitions_are_carried_out(self, busy):
         peer, data = busy.room.peer(), frames(b"1")
         peer.tell(commands.Add, 1, busy.other, data=data)
         done = self.answered(busy, peer, commands.Commit, serial=1, totals=Totals(1, 1, crc32c(data)))

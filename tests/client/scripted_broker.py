@@ -142,13 +142,21 @@ class ScriptedBroker:
     def on_addoffsets(self, session, request, data):
         self.staged.setdefault((session, request.serial), [])
 
+    def carried(self, number, request, data):
+        start = 0
+        for partition, length in request.runs:
+            self.staged.setdefault(number, []).append((partition, bytes(data[start : start + length])))
+            start += length
+
     def on_prepare(self, session, request, data):
+        self.carried((session, request.serial), request, data)
         self.outcomes[(session, request.serial)] = State.PREPARED
         return messages.Done(request.correlation)
 
     def on_commit(self, session, request, data):
         number = (request.session, request.serial)
         if self.outcomes.get(number) is not State.COMMITTED:
+            self.carried(number, request, data)
             for partition, run in self.staged.get(number, []):
                 self.append(partition, memoryview(run))
         self.outcomes[number] = State.COMMITTED

@@ -43,6 +43,8 @@ ID = bytes(range(16))
 TOTALS = Totals(3, 2, 0xFFFFFFFF)
 OFFSETS = [r.PartitionOffset(1, 1 << 40, 2, "note"), r.PartitionOffset(2, 0)]
 PLACED = [r.Placement(1, 1 << 40, 3)]
+RUNS = [r.Run(1, 2, 0, 0xFFFFFFFF), r.Run(2, 1, 57, 7)]
+MOVED = [r.GroupPositions("group", ID, OFFSETS)]
 SETTINGS = TopicSettings(10, 1_000_000, 1 << 20, 1 << 30, None, 4096, 0)
 INFO = c.TransactionInfo(
     SESSION, 7, State.PREPARED, XID, "me", 5, 3, 300, ["t"], ["g"], Cause.OPERATOR, "ann", "why", True,
@@ -61,8 +63,10 @@ RECORDS = [
     r.ProducersExpired([3, 1 << 40], 1007),
     r.TransactionAdded(SESSION, 7, 1, 2, 1008, 6, XID, "me"),
     r.TransactionOffsetsAdded(SESSION, 7, "group", OFFSETS, 1009, 6, XID, "me", ID),
-    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, "me"),
-    r.TransactionCommitted(SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, "ann", "why", TOTALS),
+    r.TransactionPrepared(SESSION, 7, XID, TOTALS, 1010, 6, "me", RUNS, MOVED),
+    r.TransactionCommitted(
+        SESSION, 7, PLACED, 1011, Cause.OPERATOR, 6, "ann", "why", TOTALS, RUNS, MOVED, 0xFFFFFFFF, XID, "me"
+    ),
     r.TransactionRolledBack(SESSION, 7, 1012, Cause.MISMATCH, "ann", "why"),
     r.TransactionsForgotten([(SESSION, 7)], SESSION, 1013, "ann", "why"),
     r.CoordinatorTold(SESSION, 7, 1014, State.COMMITTED, "me@host:1"),
@@ -84,8 +88,8 @@ REQUESTS = [
     c.OffsetsForTime(9, [1, 2], TIME),
     c.Add(10, 7, 1, XID, 6),
     c.AddOffsets(11, 7, "group", OFFSETS, XID, 6, ID),
-    c.Prepare(12, 7, XID, TOTALS, 6),
-    c.Commit(13, SESSION, 7, XID, TOTALS, 6, True, "ann", "why"),
+    c.Prepare(12, 7, XID, TOTALS, 6, [(1, 57), (2, 1 << 20)], MOVED),
+    c.Commit(13, SESSION, 7, XID, TOTALS, 6, True, "ann", "why", [(1, 57), (2, 1 << 20)], MOVED),
     c.Rollback(14, SESSION, 7, XID, 6, True, "ann", "why"),
     c.AskOutcome(15, SESSION, 7, XID),
     c.ListTransactions(16, [State.PREPARED], (SESSION, 7), 10, 1, b"day-", True),

@@ -20,7 +20,7 @@ from tests.support.repository import ROOT
 
 SERVICE = ("journal", "txbroker", "spark", "pyspark_txbroker")
 CODE = (*SERVICE, "demo", "benchmarks", "models", "examples")
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 500
 """Far above this a file hides a second idea; what is one idea is not cut in two to fit."""
 MAX_FUNCTION_LINES = 50
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}

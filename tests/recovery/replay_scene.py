@@ -12,6 +12,7 @@ from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpene
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.transaction import Cause, Totals
+from journal.transactions.unsent import Unsent, UnsentRun
 from tests.support.builders import Recorder
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 from txbroker.folds.producers import ProducersFold
@@ -89,13 +90,36 @@ class Sender:
             begun = self.room.begin(session=session)
             known = decided.setdefault(session, [])
             told = known[-seen] if 0 < seen <= len(known) else 0
-            frames = run_of(*[b"v" * (size + number % 100 // 50)] * (1 + number % 50 // 49))
-            arguments = (begun.number, 1 + number % partitions, frames, 1 + number % 50 // 49)
-            self.engine.transactions.add(*arguments, None, told, "a client")
-            totals = Totals(arguments[3], 1, crc32c(frames))
-            self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, told)
+            count = 1 + number % 50 // 49
+            frames = run_of(*[b"v" * (size + number % 100 // 50)] * count)
+            self.whole(begun.number, {1 + number % partitions: (count, frames)}, told, "a client")
             known.append(begun.number.serial)
             self.clock.advance(3)
+
+    def whole(self, number, runs, seen=0, owner="", name=None):
+        """Decide for one with all that it has; as a broker would, once there is room in memory."""
+        size = sum(len(frames) for _, frames in runs.values())
+        if self.engine.allocator.available() < 300 * KIB + size:
+            self.engine.sync()
+            self.room.flush()
+        unsent = Unsent([UnsentRun(partition, *run) for partition, run in runs.items()])
+        self.engine.transactions.commit(
+            number, Cause.CLIENT, None, seen, unsent=unsent, xid=name, owner=owner
+        )
+
+    def at_once(self, slot, partitions, value=b"all at once", named=False):
+        """One that begins and ends with one request, or ends what has begun in the slot."""
+        begun = self.begun.pop(slot, None)
+        runs = {partition: (1, run_of(value)) for partition in partitions}
+        if begun is None:
+            begun = self.room.begin(session=7 + slot % 2)
+            xid = xid_of(f"once {begun.number}") if named else None
+            self.whole(begun.number, runs, 0, f"client {slot}", xid)
+        else:
+            unsent = Unsent([UnsentRun(partition, *run) for partition, run in runs.items()])
+            totals = begun.totals if begun.totals.requests else None
+            self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, unsent=unsent)
+        self.clock.advance(3)
 
     def add_offsets(self, slot, partition):
         begun = self.begun.setdefault(slot, self.begun.get(slot) or self.room.begin(session=7 + slot % 2))
@@ -103,6 +127,13 @@ class Sender:
             begun.number, f"group of {begun.number}", [PartitionOffset(partition, 1)]
         )
         begun.totals = replace(begun.totals, requests=begun.totals.requests + 1)
+
+    def prepare_at_once(self, slot, partitions):
+        if slot not in self.begun:
+            begun = self.room.begin(session=7 + slot % 2)
+            unsent = Unsent([UnsentRun(partition, 1, run_of(b"prepared")) for partition in partitions])
+            name = xid_of(f"prepared {begun.number}")
+            self.engine.transactions.prepare(begun.number, name, owner=f"client {slot}", unsent=unsent)
 
     def prepare(self, slot):
         if begun := self.begun.pop(slot, None):
@@ -193,9 +224,7 @@ def every_few():
     constants = {
         "recovery.record_batches.FEWEST_EVEN": 2,
         "recovery.record_batches.BLOCK_RECORDS": 20,
-        "recovery.whole_transactions.SHORT_RUN": 1,
-        "recovery.whole_transactions.NO_STRETCH": 1,
-        "recovery.whole_transactions.LONG_RUN": 2,
+        "recovery.replay.SHORT_RUN": 1,
         "transactions.outcome_archive.BATCH": 3,
     }
     with ExitStack() as stack:

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 from journal.errors import CorruptJournal
 from journal.formats.record import (
     HEADER_BYTES,
+    GroupPositions,
     Mark,
     Messages,
+    PartitionOffset,
     Placement,
-    TransactionAdded,
+    Run,
     TransactionCommitted,
     TransactionPrepared,
     pack,
@@ -23,8 +25,8 @@ from journal.recovery.record_batches import (
     BLOCK_RECORDS,
     FEWEST_EVEN,
     Block,
+    EvenCommits,
     EvenSends,
-    EvenTransactions,
     blocks,
 )
 from journal.transaction import Cause, Totals, Xid
@@ -42,13 +44,10 @@ def read(body, count):
         if isinstance(block, Block):
             assert len(block.records) == len(block.data) <= BLOCK_RECORDS
             found += zip(block.records, block.data, strict=True)
-        elif isinstance(block, EvenTransactions):
-            assert FEWEST_EVEN <= len(block.frames) <= BLOCK_RECORDS // 2
-            for number, frames in enumerate(block.frames):
-                add, commit = block.pair(number)
-                found += [(add, frames), (commit, b"")]
-                assert block.last_at == commit.at or number < len(block.frames) - 1
-            even += 2 * len(block.frames)
+        elif isinstance(block, EvenCommits):
+            assert FEWEST_EVEN <= len(block.frames) <= BLOCK_RECORDS
+            found += [(block.record(number), frames) for number, frames in enumerate(block.frames)]
+            even += len(block.frames)
         else:
             assert FEWEST_EVEN <= len(block.rows) <= BLOCK_RECORDS
             found += [(Messages(*row[:-1]), row[-1]) for row in block.rows]
@@ -65,25 +64,16 @@ def test_sends_that_look_alike_come_as_rows():
     assert read(packed(records), len(records)) == (records, len(records))
 
 
-def pairs(count, first=1, at=10**15, session=3, partition=1, **more):
-    """Transactions of one message in one phase, each by itself; ``more`` is said otherwise."""
-    given = {
-        "frames": b"frames",
-        "xid": None,
-        "owner": "",
-        "cause": Cause.CLIENT,
-        "why": "",
-        "told": True,
-        **more,
-    }
+def commits(count, first=1, at=10**15, session=3, partition=1, **more):
+    """Transactions of one message, each in one record; ``more`` is said otherwise."""
+    frames = more.pop("frames", b"frames")
     found = []
     for n in range(first, first + count):
-        totals = Totals(1, 1, 0xDEADBEEF - n) if given["told"] else None
-        placed = [Placement(partition, n, 1)]
-        found += [
-            (TransactionAdded(session, n, partition, 1, at + n, n - 1, given["xid"], given["owner"]), given["frames"]),
-            (TransactionCommitted(session, n, placed, at + n, given["cause"], n - 1, "", given["why"], totals), b""),
-        ]  # fmt: skip
+        record = TransactionCommitted(
+            session, n, [Placement(partition, n, 1)], at + n, Cause.CLIENT, n - 1,
+            runs=[Run(partition, 1, 0, 0xDEADBEEF - n)], checksum=0xDEADBEEF - n,
+        )  # fmt: skip
+        found.append((replace(record, **more), frames))
     return found
 
 
@@ -92,12 +82,8 @@ RAGGED = [b"v" * length for length in (0, 1, 30, 5, 300, 6)]
 
 
 def ragged(records):
-    """The same, but whatever has data has of another length than the one before it."""
-    kinds = [
-        not isinstance(each, TransactionCommitted) and RAGGED[n // 2 % 6 - n % 2]
-        for n, (each, _) in enumerate(records)
-    ]
-    return [(each, kind or b"") for (each, _), kind in zip(records, kinds, strict=True)]
+    """The same, but each has data of another length than the one before it."""
+    return [(each, RAGGED[n % 6]) for n, (each, _) in enumerate(records)]
 
 
 NUMBERS = st.one_of(*(st.integers(1 << bits >> 1, (1 << bits) + 1) for bits in (0, 7, 8, 16, 32, 63)))
@@ -121,7 +107,7 @@ def test_whatever_they_are_they_are_what_unpacking_each_gives(stretches):
     for first, data, count, step in stretches:
         begin = len(records)
         if first is None:
-            records += pairs(count, first=step, frames=data or b"")[step % 2 :]
+            records += commits(count, first=step, frames=data or b"")
         for number in range(count if first else 0):
             each = first
             if isinstance(first, Messages):
@@ -169,77 +155,79 @@ def test_a_wider_number_whose_value_looks_like_the_next_ones_first_byte_is_notic
     assert read(packed(records), 40) == (records, 40)
 
 
-@pytest.mark.parametrize("more", [{}, {"owner": "a client"}, {"told": False}, {"why": "so"}, {"frames": b""}])
-def test_transactions_that_look_alike_come_by_columns(more):
-    records = pairs(BLOCK_RECORDS, first=70_000, **more)
+@pytest.mark.parametrize("more", [{}, {"owner": "a client"}, {"why": "so"}, {"frames": b""}])
+def test_commits_that_look_alike_come_by_columns(more):
+    records = commits(BLOCK_RECORDS, first=70_000, **more)
     assert read(packed(records), len(records)) == (records, len(records))
 
 
-def test_sends_and_transactions_that_differ_in_their_lengths_come_by_columns_too():
-    for records in (sends(BLOCK_RECORDS, first=70_000), pairs(BLOCK_RECORDS, first=70_000)):
+def test_sends_and_commits_that_differ_in_their_lengths_come_by_columns_too():
+    for records in (sends(BLOCK_RECORDS, first=70_000), commits(BLOCK_RECORDS, first=70_000)):
         records = ragged(records)
         assert len({len(data) for _, data in records}) > 4
         assert read(packed(records), len(records)) == (records, len(records))
 
 
+OTHERS = [
+    {"cause": Cause.OPERATOR},
+    {"runs": [Run(2, 1, 0, 0xDEADBEEF)]},
+    {"runs": [Run(1, 2, 0, 0xDEADBEEF)]},
+    {"xid": Xid(1, b"x", b"y")},
+    {"owner": "another"},
+    {"why": "so"},
+    {"totals": Totals(1, 1, 7)},
+    {"session": 300},
+    {"runs": [Run(1, 2, 0, 7)]},
+    {"runs": [Run(2, 1, 0, 7)]},
+    {"runs": []},
+    {"runs": [Run(1, 1, 0, 7), Run(1, 1, 3, 8)]},
+    {"positions": [GroupPositions("g", bytes(16), [PartitionOffset(1, 5)])]},
+]
+
+
 def test_among_records_of_many_lengths_one_of_another_kind_or_form_ends_what_looks_alike():
-    """Behind it they go on alike."""
     others = [
         [(Mark(1000), b"")],
-        pairs(1, first=1020, told=False),
-        pairs(1, first=1020, xid=Xid(1, b"x", b"y")),
-        pairs(1, first=1020, session=300),
-        pairs(2, first=1020)[::2],
         sends(1, first=1000),
+        *(commits(1, first=1020, **more) for more in OTHERS[3:]),
     ]
     for other in others:
-        records = ragged([*pairs(20, first=1000), *other, *pairs(20, first=1022)])
+        records = ragged([*commits(20, first=1000), *other, *commits(20, first=1022)])
         found, even = read(packed(records), len(records))
         assert found == records
-        assert even >= 40
+        assert even >= 20
 
 
 @pytest.mark.parametrize("edge", [128, 256, 65_536])
 def test_a_transactions_number_that_grows_wider_ends_what_looks_alike(edge):
-    records = pairs(100, first=edge - 50)
-    assert read(packed(records), 200) == (records, 100)
+    records = commits(100, first=edge - 50)
+    assert read(packed(records), 100) == (records, 50)
 
 
-def test_pairs_are_found_behind_a_commit_whose_add_was_in_the_group_before():
-    records = pairs(BLOCK_RECORDS, first=70_000)[1:]
-    assert read(packed(records), len(records)) == (records, len(records) - 1)
+def test_commits_are_found_behind_what_a_group_has_for_the_archive():
+    records = sends(1) + commits(BLOCK_RECORDS, first=70_000)
+    assert read(packed(records), len(records)) == (records, BLOCK_RECORDS)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"xid": Xid(1, b"x", b"y")},
-        {"owner": "another"},
-        {"cause": Cause.OPERATOR},
-        {"why": "so"},
-        {"frames": b"longer frames"},
-        {"told": False},
-        {"session": 300},
-    ],
-)
-def test_a_transaction_that_says_something_else_ends_what_looks_alike(other):
-    alike = pairs(20, first=1000)
+@pytest.mark.parametrize("other", [*OTHERS, {"frames": b"longer frames"}])
+def test_a_commit_that_says_something_else_ends_what_looks_alike(other):
+    alike = commits(20, first=1000)
     for records in (
-        alike + pairs(1, first=1020, **other) + pairs(20, first=1021),
-        pairs(20, first=1000, **other) + pairs(20, first=1020),
+        alike + commits(1, first=1020, **other) + commits(20, first=1021),
+        commits(20, first=1000, **other) + commits(20, first=1020),
     ):
         assert read(packed(records), len(records))[0] == records
 
 
 def test_texts_of_one_length_are_told_apart():
     for name in ("owner", "why"):
-        records = pairs(20, first=1000, **{name: "one"}) + pairs(20, first=1020, **{name: "two"})
-        assert read(packed(records), 80) == (records, 80)
+        records = commits(20, first=1000, **{name: "one"}) + commits(20, first=1020, **{name: "two"})
+        assert read(packed(records), 40) == (records, 40)
 
 
 def test_a_head_that_is_longer_than_those_beside_it_is_not_read_as_they_are():
     """A byte of the data has become the head's, so that nothing else differs."""
-    for records in (sends(40, first=1000, data=b"\xc0" * 9), pairs(40, first=1000, frames=b"\xc0" * 9)):
+    for records in (sends(40, first=1000, data=b"\xc0" * 9), commits(40, first=1000, frames=b"\xc0" * 9)):
         body = bytearray(packed(records))
         start = len(packed(records[:30]))
         body[start + 8 : start + 12] = (int.from_bytes(body[start + 8 : start + 12]) + 1).to_bytes(4)
@@ -248,40 +236,26 @@ def test_a_head_that_is_longer_than_those_beside_it_is_not_read_as_they_are():
 
 
 def test_a_placement_that_says_more_than_is_known_does_not_shift_what_comes_after_it():
-    body, records = b"", pairs(20, first=1000)
+    body, records = b"", commits(20, first=1000)
     for each, data in records:
-        head = msgspec.msgpack.encode(each)
-        if isinstance(each, TransactionCommitted):
-            fields = msgspec.msgpack.decode(head)
-            fields[3][0].append(7)
-            fields[4] = 1000  # in the place of the cause, were it shifted
-            head = msgspec.msgpack.encode(fields)
-        body += (
-            (HEADER_BYTES + len(head) + len(data)).to_bytes(4)
-            + bytes(4)
-            + len(head).to_bytes(4)
-            + head
-            + data
-        )
-    assert read(body, 40)[1] == 0
+        fields = msgspec.msgpack.decode(msgspec.msgpack.encode(each))
+        fields[3][0].append(7)
+        fields[4] = 1000  # in the place of the cause, were it shifted
+        head = msgspec.msgpack.encode(fields)
+        lengths = (HEADER_BYTES + len(head) + len(data)).to_bytes(4), bytes(4), len(head).to_bytes(4)
+        body += b"".join(lengths) + head + data
+    assert read(body, 20)[1] == 0
 
 
-def test_adds_and_commits_of_other_forms_come_as_they_are():
-    many = [
-        (each, data)
-        if isinstance(each, TransactionAdded)
-        else (replace(each, placements=[Placement(1, 5, 1)] * 2), data)
-        for each, data in pairs(20)
-    ]
-    untold = [(replace(each, totals=None) if data == b"" else each, data) for each, data in many]
+def test_commits_of_other_forms_come_as_they_are():
+    placed_twice = [(replace(each, placements=[Placement(1, 5, 1)] * 2), data) for each, data in commits(20)]
     prepared = [
-        (each, data) if isinstance(each, TransactionAdded)
-        else (TransactionPrepared(each.session, each.serial, Xid(1, b"x", b""), each.totals, each.at, each.seen), b"")
-        for each, data in pairs(20)
-    ]  # fmt: skip
-    with_data = [(each, data or b"more") for each, data in pairs(20)]
-    for records in (many, untold, prepared, with_data):
-        assert read(packed(records), 40) == (records, 0)
+        (TransactionPrepared(each.session, each.serial, Xid(1, b"x", b""), None, each.at, each.seen), data)
+        for each, data in commits(20)
+    ]
+    others = [commits(20, **more) for more in OTHERS if more.keys() & {"xid", "totals", "runs", "positions"}]
+    for records in (placed_twice, prepared, *others):
+        assert read(packed(records), 20) == (records, 0)
 
 
 def test_few_or_other_records_come_as_they_are():
@@ -373,7 +347,9 @@ def test_whatever_the_bytes_are_both_readers_say_the_same_of_them(stretches, spo
     records = []
     for each, data, count in stretches:
         frames = data or b""
-        alike = [(each, frames)] * count if each else pairs(count, first=60_000 + len(records), frames=frames)
+        alike = (
+            [(each, frames)] * count if each else commits(count, first=60_000 + len(records), frames=frames)
+        )
         records += ragged(alike) if data is None else alike
     body, starts = b"", []
     for each in records:

@@ -1,19 +1,21 @@
 """Replaying transactions by the run gives what replaying each record gives, and refuses what that refuses."""
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from zope.interface import classImplements
 
 from journal.constants import KIB
 from journal.errors import CorruptJournal, MemoryExhausted
 from journal.formats.frame import stamp
-from journal.formats.record import Messages, Placement, TransactionAdded, TransactionCommitted, pack
+from journal.formats.record import Messages, Placement, Run, TransactionAdded, TransactionCommitted, pack
 from journal.interfaces import ICommitFold
+from journal.log.message_run import SHORT_RUN
 from journal.recovery.replay import Replay
 from journal.recovery.start import recover
-from journal.recovery.whole_transactions import WholeTransactions
-from journal.transaction import Cause, Totals, Xid
+from journal.transaction import Cause, Xid
 from tests.recovery.replay_scene import (
     PARTITIONS,
     Sender,
@@ -38,6 +40,9 @@ TRANSACTIONS = st.lists(
         st.tuples(st.just("add"), SLOTS, PLACES),
         st.tuples(st.just("commit"), SLOTS, st.booleans()),
         st.tuples(st.just("commit"), SLOTS),
+        st.tuples(st.just("at_once"), SLOTS, st.lists(PLACES, min_size=1, max_size=3, unique=True)),
+        st.tuples(st.just("at_once"), SLOTS, st.just([1]), st.just(b"w" * 3000), st.booleans()),
+        st.tuples(st.just("prepare_at_once"), SLOTS, st.lists(PLACES, max_size=3, unique=True)),
         st.tuples(st.just("rollback"), SLOTS),
         st.tuples(st.just("add_offsets"), SLOTS, PLACES),
         st.tuples(st.just("prepare"), SLOTS),
@@ -80,11 +85,10 @@ def test_so_do_those_of_which_few_are_taken_for_many_that_look_alike(deeds, arch
 
 DEEDS = st.lists(
     st.tuples(
-        st.sampled_from(["add", "commit", "commit", "both", "both", "both", "archived"]),
+        st.sampled_from(["add", "commit", "whole", "whole", "whole", "archived"]),
         st.integers(1, 2),
         st.integers(1, 8),
         st.integers(1, 2),
-        st.one_of(st.just(0), st.integers(0, 9)),
         st.one_of(st.just(0), st.integers(0, 9)),
         st.sampled_from([None, None, None, b"x"]),
     ),
@@ -98,26 +102,39 @@ ARCHIVED = object()
 """In place of a record: what waits for the archive goes to its log."""
 
 
+def whole(at, session, serial, partition, base, seen=0, xid=None):
+    """A commit that begins its transaction, and its stamped frames."""
+    frames = run_of(b"v%d" % at)
+    checksum = crc32c(frames)
+    stamp(stamped := bytearray(frames), base)
+    record = TransactionCommitted(
+        session, serial, [Placement(partition, base, 1)], at, Cause.CLIENT, seen,
+        runs=[Run(partition, 1, 0, checksum)], checksum=checksum, xid=xid, owner="c",
+    )  # fmt: skip
+    return record, bytes(stamped)
+
+
 def records_of(deeds, archive=False):
     """Adds and commits that a journal could hold, if clients said anything."""
     ends, live, found = {1: 0, 2: 0}, {}, []
-    for at, (deed, session, serial, partition, seen, later, xid) in enumerate(deeds, 1):
+    for at, (deed, session, serial, partition, seen, xid) in enumerate(deeds, 1):
         key = session, serial
+        named = Xid(1, b"%d-%d" % key, xid) if xid and key not in live else None
         if deed == "archived":
             found += [ARCHIVED] * archive
-            continue
-        if deed != "commit":
-            named = Xid(1, b"%d-%d" % key, xid) if xid and key not in live else None
-            found.append((TransactionAdded(*key, partition, 1, at, seen, named, "c"), run_of(b"v%d" % at)))
-            live.setdefault(key, []).append(partition)
-        if deed != "add" and key in live:
-            added = live.pop(key)
+        elif deed == "whole" and key not in live:
+            found.append(whole(at, *key, partition, ends[partition], seen, named))
+            ends[partition] += 1
+        elif deed == "commit":
+            added = live.pop(key, [])
             placed = [Placement(p, ends[p], added.count(p)) for p in dict.fromkeys(added)]
             for p in added:
                 ends[p] += 1
-            found.append(
-                (TransactionCommitted(*key, placed, at, Cause.CLIENT, later, totals=Totals(1, 1, at)), b"")
-            )
+            if added:
+                found.append((TransactionCommitted(*key, placed, at, Cause.CLIENT, seen), b""))
+        else:
+            found.append((TransactionAdded(*key, partition, 1, at, seen, named, "c"), run_of(b"v%d" % at)))
+            live.setdefault(key, []).append(partition)
     return found
 
 
@@ -142,7 +159,6 @@ def one_by_one(records, archive):
         found.append(archived(room.engine) if each is ARCHIVED else each)
         replay.one((1 << 40) + len(found) - 1, *found[-1])
         room.engine.transactions.archive.settle()
-    replay.finish()
     return room.engine, found
 
 
@@ -157,7 +173,6 @@ def in_groups(records, size, archive):
         group = records[start : start + size]
         body = b"".join(pack(*each, 0) + each[1] for each in group)
         replay.group((1 << 40) + start, len(group), body, "f", 0)
-    replay.finish()
     assert replay.records == len(records)
     return room.engine
 
@@ -185,7 +200,7 @@ def test_at_the_end_of_a_group_logs_and_outcomes_have_all_that_it_decided(count)
     """Nothing of it is kept for later: a journal may hold nothing else for gigabytes."""
     room = Room()
     room.topic(partitions=2)
-    deeds = [("both", 1, serial, 1 + serial % 2, 0, 0, None) for serial in range(1, count + 1)]
+    deeds = [("whole", 1, serial, 1 + serial % 2, 0, None) for serial in range(1, count + 1)]
     records = records_of(deeds)
     body = b"".join(pack(*each, 0) + each[1] for each in records)
     Replay(room.engine, 0).group(1 << 40, len(records), body, "f", 0)
@@ -193,35 +208,10 @@ def test_at_the_end_of_a_group_logs_and_outcomes_have_all_that_it_decided(count)
     assert len(room.engine.transactions.outcomes.by_number) == count
 
 
-def test_outcomes_wait_for_no_more_than_a_block_of_their_group(monkeypatch):
-    """Twelve thousand of them would no longer fit into the processor's cache."""
-    monkeypatch.setattr("journal.recovery.record_batches.BLOCK_RECORDS", 20)
-    room = Room()
-    room.topic(partitions=2)
-    together = []
-    remember = WholeTransactions._remember
-    monkeypatch.setattr(
-        WholeTransactions,
-        "_remember",
-        lambda self, decided: (together.append(len(decided)), remember(self, decided)),
-    )
-    deeds = [
-        (deed, 1, first + serial, 1, 0, 0, None)
-        for first in range(1, 200, 2)
-        for deed in ("add", "commit")
-        for serial in (0, 1)
-    ]
-    records = records_of(deeds)
-    body = b"".join(pack(*each, 0) + each[1] for each in records)
-    Replay(room.engine, 0).group(1 << 40, len(records), body, "f", 0)
-    assert sum(together) == 200
-    assert max(together) <= 10
-
-
 def test_an_outcome_that_was_seen_before_it_was_decided_is_remembered_whatever_is_said_later():
     """What the first says that its client has seen is more than what the second says."""
     with every_few():
-        engine = check_both(records_of([("both", 1, 3, 1, 5, 5, None), ("both", 1, 7, 1, 0, 0, None)]), 4)
+        engine = check_both(records_of([("whole", 1, 3, 1, 5, None), ("whole", 1, 7, 1, 0, None)]), 4)
     assert len(engine.transactions.outcomes.by_number) == 2
 
 
@@ -229,35 +219,25 @@ def test_what_has_come_into_the_archive_does_not_wait_for_it_until_the_journals_
     monkeypatch.setattr("journal.transactions.outcome_archive.BATCH", 10)
     deeds = []
     for serial in range(1, 201):
-        deeds.append(("both", 1, serial, 1, 0, 0, None))
+        deeds.append(("whole", 1, serial, 1, 0, None))
         if serial % 20 == 0:
-            deeds.append(("archived", 1, 1, 1, 0, 0, None))
+            deeds.append(("archived", 1, 1, 1, 0, None))
     _, found = one_by_one(records_of(deeds, archive=True), archive=True)
     archive = in_groups(found, 41, archive=True).transactions.archive
     assert archive.next_offset == archive.store.end_offset == 200
     assert len(archive.waiting) <= 10 + 20
 
 
-def test_commits_behind_the_add_of_another_transaction_are_not_taken_for_its_own():
-    """Add 2, commit 1, add 3, commit 2 …: what looks alike is no pair."""
-    adds, commits = [], []
-    for serial in range(1, 60):
-        add = TransactionAdded(7, serial, 1, 1, 1000, 0)
-        adds.append((add, run_of(b"v%02d" % serial)))
-        commits.append(
-            (TransactionCommitted(7, serial, [Placement(1, serial - 1, 1)], 1000, Cause.CLIENT), b"")
-        )
-    mixed = [each for pair in zip(adds[1:], commits, strict=False) for each in pair]
-    before = [
-        (TransactionAdded(8, serial, 2, 1, 1000, 0), run_of(b"before"))
-        if deed == "add"
-        else (TransactionCommitted(8, serial, [Placement(2, serial - 1, 1)], 1000, Cause.CLIENT), b"")
-        for serial in range(1, 59)
-        for deed in ("add", "commit")
-    ]
-    engine = check_both([*before, adds[0], *mixed], len(before) + 1)  # so a group begins with add 2
-    assert engine.catalog.stores[1].end_offset == 58
-    assert len(engine.transactions.live) == 1
+def test_a_commit_of_what_was_added_is_not_taken_for_one_that_has_all():
+    """Its number is live; the frames that it brings follow those that were added."""
+    sender = Sender()
+    sender.add(0, 1)
+    sender.at_once(0, [1, 2])
+    for slot in range(1, 40):
+        sender.at_once(slot, [1])
+    with every_few():
+        check_replay_of(sender)
+    assert sender.engine.catalog.stores[1].end_offset == 41
 
 
 class Commits:
@@ -306,42 +286,23 @@ def test_a_fold_that_looks_at_commits_is_shown_those_that_concern_it(kind):
         assert 30 in {serial for _, serial in fold.seen}
 
 
-class AddsToo(Commits):
-    """One that looks at adds, too: then none waits for its commit."""
-
-    handles = (TransactionAdded, TransactionCommitted)
-
-
-def test_a_fold_that_looks_at_adds_is_shown_each_in_its_turn():
-    room = Room()
-    room.topic()
-    for _ in range(40):
-        room.begin((1, b"v")).commit()
-    room.engine.sync()
-    fold = AddsToo()
-    recover(room.inner.kill_clone(), room.clock, SMALL, [fold])
-    lsns = [lsn for lsn, _ in fold.seen]
-    assert [serial for _, serial in fold.seen] == [1 + number // 2 for number in range(80)]
-    assert lsns == list(range(lsns[0], lsns[0] + 80))
-
-
-@pytest.mark.parametrize("partitions", [1, 8])
+@pytest.mark.parametrize("partitions", [1, 2])
 def test_transactions_that_fit_into_no_memory_stop_the_start_with_advice(partitions):
-    """Whether they are many for a partition, or a few for each of many."""
     room = Room()
     room.topic(partitions=partitions)
     replay = Replay(room.engine, 0)
-    frames = run_of(b"v" * (300 * KIB))
-    body = b""
-    for serial in range(1, 1 + SMALL.pool_bytes // len(frames) + 2):
+    value, body = b"v" * (300 * KIB), b""
+    frames = run_of(value)
+    for serial in range(1, 1 + SMALL.pool_bytes // len(frames) + 2 * SHORT_RUN):
         turn, place = divmod(serial - 1, partitions)
-        add = TransactionAdded(7, serial, 1 + place, 1, serial, serial - 1)
+        stamp(stamped := bytearray(frames), turn)
+        runs = [Run(1 + place, 1, 0, crc32c(frames))]
         commit = TransactionCommitted(
-            7, serial, [Placement(1 + place, turn, 1)], serial, Cause.CLIENT, serial - 1
+            7, serial, [Placement(1 + place, turn, 1)], serial, Cause.CLIENT, serial - 1, runs=runs
         )
-        body += pack(add, frames, 0) + frames + pack(commit, b"", 0)
-    with pytest.raises(MemoryExhausted, match=r"They stay committed: start again with a larger pool_bytes"):
-        replay.group(1 << 40, 2 * serial, body, "f", 0)
+        body += pack(commit, bytes(stamped), 0) + stamped
+    with pytest.raises(MemoryExhausted, match=r"They stay: start again with a larger pool_bytes"):
+        replay.group(1 << 40, serial, body, "f", 0)
 
 
 def test_what_an_add_says_was_seen_counts_from_the_add_on():
@@ -357,45 +318,8 @@ def test_what_an_add_says_was_seen_counts_from_the_add_on():
 
 
 def test_what_a_client_has_seen_grows_only_whatever_it_says_later():
-    for later in (0, 2):
-        engine = check_both(records_of([("both", 1, 9, 1, 5, later, None)]), 2)
-        assert engine.transactions.outcomes.forgotten_through == {1: 5}
-
-
-def test_an_outcome_that_is_seen_by_a_later_add_of_another_transaction_is_forgotten_with_it():
-    """That other one is the table's own by then, which therefore must know of the outcome first."""
-    adds = [("add", 1, 9, 1, 0, 0, None)] * 2
-    engine = check_both(records_of([*adds, ("both", 1, 3, 1, 0, 0, None), ("add", 1, 9, 1, 5, 0, None)]), 5)
-    assert engine.transactions.outcomes.by_number == {}
-
-
-@pytest.mark.parametrize("together", [False, True])
-def test_what_is_decided_waits_no_more(room, together):
-    """Else the others' bound would shrink, until each became the table's own."""
-    room.topic()
-    whole = WholeTransactions(room.engine.transactions, room.engine.catalog, ())
-    commits = []
-    for serial in range(1, 20):
-        whole.add(serial, TransactionAdded(7, serial, 1, 1, 0, 0), run_of(b"x"))
-        commits.append(TransactionCommitted(7, serial, [Placement(1, serial - 1, 1)], 0, Cause.CLIENT))
-    assert whole._bytes > 0
-    if together:
-        assert whole.stretch(20, commits, [b""] * 19, 0) == (True, 19)
-    else:
-        for lsn, commit in enumerate(commits, 20):
-            whole.commit(lsn, commit)
-    assert (whole._waiting, whole._bytes) == ({}, 0)
-
-
-def test_what_began_with_a_groups_position_is_the_tables_own_to_its_end():
-    """Its add and its commit alone look like a whole transaction."""
-    sender = Sender()
-    sender.add_offsets(0, 1)
-    sender.add(0, 1)
-    sender.commit(0)
-    with every_few():
-        check_replay_of(sender)
-    assert sender.engine.transactions.live == {}
+    engine = check_both(records_of([("whole", 1, 9, 1, 5, None), ("whole", 1, 10, 1, 2, None)]), 2)
+    assert engine.transactions.outcomes.forgotten_through == {1: 5}
 
 
 @pytest.mark.parametrize(
@@ -403,33 +327,23 @@ def test_what_began_with_a_groups_position_is_the_tables_own_to_its_end():
     [[Placement(1, 0, 2)], [Placement(2, 0, 1)], [], [Placement(1, 0, 1), Placement(2, 0, 1)]],
     ids=["count", "partition", "none", "two"],
 )
-def test_a_commit_that_says_otherwise_than_its_add_is_refused(room, placements):
-    room.topic()
-    whole = WholeTransactions(room.engine.transactions, room.engine.catalog, ())
-    whole.add(5, TransactionAdded(7, 1, 1, 1, 0, 0), run_of(b"x"))
+def test_a_commit_that_places_otherwise_than_it_has_is_refused(placements):
+    room = Room()
+    room.topic(partitions=2)
+    record, frames = whole(1, 7, 1, 1, 0)
+    record = replace(record, placements=placements)
     with pytest.raises(CorruptJournal, match="a record is missing from the journal"):
-        whole.commit(6, TransactionCommitted(7, 1, placements, 0, Cause.CLIENT))
+        Replay(room.engine, 0).group(5, 1, pack(record, frames, 0) + frames, "f", 0)
     assert room.engine.catalog.stores[1].end_offset == 0
 
 
-def test_adds_that_wait_long_for_their_commits_become_the_tables_own(monkeypatch):
-    monkeypatch.setattr("journal.recovery.whole_transactions.WAITING_BYTES", 4 * KIB)
-    sender = Sender()
-    for turn in range(3):
-        for slot in range(20):
-            sender.add(slot, 1 + slot % PARTITIONS, b"v" * 300 * turn)
-        for slot in reversed(range(20)):
-            sender.commit(slot)
-    waiting = []
-    whole = WholeTransactions.commit
-    monkeypatch.setattr(
-        "journal.recovery.whole_transactions.WholeTransactions.commit",
-        lambda self, *rest: (waiting.append(self._bytes), whole(self, *rest)),
-    )
-    check_replay_of(sender)
-    assert 0 < max(waiting) <= 4 * KIB
-
-
-@pytest.fixture
-def room():
-    return Room()
+@pytest.mark.parametrize("starts", [[1], [0, 500], [0, 3, 2]], ids=["behind", "beyond", "back"])
+def test_runs_that_do_not_fit_their_data_are_refused(starts):
+    room = Room()
+    room.topic()
+    record, frames = whole(1, 7, 1, 1, 0)
+    runs = [Run(1, 1, start, 0) for start in starts]
+    record = replace(record, runs=runs, placements=[Placement(1, 0, len(runs))])
+    with pytest.raises(CorruptJournal, match="has runs that start at"):
+        Replay(room.engine, 0).group(5, 1, pack(record, frames, 0) + frames, "f", 0)
+    assert room.engine.catalog.stores[1].end_offset == 0

@@ -58,7 +58,7 @@ class ArchiveAudit:
         self.model.done(begun, {part.number: part.base_offset for part in entry.parts})
         wanted = {partition: len(values) for partition, values in begun.values.items()}
         require({part.number: part.count for part in entry.parts} == wanted, f"parts of {wanted}", entry)
-        totals = begun.totals
+        totals = begun.all
         said = (entry.messages, entry.requests, entry.checksum)
         require(said == (totals.messages, totals.requests, totals.checksum), f"{begun.name}: {totals}", said)
 

@@ -42,22 +42,35 @@ MUTANTS: Final = (
         "                store.publish(store.end_offset)\n",
     ),
     Mutant(
-        "show a whole transaction before the force",
-        "journal/transactions/whole_commit.py",
+        "show what begins and ends with one request before the force",
+        "journal/transactions/table.py",
+        "        self._engine.touched([stores[partition] for partition in bases])\n",
+        "        for partition in bases:\n            stores[partition].publish(stores[partition].end_offset)\n",
+    ),
+    Mutant(
+        "not remember how what begins and ends with one request ended",
+        "journal/transactions/table.py",
+        "        self.outcomes.remember(outcome)\n        stores = catalog.stores\n",
+        "        stores = catalog.stores\n",
+    ),
+    Mutant(
+        "show the second phase in one go before the force",
+        "journal/transactions/table.py",
         "        self._engine.touched((store,))\n",
         "        store.publish(store.end_offset)\n",
     ),
     Mutant(
-        "not remember how a whole transaction ended",
-        "journal/transactions/whole_commit.py",
-        "        table.outcomes.remember(outcome)\n",
-        "",
+        "leave out what a deciding request carries behind adds",
+        "journal/transactions/store.py",
+        "        placements = self._placements(transaction, unsent)\n        record = CommittedRecord(\n",
+        "        unsent = NOTHING\n        placements = self._placements(transaction, unsent)\n"
+        "        record = CommittedRecord(\n",
     ),
     Mutant(
-        "show the second phase in one go before the force",
-        "journal/transactions/whole_prepare.py",
-        "            engine.touched((store,))\n",
-        "            store.publish(store.end_offset)\n",
+        "leave out the positions that a commit carries",
+        "txbroker/folds/groups.py",
+        "        for each in record.positions:\n            self._move(each.group, each.id, each.offsets)\n",
+        "",
     ),
     Mutant(
         "forget the xid of what was prepared in one go",
@@ -342,8 +355,8 @@ MUTANTS: Final = (
     Mutant(
         "commit what did not all arrive",
         "journal/transactions/store.py",
-        "        if transaction.totals == totals:",
-        "        if totals:",
+        "        if transaction.totals == said:",
+        "        if said:",
     ),
     Mutant(
         "answer 'rolled back' of what is forgotten",

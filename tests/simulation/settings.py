@@ -13,7 +13,7 @@ import journal.engine.settings
 import journal.formats.index
 import journal.log.segment_index
 import journal.recovery.record_batches
-import journal.recovery.whole_transactions
+import journal.recovery.replay
 import journal.settings
 import journal.transactions.outcome_archive
 import txbroker.broker.backlog
@@ -33,7 +33,7 @@ _TINY = (
     (journal.engine.engine, "BATCH", (1, 2)), (journal.transactions.outcome_archive, "BATCH", (1, 2)),
     (journal.engine.settings, "ARCHIVE_SEGMENT_BYTES", (200, 1000)),
     (journal.recovery.record_batches, "FEWEST_EVEN", (2,)), (journal.recovery.record_batches, "BLOCK_RECORDS", (4,)),
-    (journal.recovery.whole_transactions, "SHORT_RUN", (1,)), (journal.recovery.whole_transactions, "NO_STRETCH", (1,)),
+    (journal.recovery.replay, "SHORT_RUN", (1,)),
     (txbroker.broker.backlog, "SLICE", (1, 2)), (txbroker.server.send_buffer, "CONGESTED", (300,)),
     (txbroker.broker.fetches, "LEAST_COLD_READ", (100,)), (txbroker.broker.fetches, "MOST_COLD_READS", (1, 2)),
 )  # fmt: skip

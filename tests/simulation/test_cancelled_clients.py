@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.testing import StringTransport
 
-from tests.broker.whole_scene import Door
+from tests.broker.door import Door
 from tests.support.thoroughness import examples
 from txbroker import errors
 from txbroker.client import asyncio as face

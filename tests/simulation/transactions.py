@@ -8,6 +8,7 @@ from typing import Any
 
 from crc32c import crc32c
 
+from journal.formats.record import GroupPositions
 from journal.transaction import State, Totals, Xid
 from tests.simulation.consumers import ConsumingClient
 from tests.simulation.log_model import require
@@ -18,6 +19,17 @@ _COMMITTED = ("TransactionCommitted", "HeuristicallyCommitted")
 _ROLLED_BACK = ("TransactionRolledBack", "HeuristicallyRolledBack", "GenerationFenced")
 
 
+_CONTENT = (
+    "UnknownPartition",
+    "LimitExceeded",
+    "OffsetOutOfRange",
+    "OffsetPending",
+    "DiskFull",
+    "MessageTooLarge",
+)
+"""What is wrong with what a request carries that decides: all of the transaction is rolled back then."""
+
+
 class Begun(Intent):
     """A transaction, and what its client has counted."""
 
@@ -25,12 +37,25 @@ class Begun(Intent):
         super().__init__(name, name, number=number)
         self.xid = xid
         self.totals = Totals(0, 0, 0)
+        """Of what was added."""
+        self.unsent: list[tuple[int, bytes]] = []
+        """(partition, frames) that the request for its end carries."""
+        self.positions: list[GroupPositions] = []
         self.late = False
         """Whether something was added after the end was asked for, so that the broker may count more."""
         self.whole = False
-        """Whether it comes in one piece: one add without an xid, the commit right behind it."""
+        """Whether all of it comes with the request that decides."""
+        self.unsent_messages = 0
         self.age = 0
         """How long it had been prepared when somebody last looked, in µs of the broker's clock."""
+
+    @property
+    def all(self) -> Totals:
+        """Of what was added and what the request for its end carries."""
+        added, checksum = self.totals, self.totals.checksum
+        for _, data in self.unsent:
+            checksum = crc32c(data, checksum)
+        return Totals(added.messages + self.unsent_messages, added.requests, checksum)
 
 
 class TransactionalClient(ConsumingClient):
@@ -59,13 +84,11 @@ class TransactionalClient(ConsumingClient):
         return begun
 
     def commit_wholes(self, random: Random) -> None:
-        """Transactions in one piece each, the first of them at the beginning of a read."""
+        """Transactions that begin and end with one request each, the first of them at the beginning of a read."""
         if self.connection is not None:
             self.connection.deliver(1 << 30)
         for _ in range(random.choice((1, 1, 3))):
-            begun = self._new()
-            begun.whole = True
-            self.add(random, begun)
+            begun = self._new_whole(random)
             self.commit_own(random, begun)
         if self.connection is not None and random.random() < 0.8:
             self.connection.deliver(1 << 30)
@@ -74,9 +97,8 @@ class TransactionalClient(ConsumingClient):
         """The same, prepared; in the next read perhaps the commits of some."""
         if self.connection is not None:
             self.connection.deliver(1 << 30)
-        several = [self._new() for _ in range(random.choice((1, 1, 3)))]
+        several = [self._new_whole(random) for _ in range(random.choice((1, 1, 3)))]
         for begun in several:
-            self.add(random, begun)
             self.prepare(random, begun)
         if self.connection is not None:
             self.connection.deliver(1 << 30)
@@ -92,6 +114,15 @@ class TransactionalClient(ConsumingClient):
             self.commit_own(random, begun)
         if begun.values:
             self.send(random, random.choice(list(begun.values)))
+
+    def _new_whole(self, random: Random) -> Begun:
+        begun = self._new()
+        begun.whole = True
+        for _ in range(random.choice((1, 1, 1, 2, 3))):
+            self.add(random, begun)
+        if random.random() < 0.2:
+            self.add_offsets(random, begun)
+        return begun
 
     def _new(self) -> Begun:
         self.serial += 1
@@ -117,6 +148,11 @@ class TransactionalClient(ConsumingClient):
         if partition is None:
             return
         values, data = self.world.messages(random)
+        if self._waits(random, begun):
+            self.model.put_into(begun, partition, values)
+            begun.unsent.append((partition, data))
+            begun.unsent_messages += len(values)
+            return
         if begun.asked:  # too late: it must be refused
             begun.late = True
             self.model.put_into(Intent(f"late add to {begun.name}"), partition, values)
@@ -130,10 +166,19 @@ class TransactionalClient(ConsumingClient):
         xid, seen = self._xid(random, begun), self._seen(random, begun)
         self.ask(commands.Add, begun.number[1], partition, xid, seen, data=data, then=then)
 
+    def _waits(self, random: Random, begun: Begun) -> bool:
+        """Whether what is added now waits for the request that decides; what comes after it does so, too."""
+        waits = begun.unsent or begun.positions or begun.whole or random.random() < 0.3
+        return bool(waits) and not begun.asked
+
     def add_offsets(self, random: Random, begun: Begun) -> None:
         """A position for a group."""
         key = self.some_key(random)
         if key is None:
+            return
+        if self._waits(random, begun):
+            _, offset = self.move(random, begun, key)
+            begun.positions.append(GroupPositions(key[0], self.world.name_id(), [offset]))
             return
         late = Intent(f"late offsets of {begun.name}") if begun.asked else begun
         begun.late = begun.late or bool(begun.asked)
@@ -169,15 +214,23 @@ class TransactionalClient(ConsumingClient):
 
     def prepare(self, random: Random, begun: Begun) -> None:
         """The first phase."""
-        totals = begun.totals
+        totals = self._totals(begun)
         if not begun.asked and random.random() < 0.05:
-            totals = Totals(totals.messages + 1, totals.requests, totals.checksum)
+            sent = begun.totals
+            totals = Totals(sent.messages + 1, sent.requests, sent.checksum)
             begun.doomed = True
         seen = self._seen(random, begun)
+        runs, data = _carried(begun)
         self.ask(
-            commands.Prepare, begun.number[1], begun.xid, totals, seen, then=partial(self._prepared, begun)
-        )
+            commands.Prepare, begun.number[1], begun.xid, totals, seen, runs, begun.positions, data=data,
+            then=partial(self._prepared, begun),
+        )  # fmt: skip
         self.model.ask(begun, "prepare")
+
+    def _totals(self, begun: Begun) -> Totals | None:
+        """What was added; nothing need be said of nothing if the request brings something."""
+        carries = begun.unsent or begun.positions
+        return None if carries and not begun.totals.requests else begun.totals
 
     def _prepared(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
         if isinstance(answer, commands.Done):
@@ -191,9 +244,17 @@ class TransactionalClient(ConsumingClient):
         """In one phase, or as the second of two."""
         seen = self._seen(random, begun)
         session = random.choice((0, begun.number[0]))
-        totals = None if prepared else begun.totals
         then = partial(self._committed, begun)
-        self.ask(commands.Commit, session, begun.number[1], None, totals, seen, then=then)
+        if prepared:
+            self.ask(commands.Commit, session, begun.number[1], None, None, seen, then=then)
+        else:
+            runs, data = _carried(begun)
+            begins = (runs or begun.positions) and not begun.totals.requests and not begun.asked
+            xid = begun.xid if begins and random.random() < 0.5 else None
+            self.ask(
+                commands.Commit, session, begun.number[1], xid, self._totals(begun), seen, runs=runs,
+                positions=begun.positions, data=data, then=then,
+            )  # fmt: skip
         self.model.ask(begun)
 
     def _committed(self, begun: Begun, answer: Any, data: bytes, since: int) -> None:
@@ -257,6 +318,9 @@ class TransactionalClient(ConsumingClient):
         elif error == "UnknownTransaction":
             if not self._forgettable(begun):
                 model.unprepared(begun, since)
+        elif (begun.unsent or begun.positions) and error in _CONTENT:
+            model.void(begun)
+            self._over(begun)
         elif error not in (
             "TransactionConflict",
             "LimitExceeded",
@@ -315,3 +379,10 @@ class TransactionalClient(ConsumingClient):
         begun = self.world.some_transaction(random)
         if begun is not None:
             self.ask(commands.ShowTransaction, *begun.number, None, random.choice((0, 100, 1 << 20)))
+
+
+def _carried(begun: Begun) -> tuple[list[tuple[int, int]], bytes]:
+    """The runs of the request that decides, and its data."""
+    return [(partition, len(data)) for partition, data in begun.unsent], b"".join(
+        data for _, data in begun.unsent
+    )

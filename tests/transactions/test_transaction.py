@@ -23,6 +23,12 @@ ASKED = {Input.ADD, Input.PREPARE, Input.COMMIT, Input.ROLLBACK}
 
 def expected(state, event):
     """The rules of presumed abort, said once more and in another way than by a table."""
+    if state is State.NOT_BEGUN and event not in {Input.PREPARE, Input.COMMIT, Input.ADD}:
+        moves = {
+            Input.ROLLBACK: (State.ROLLED_BACK, Action.PRESUME),
+            Input.REFUSED_ADD: (State.ROLLBACK_ONLY, Action.DOOM),
+        }
+        return moves.get(event, (state, Action.IGNORE))
     if event is Input.RESTART:
         return (State.ROLLED_BACK if state in DOOMED else state), Action.IGNORE
     if state in DECIDED:
@@ -45,7 +51,7 @@ def expected(state, event):
         Input.PREPARE: (State.PREPARED, Action.JOURNAL_PREPARE),
         Input.COMMIT: (State.COMMITTED, Action.JOURNAL_COMMIT),
     }
-    if state is State.ACTIVE and event in going_on:
+    if state in {State.NOT_BEGUN, State.ACTIVE} and event in going_on:
         return going_on[event]
     return State.ROLLED_BACK, Action.JOURNAL_ROLLBACK
 
@@ -76,10 +82,15 @@ def broken_laws(table):
             "a rollback is journaled, but for what a start does to all at once": (
                 then is State.ROLLED_BACK and state is not then
             )
-            == (action is Action.JOURNAL_ROLLBACK or (event is Input.RESTART and state in DOOMED)),
+            == (
+                action in {Action.JOURNAL_ROLLBACK, Action.PRESUME}
+                or (event is Input.RESTART and state in DOOMED)
+            ),
+            "only what has not begun needs no record": action is not Action.PRESUME
+            or state is State.NOT_BEGUN,
             "what is asked is answered": event not in ASKED or action is not Action.IGNORE,
             "messages are staged only while active": (action is Action.STAGE)
-            == (state is State.ACTIVE and event is Input.ADD),
+            == (state in {State.NOT_BEGUN, State.ACTIVE} and event is Input.ADD),
         }
         found += [f"{law}: {state.name} × {event.value}" for law, holds in laws.items() if not holds]
     return found
@@ -114,7 +125,7 @@ def diagram():
     lines = [
         f"    {state.name} --> {then.name}: {', '.join(events)}" for (state, then), events in arrows.items()
     ]
-    return "\n".join(["stateDiagram-v2", "    [*] --> ACTIVE: first add", *lines])
+    return "\n".join(["stateDiagram-v2", "    [*] --> NOT_BEGUN", *lines])
 
 
 def table():

@@ -6,7 +6,7 @@ asked of ended ones a resolver is given everybody's.
 
 import pytest
 
-from journal.transaction import Cause, State, Xid
+from journal.transaction import BEGUN, Cause, State, Xid
 from journal.transactions.listing import Wanted, page
 from tests.support.builders import OTHER_SESSION, Place, frames, number, totals, xid
 
@@ -55,7 +55,7 @@ def test_a_list_goes_by_number_in_pages_and_by_state(place):
     assert listed(store, [State.COMMITTED]) == [number(4)]
     assert listed(store, [State.ROLLBACK_ONLY]) == [number(2)]
     assert listed(store, [State.PREPARED]) == [number(1), number(3)]
-    assert listed(store, list(State)) == [
+    assert listed(store, list(BEGUN)) == [
         number(1),
         number(2),
         number(3),

@@ -40,7 +40,6 @@ from txbroker.wire.messages import (
     Request,
     Rollback,
     Send,
-    Timed,
     UnpinFiles,
 )
 
@@ -51,8 +50,6 @@ READING: Final = frozenset(
     {Ping, Fetch, Cancel, DescribeTopics, OffsetsForTime, AskStatus, PinFiles, UnpinFiles}
 )
 """Requests that decide nothing and ask about nothing that a commit under way is changing."""
-
-NEEDS_MEMORY: Final = frozenset({Send, Add, Timed})
 
 TRIES: Final = 3
 """A request at the head of the line that finds no memory so often, each time after a flush, is refused."""
@@ -140,12 +137,12 @@ class Parking:
             return True
         applying, kind = self._transactions.applies.current, type(command)
         if applying is None:
-            return bool(self.line) and kind in NEEDS_MEMORY and not self._is_small(size)
+            return bool(self.line) and size > 0 and not self._is_small(size)
         if kind in READING:
             return False
         if not self._passes(session, command):
             return True
-        return applying.short_of_memory and kind in NEEDS_MEMORY and not self._is_small(size)
+        return applying.short_of_memory and size > 0 and not self._is_small(size)
 
     def _is_small(self, size: int) -> bool:
         if size > SMALL or self._passed + size > PASSING:
@@ -159,15 +156,27 @@ class Parking:
         if isinstance(command, Send):
             return command.partition not in table.applies.promised
         if isinstance(command, Commit):
-            known = table.live.get(TransactionNumber(command.session or session.number, command.serial))
-            if known is None or command.operator or not is_small(known, table.small_bytes):
-                return False  # one after the other: a large one that passes would be passed for ever
-            return table.applies.promised.isdisjoint(known.partitions)
+            return self._may_commit(session, command)
         if isinstance(command, CommitOffsets | ClaimPartitions | FetchOffsets):
             return not table.applies.moves(command.group)
         if isinstance(command, AskOutcome | Rollback):
             return self._is_settled(session, command)
         return isinstance(command, Add | AddOffsets | Prepare | OpenProducer)
+
+    def _may_commit(self, session: Session, command: Commit) -> bool:
+        """Whether a commit puts nothing where a large one does, and does not become one that is put in slices."""
+        table = self._transactions
+        applies, number = table.applies, TransactionNumber(command.session or session.number, command.serial)
+        known, carries = table.live.get(number), bool(command.runs or command.positions)
+        if command.operator or applies.ends(number) or (known is None and not carries):
+            return False
+        # One after the other: a large one that passes would be passed for ever.
+        if known is not None and (carries or not is_small(known, table.small_bytes)):
+            return False
+        partitions = known.partitions if known is not None else [partition for partition, _ in command.runs]
+        return applies.promised.isdisjoint(partitions) and not any(
+            applies.moves(each.group) for each in command.positions
+        )
 
     def _is_settled(self, session: Session, command: AskOutcome | Rollback) -> bool:
         """Whether neither a commit under way nor what waits of its session decides about a transaction."""

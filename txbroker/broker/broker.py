@@ -46,7 +46,6 @@ from txbroker.broker.staged_proof import Proving
 from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
-from txbroker.broker.whole_transactions import Wholes
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
 from txbroker.folds.groups import GroupsFold
 from txbroker.folds.identity import IdentityFold
@@ -147,7 +146,6 @@ class Broker:
         self.transacting.next_session = (engine.start_number << 32) + 1
         identity: IdentityFold = _fold(engine, IdentityFold)
         self.greeting = Greeting(engine, settings, self.sessions, self.transacting, identity, random)
-        self.wholes = Wholes(self, self._broke)
         self._handlers = self._make_handlers()
         engine.on_published = self.fetching.published
         engine.on_idle = self.parking.move
@@ -326,9 +324,9 @@ class Broker:
             self.accounts.put(session, encoded)
 
     def _give_up(self, session: Session, command: Any, error: MemoryExhausted) -> None:
-        """There is no memory even after flushing: refuse, and as with any refused add, doom the transaction."""
-        if isinstance(command, Add | AddOffsets):
-            self.transacting.doom(session, command)
+        """There is no memory even after flushing: refuse, and as with any refusal the transaction cannot go on."""
+        if isinstance(command, Add | AddOffsets | Prepare | Commit):
+            self.transacting.gave_up(session, command, error)
         self._when_forced(session.deliver, encode(refusal(command.correlation, error)))
 
     def _broke(self, session: Session, command: Any, error: Exception) -> None:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from twisted.logger import Logger
 
 from journal.constants import MAX_REQUEST_MESSAGES
-from journal.formats.frame_check import check_run
+from journal.formats.frame import walk
+from journal.formats.frame_check import check_run, check_runs
 from journal.formats.outcome import verb
 from journal.transaction import Cause, State, Totals, TransactionNumber
+from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
@@ -23,6 +25,7 @@ from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
     GenerationFenced,
+    InvalidFrame,
     InvalidSetting,
     MemoryExhausted,
     OffsetPending,
@@ -144,27 +147,39 @@ class Transacting:
 
     # -- and ends it, or prepares it for whoever ends it -----------------------------------------------
 
-    def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:  # noqa: ARG002
+    def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:
         """Make it survive everything; consumers' generations are checked here, once."""
-        number = TransactionNumber(session.number, command.serial)
+        number, before = TransactionNumber(session.number, command.serial), session.last_serial
         known = self._live.get(number)
         if known is None:
-            self._check_not_passed(session, number, command.totals)
+            self._check_not_passed(session, number, command)
             self._claim_serial(session, command.serial)
         _check_seen(number, command.seen)
         command.xid.check()
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
-        self._transactions.prepare(number, command.xid, command.totals, command.seen, session.owner)
+        try:
+            unsent = self._unsent(session, number, command, data)
+            self._transactions.prepare(
+                number, command.xid, command.totals, command.seen, session.owner, unsent
+            )
+        except (RequestRefused, StorageUnavailable) as error:
+            self._refused(session, number, _carries(command, data), before, error)
+            raise
         return Done(command.correlation)
 
-    def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:  # noqa: ARG002
+    def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
         """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
-        number = self.number_of(session, command)
+        carries, before = _carries(command, data), session.last_serial
+        number = (
+            TransactionNumber(session.number, command.serial) if carries else self.number_of(session, command)
+        )
         known = self._live.get(number)
         own = number.session == session.number
+        if carries:
+            self._check_own(session, command, known)
         if known is None and own:
-            self._check_not_passed(session, number, command.totals)
+            self._check_not_passed(session, number, command)
         cause, by, why = self._authority(session, command, number)
         # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
         # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
@@ -173,9 +188,15 @@ class Transacting:
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
+            unsent = self._unsent(session, number, command, data)
+            outcome = self._transactions.commit(
+                number, cause, totals, seen, by, why, unsent, command.xid, session.owner
+            )
         except TransactionRolledBack:
             self._tell(session, command, number)
+            raise
+        except (RequestRefused, StorageUnavailable) as error:
+            self._refused(session, number, _carries(command, data), before, error)
             raise
         heuristic = outcome.heuristic and not command.operator
         if heuristic:
@@ -183,6 +204,96 @@ class Transacting:
         elif outcome.heuristic and known is not None:
             self._say_forced(number)
         return Committed(command.correlation, outcome.placements, heuristic)
+
+    def _check_own(self, session: Session, command: Commit, known: Transaction | None) -> None:
+        """Raise for a commit with content that is not of this session's own transaction."""
+        if command.operator or command.session not in (0, session.number) or not command.serial:
+            raise TransactionConflict(
+                "a commit that carries messages or positions ends a transaction of its own session, which it names by "
+                "its serial, and is no operator's; nothing has changed"
+            )
+        if command.xid is not None:
+            command.xid.check()
+        if known is not None and command.xid not in (None, known.xid):
+            raise TransactionConflict(
+                f"xid {command.xid} is not that of transaction {known.number}; nothing has changed"
+            )
+
+    def _unsent(
+        self, session: Session, number: TransactionNumber, command: Prepare | Commit, data: memoryview
+    ) -> Unsent:
+        """What a deciding request brings, checked."""
+        if not _carries(command, data):
+            return NOTHING
+        pieces = _pieces(command.runs, data)
+        known = self._live.get(number)
+        if (
+            number in self._transactions.outcomes.by_number
+            if known is None
+            else known.state is State.PREPARED
+        ):
+            # It comes again: that it is the same is all that matters, also if its topic is gone.
+            runs = [UnsentRun(n, sum(count for *_, count in walk(frames)), frames) for n, frames in pieces]
+            return Unsent(runs, command.positions)
+        unsent = Unsent(self._checked(session, pieces), command.positions)
+        for group in unsent.positions:
+            self._consuming.judge(group.group, group.id, group.offsets)
+            for offset in group.offsets:
+                self._consuming.check_free(group.group, offset)
+        if self._engine.full:
+            raise disk_full()
+        return unsent
+
+    def _checked(self, session: Session, pieces: list[tuple[int, memoryview]]) -> list[UnsentRun]:
+        limited = []
+        for partition, frames in pieces:
+            store = self._stores.get(partition)
+            if store is None:
+                raise unknown_partition(partition)
+            limited.append(
+                (frames, frame_limit(store, self._max_frame), store.settings.check_compressed != 0)
+            )
+        counts = check_runs(limited, MAX_REQUEST_MESSAGES)
+        session.work += REQUEST * max(0, sum(counts) - 1)
+        return [
+            UnsentRun(partition, count, frames)
+            for (partition, frames), count in zip(pieces, counts, strict=True)
+        ]
+
+    def _refused(
+        self,
+        session: Session,
+        number: TransactionNumber,
+        carries: bool,
+        before: int,
+        error: RequestRefused | StorageUnavailable,
+    ) -> None:
+        """A deciding request is refused: what it brought is not there, so what had begun is rolled back.
+
+        Want of memory is no refusal: the request is tried again, with the serial that was the last one ``before``.
+        """
+        if isinstance(error, MemoryExhausted):
+            session.last_serial = before
+        elif carries and not isinstance(error, TransactionConflict):
+            self._undo(number, error)
+
+    def _undo(self, number: TransactionNumber, error: RequestRefused | StorageUnavailable) -> None:
+        known = self._live.get(number)
+        if known is None or known.state not in _UNDECIDED_OWNED or self._engine.failed:
+            return
+        self._transactions.rollback(number, Cause.REFUSED_ADD, why=str(error))
+        error.args = (f"{error}. Transaction {number} has been rolled back", *error.args[1:])
+
+    def gave_up(
+        self, session: Session, command: Add | AddOffsets | Prepare | Commit, error: MemoryExhausted
+    ) -> None:
+        """There was no memory for it in the end: what had begun cannot become complete any more."""
+        if isinstance(command, Add | AddOffsets):
+            self.doom(session, command)
+        elif _carries(command):
+            number = TransactionNumber(session.number, command.serial)
+            session.last_serial = max(session.last_serial, command.serial)
+            self._undo(number, error)
 
     def rollback(self, session: Session, command: Rollback, data: memoryview) -> Done:  # noqa: ARG002
         """Roll back, with the same rights as :meth:`commit`."""
@@ -236,10 +347,13 @@ class Transacting:
             )
         session.last_serial = max(session.last_serial, serial)
 
-    def _check_not_passed(self, session: Session, number: TransactionNumber, totals: Totals | None) -> None:
-        """Raise for an empty one that would begin now though its serial has passed: it was called rolled back."""
+    def _check_not_passed(
+        self, session: Session, number: TransactionNumber, command: Prepare | Commit
+    ) -> None:
+        """Raise for one that would begin now though its serial has passed: it was called rolled back."""
+        begins = command.totals == _EMPTY or (command.totals is None and (command.runs or command.positions))
         if (
-            totals == _EMPTY
+            begins
             and number.serial <= session.last_serial
             and self._transactions.outcomes.find(number) is None
         ):
@@ -368,6 +482,24 @@ class Transacting:
                 f"xid {command.xid} is not that of transaction {number}; nothing has changed"
             )
         return number
+
+
+def _carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
+    """Whether a deciding request brings something."""
+    return bool(command.runs or command.positions or data)
+
+
+def _pieces(runs: list[tuple[int, int]], data: memoryview) -> list[tuple[int, memoryview]]:
+    """The frames of each run, by partition; raises InvalidFrame unless they are all of the data."""
+    found, start = [], 0
+    for partition, length in runs:
+        found.append((partition, data[start : start + length]))
+        start += length
+    if start != len(data) or any(length < 0 for _, length in runs):
+        raise InvalidFrame(
+            f"the runs of the request take {start} bytes, it has {len(data)}; nothing was stored"
+        )
+    return found
 
 
 def _check_seen(number: TransactionNumber, seen: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from journal.transaction import State, TransactionNumber, Xid
+from journal.transaction import BEGUN, State, TransactionNumber, Xid
 from txbroker.cli.arguments import Parsed, pause, transaction
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
 from txbroker.cli.moments import now_micros
@@ -67,7 +67,7 @@ def transactions() -> None:
     "--state",
     "states",
     multiple=True,
-    type=click.Choice([state_name(state) for state in State]),
+    type=click.Choice([state_name(state) for state in BEGUN]),
     help="Only these. Repeatable.",
 )
 @click.option("--forced", is_flag=True, help="Only outcomes that a person or the orphan policy forced.")

@@ -191,6 +191,9 @@ class GroupsFold:
 
     def _prepare(self, record: TransactionPrepared) -> None:
         number = TransactionNumber(record.session, record.serial)
+        for each in record.positions:
+            entries = self._staged.setdefault(number, [])
+            entries.extend(Staged(each.group, each.id, offset) for offset in each.offsets)
         if number not in self._staged:
             return
         self._prepared.add(number)
@@ -202,6 +205,8 @@ class GroupsFold:
         if self._staged:  # most transactions move no offsets
             for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
                 self._move(group, group_id, (offset,))
+        for each in record.positions:
+            self._move(each.group, each.id, each.offsets)
 
     def _roll_back(self, record: TransactionRolledBack) -> None:
         self._release(TransactionNumber(record.session, record.serial))

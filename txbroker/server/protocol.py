@@ -18,7 +18,6 @@ from twisted.python.failure import Failure
 from journal.constants import KIB
 from txbroker.broker.accounts import UNCOUNTED
 from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
-from txbroker.broker.whole_transactions import BEGINNINGS
 from txbroker.errors import PeerViolation, TxBrokerError
 from txbroker.server.read_limits import Pause
 from txbroker.server.send_buffer import Outbox
@@ -195,10 +194,8 @@ class BrokerProtocol(Protocol, Flow):
         received = broker.received
         count = len(messages)
         done = 0
-        if count > 2:  # most reads are a request, or a whole transaction: no time is taken of these
+        if count > 2:  # most reads are a request or two: no time is taken of these
             goes_on()
-        if type(messages[0][0]) in BEGINNINGS:
-            done = broker.wholes.take(session, messages, goes_on)
         while done < count:
             command, frames = messages[done]
             done += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from journal.formats.record import PartitionOffset
+from journal.formats.record import GroupPositions, PartitionOffset
 from journal.random_id import new_id
 from journal.settings import TopicSettings
 from journal.transaction import State, Totals, Xid
@@ -140,20 +140,28 @@ class AddOffsets(Request, frozen=True, tag=11):
 
 
 class Prepare(Request, frozen=True, tag=12):
-    """Promise to keep the transaction over anything. Answered by :class:`Done` once forced."""
+    """Promise to keep the transaction over anything. Answered by :class:`Done` once forced.
+
+    It carries all that has not been sent yet: the data are the frames of ``runs``, each (partition, length), one after
+    the other, and ``positions`` are those of groups. ``totals`` states what was added before, None for nothing: then
+    this request begins the transaction. A refusal rolls back what had begun; the serial has passed.
+    """
 
     serial: int
     xid: Xid
-    totals: Totals
+    totals: Totals | None = None
     seen: int = 0
+    runs: list[tuple[int, int]] = []
+    positions: list[GroupPositions] = []
 
 
 class Commit(Request, frozen=True, tag=13):
-    """Commit. Answered by :class:`Committed` once forced, and as the first time when repeated.
+    """Commit. Answered by :class:`Committed` once forced, and as the first time when repeated with the same content.
 
-    One phase: ``session`` and ``serial`` of this session's active transaction, and ``totals``. Second phase:
-    ``xid``, or ``session`` and ``serial``, of a prepared one, from any session. ``operator`` says that a person
-    forces it (a heuristic outcome), ``by`` and ``why`` are kept with it.
+    One phase: ``session`` and ``serial`` of this session's transaction, with all that has not been sent yet, and
+    ``totals`` of what was added before, all as in :class:`Prepare`; ``xid`` is the transaction's if this begins it.
+    Second phase: ``xid``, or ``session`` and ``serial``, of a prepared one, from any session, without ``totals`` and
+    content. ``operator`` says that a person forces it (a heuristic outcome), ``by`` and ``why`` are kept with it.
     """
 
     session: int = 0
@@ -164,6 +172,8 @@ class Commit(Request, frozen=True, tag=13):
     operator: bool = False
     by: str = ""
     why: str = ""
+    runs: list[tuple[int, int]] = []
+    positions: list[GroupPositions] = []
 
 
 class Rollback(Request, frozen=True, tag=14):

@@ -16,7 +16,7 @@ from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client.core.positions import requests_of
 from txbroker.wire import messages as commands
-from txbroker.wire.messages import AddOffsets, CommitOffsets
+from txbroker.wire.messages import AddOffsets, CommitOffsets, Prepare
 
 NAMED = r"consumer\.commit\(\) for all.*consumer\.commit\(message\).*\(topic, partition\): offset.*tx\.commit_offsets"
 
@@ -133,8 +133,9 @@ def test_between_tpc_begin_and_its_end_a_commit_joins_the_transaction(connection
     connection.tpc_begin(xid)
     consumer.commit(message)
     connection.tpc_prepare()
-    (added,) = [request for request in broker.requests if type(request) is AddOffsets]
-    assert (added.group, added.xid, [at.offset for at in added.offsets]) == ("g", xid, [1])
+    (prepare,) = [request for request in broker.requests if type(request) is Prepare]
+    (moved,) = prepare.positions
+    assert (moved.group, prepare.xid, [at.offset for at in moved.offsets]) == ("g", xid, [1])
     assert commits(broker) == []
     with pytest.raises(errors.Misuse, match="prepared"):
         consumer.commit(message)
@@ -181,13 +182,12 @@ def test_on_a_loop_a_consumers_commit_joins_too(broker, server):
             await consumer.commit(message)
             connection.tpc_begin(connection.xid(1, "g", "b"))
             await consumer.commit()
-            await connection.tpc_rollback()
+            await connection.tpc_commit()
 
     asyncio.run(main())
-    kinds = [
-        type(r).__name__ for r in broker.requests if type(r) in (AddOffsets, CommitOffsets, commands.Rollback)
-    ]
-    assert kinds == ["CommitOffsets", "AddOffsets", "Rollback"]
+    kinds = [type(r).__name__ for r in broker.requests if type(r) in (CommitOffsets, commands.Commit)]
+    assert kinds == ["CommitOffsets", "Commit"]
+    assert [each.group for each in broker.requests[-1].positions] == ["g"]
 
 
 def test_more_positions_than_one_request_may_list_go_in_several():

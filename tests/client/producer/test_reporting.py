@@ -15,7 +15,7 @@ from tests.client.scripted_broker import ScriptedServer
 from txbroker import errors
 from txbroker.client.asyncio import connect
 from txbroker.client.producer.reports import Report
-from txbroker.wire.messages import Add, Commit, Refused, Send
+from txbroker.wire.messages import Add, Commit, Prepare, Refused, Send
 
 MINUTE = 60_000_000
 NOON = 1_767_268_800_000_000
@@ -135,7 +135,7 @@ def test_a_prepared_transaction_carries_its_own_report(rig, broker):
     rig.run(rig.producer.reports.report(closing=True))
     (report,) = reports(broker)
     assert (report.sent, report.number, report.transaction) == ([("t", NOON, 2, 5)], None, str(XID))
-    assert [type(r) for r in broker.requests if type(r) in (Add, Commit)] == [Add, Add, Commit]
+    assert [type(r) for r in broker.requests if type(r) in (Add, Prepare, Commit)] == [Prepare, Commit]
 
 
 def test_a_report_that_could_not_be_sent_is_sent_again_under_its_number(rig, broker, caplog):

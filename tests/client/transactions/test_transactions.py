@@ -3,9 +3,10 @@
 import pytest
 from crc32c import crc32c
 
+from journal.constants import MAX_REQUEST_ENTRIES
 from journal.formats.record import PartitionOffset
 from journal.transaction import State, Totals, Xid
-from tests.client.rig import add
+from tests.client.rig import Rig, add
 from txbroker import errors
 from txbroker.client.transactions.transaction import Run, Stage
 from txbroker.client.transactions.two_phase import TwoPhase
@@ -39,19 +40,75 @@ def test_it_begins_with_its_first_message_and_commits_in_one_request(rig, broker
     assert transaction.runs == [Run("t", 0, 0, 2)]
 
 
-def test_totals_cover_every_message_request_and_byte_in_order(rig, broker):
+def filled(rig):
     transaction = rig.transaction()
     rig.run(add(transaction, b"a", "t"))
     rig.run(add(transaction, b"b", "t2"))
     rig.run(add(transaction, b"c", "t2"))
     rig.run(add(transaction, b"d", "t2"))
     rig.run(transaction.add_offsets("g", [PartitionOffset(1, 5)]))
+    return transaction
+
+
+def test_the_request_that_decides_carries_all_that_was_not_sent(rig, broker):
+    transaction = filled(rig)
     rig.run(transaction.commit())
-    staged = broker.staged[transaction.number]
-    checksum = 0
-    for _, frames in staged:
-        checksum = crc32c(frames, checksum)
-    assert seen(broker, Commit)[0].totals == Totals(4, len(staged) + 1, checksum)
+    (commit,) = seen(broker, Commit)
+    assert (seen(broker, Add), seen(broker, AddOffsets), commit.totals) == ([], [], None)
+    assert [partition for partition, _ in commit.runs] == [1, 2, 3]
+    assert [(each.group, each.offsets) for each in commit.positions] == [("g", [PartitionOffset(1, 5)])]
+    assert [broker.values(number) for number in (1, 2, 3)] == [[b"a"], [b"b", b"d"], [b"c"]]
+
+
+def test_totals_cover_every_message_request_and_byte_that_was_added_before(rig, broker):
+    transaction = filled(rig)
+    transaction.contents.flush()
+    rig.pump()
+    before = crc32c(b"".join(frames for _, frames in broker.staged[transaction.number]))
+    rig.run(add(transaction, b"e", "t"))
+    rig.run(transaction.commit())
+    (commit,) = seen(broker, Commit)
+    assert commit.totals == Totals(4, 4, before)
+    assert [partition for partition, _ in commit.runs] == [1]
+    assert broker.values(1) == [b"a", b"e"]
+
+
+def test_what_does_not_fit_into_one_request_is_added_before(broker):
+    rig = Rig(broker, batch_bytes=1 << 20)
+    rig.core.max_request = 1 << 20
+    transaction = rig.transaction()
+    for topic in ("t", "t2", "t2"):
+        rig.run(add(transaction, b"x" * (400 << 10), topic))
+    rig.run(transaction.commit())
+    (commit,) = seen(broker, Commit)
+    assert (commit.totals.requests, len(commit.runs)) == (1, 2)
+    assert [len(broker.values(number)) for number in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_so_are_more_positions_than_a_request_may_list(rig, broker):
+    transaction = rig.transaction()
+    for group in ("g", "h"):
+        many = [PartitionOffset(number, 5) for number in range(MAX_REQUEST_ENTRIES)]
+        rig.run(transaction.add_offsets(group, many))
+    rig.run(transaction.commit())
+    assert [request.group for request in seen(broker, AddOffsets)] == ["g"]
+    assert [each.group for each in seen(broker, Commit)[0].positions] == ["h"]
+
+
+@pytest.mark.parametrize("goal", ["commit", "prepare"])
+def test_a_refused_decision_is_the_frames_own_error_and_nothing_more_is_taken(rig, broker, goal):
+    transaction = begun(rig, b"a", xid=XID)
+    broker.before = lambda request, data: (
+        Refused(request.correlation, "InvalidFrame", "no") if type(request) in (Commit, Prepare) else None
+    )
+    with pytest.raises(errors.InvalidFrame, match="no"):
+        rig.run(getattr(transaction, goal)())
+    broker.before = lambda request, data: None
+    for attempt in (add(transaction, b"b"), getattr(transaction, goal)()):
+        with pytest.raises(errors.InvalidFrame, match="no"):
+            rig.run(attempt)
+    rig.run(transaction.rollback())
+    assert len(seen(broker, Rollback)) == 1, "the broker may have begun it with adds"
 
 
 def test_an_empty_one_commits_without_a_word(rig, broker):
@@ -69,14 +126,14 @@ def test_several_are_open_at_once_and_seen_counts_up_to_the_oldest(rig, broker):
     rig.run(first.commit())
     fourth = begun(rig, b"4")
     rig.run(fourth.commit())
-    assert seen(broker, Add)[-1].seen == 3
+    assert seen(broker, Commit)[-1].seen == 3
 
 
 def test_several_begin_at_the_broker_in_the_order_of_their_serials_whichever_is_full_first(rig, broker):
     first, second, third = begun(rig, b"1"), begun(rig, b"2"), begun(rig, b"3")
     rig.run(third.add_offsets("g", [PartitionOffset(1, 5)]))
-    assert [request.serial for request in broker.requests if type(request) in (Add, AddOffsets)] == [1, 2, 3]
     rig.run(third.commit())
+    assert [request.serial for request in broker.requests if type(request) in (Add, Commit)] == [1, 2, 3]
     rig.run(first.commit())
     rig.run(second.commit())
     assert sorted(broker.values(1)) == [b"1", b"2", b"3"]
@@ -94,25 +151,17 @@ def too_large(transaction):
     return add(transaction, b"x" * (2 << 20))
 
 
-def no_offsets(transaction):
-    return transaction.add_offsets("g", [object()])
-
-
-@pytest.mark.parametrize(
-    ("first_act", "error"), [(too_large, errors.MessageTooLarge), (no_offsets, TypeError)]
-)
-def test_one_whose_first_act_failed_is_in_nobodys_way_and_goes_on(rig, broker, first_act, error):
+def test_one_whose_first_act_failed_is_in_nobodys_way_and_goes_on(rig, broker):
     first, second = rig.transaction(), rig.transaction()
-    with pytest.raises(error):
-        rig.run(first_act(first))
+    with pytest.raises(errors.MessageTooLarge):
+        rig.run(too_large(first))
     rig.run(add(second, b"two"))
     rig.run(second.commit())
     rig.run(add(first, b"one"))
     rig.run(first.commit())
     assert broker.values(1) == [b"two", b"one"]
-    began = [request.serial for request in seen(broker, Add)]
+    began = [request.serial for request in seen(broker, Commit)]
     assert began == sorted(began), "the broker takes serials in their order only"
-    assert [request.serial for request in seen(broker, Commit)] == began
     assert seen(broker, Commit)[-1].seen == began[-1] - 1
 
 
@@ -247,7 +296,8 @@ class TestTwoPhases:
         assert broker.values(1) == []
         rig.run(transaction.commit())
         assert broker.values(1) == [b"a"]
-        assert seen(broker, Add)[0].xid == XID
+        assert seen(broker, Prepare)[0].xid == XID
+        assert seen(broker, Add) == []
 
     def test_a_prepare_whose_answer_was_lost_is_asked_for(self, rig, broker):
         transaction = begun(rig, b"a", xid=XID)
@@ -418,8 +468,10 @@ def test_a_commit_after_a_refused_add_names_the_reason_and_not_the_missing_messa
         Refused(request.correlation, refusals[type(request)], "no") if type(request) in refusals else None
     )
     transaction = begun(rig, b"a")
+    transaction.contents.flush()
+    commit = rig.start(transaction.commit())
     with pytest.raises(errors.TransactionConflict):
-        rig.run(transaction.commit())
+        commit.result()
     assert transaction.stage is Stage.ROLLED_BACK
 
 

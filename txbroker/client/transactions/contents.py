@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from crc32c import crc32c
 
-from journal.formats.record import PartitionOffset, Placement
+from journal.constants import MAX_OPENED_HEADS, MAX_REQUEST_ENTRIES, MAX_REQUEST_MESSAGES, OPENED_FRAME
+from journal.formats.frame import is_compressed
+from journal.formats.record import GroupPositions, PartitionOffset, Placement
+from journal.random_id import new_id
 from journal.transaction import Totals, TransactionNumber, Xid
 from txbroker import errors
 from txbroker.client.core.call import Call
@@ -22,6 +25,15 @@ from txbroker.client.producer.reports import Counts, Reports
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import Done
+
+
+class Unsent(NamedTuple):
+    """What a deciding request carries; ``totals`` is what was added before, None for nothing."""
+
+    totals: Totals | None
+    runs: list[tuple[int, int]]
+    positions: list[GroupPositions]
+    data: bytes
 
 
 class Contents:
@@ -41,23 +53,27 @@ class Contents:
         self._xid = xid
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._lanes: dict[int, Lane] = {}
+        self._positions: list[GroupPositions] = []
         self._totals = Totals(0, 0, 0)
+        self._carried = False
+        """Whether a deciding request has taken with it what waited."""
+        self._is_reported = False
         self._counts: Counts = {}
 
     @property
-    def requests(self) -> int:
-        """Adds that were sent."""
-        return self._totals.requests
+    def is_known(self) -> bool:
+        """Whether the broker may know of the transaction: something of it was sent."""
+        return self._carried or self._totals.requests > 0
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing, sent or not."""
-        return not (self._batches or self.requests)
+        return not (self._batches or self._positions or self.is_known)
 
     @property
     def only_waits(self) -> bool:
-        """Whether there are messages, and none has been sent."""
-        return bool(self._batches) and not self.requests
+        """Whether there is something, and nothing has been sent."""
+        return bool(self._batches or self._positions) and not self.is_known
 
     def append(
         self,
@@ -150,38 +166,89 @@ class Contents:
         self._batches.pop(lane.number, None)
 
     def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Send a group's positions."""
-        for some in list(requests_of(offsets)) or [offsets]:
+        """Have a group's positions move with the transaction."""
+        self._positions.append(GroupPositions(group, new_id(), offsets))
+
+    def _post_positions(self, positions: GroupPositions) -> None:
+        for some in list(requests_of(positions.offsets)) or [positions.offsets]:
             serial, seen = self._next_serial(), self._serials.seen
-            self._core.post(commands.AddOffsets(self.correlation, serial, group, some, self._xid, seen))
+            self._core.post(
+                commands.AddOffsets(
+                    self.correlation, serial, positions.group, some, self._xid, seen, positions.id
+                )
+            )
             before = self._totals
             self._totals = Totals(before.messages, before.requests + 1, before.checksum)
+        self._positions.remove(positions)
 
     def _next_serial(self) -> int:
         serial = cast(TransactionNumber, self.number).serial
-        if not self.requests:
+        if not self.is_known:
             self._serials.flush_before(serial)
         return serial
 
-    def flush(self) -> Totals:
-        """Send what waits; returns the sum of all that was sent."""
+    def flush(self) -> None:
+        """Send what waits, as adds."""
+        for positions in list(self._positions):
+            self._post_positions(positions)
         for lane, batch in list(self._batches.values()):
             self._post(lane, batch)
-        return self._totals
+
+    @property
+    def taken(self) -> int:
+        """Messages that were sent or wait: as many as were :attr:`added`, unless a call was interrupted."""
+        return self._totals.messages + sum(batch.count for _, batch in self._batches.values())
+
+    def unsent(self) -> Unsent:
+        """All that waits, for the request that decides; what does not fit into one is sent before, as adds.
+
+        From now on it counts as sent.
+        """
+        self._next_serial()
+        while sum([len(each.offsets) for each in self._positions]) > MAX_REQUEST_ENTRIES:
+            self._post_positions(self._positions[0])
+        for lane, batch in self._batches.values():
+            lane.seal(batch)
+            self._lanes[lane.number] = lane
+        while not self._fits_one_request():
+            self._post(*next(iter(self._batches.values())))
+        self._carried = True
+        runs = [(number, len(batch.frames)) for number, (_, batch) in self._batches.items()]
+        data = b"".join([batch.frames for _, batch in self._batches.values()])
+        return Unsent(self._totals if self._totals.requests else None, runs, self._positions, data)
+
+    def _fits_one_request(self) -> bool:
+        batches = [batch for _, batch in self._batches.values()]
+        opened = sum([OPENED_FRAME + batch.size for batch in batches if is_compressed(batch.frames)])
+        return len(batches) <= 1 or (
+            sum([len(batch.frames) for batch in batches]) <= self._core.max_request
+            and sum([batch.count for batch in batches]) <= MAX_REQUEST_MESSAGES
+            and opened <= MAX_OPENED_HEADS
+        )
 
     def drop_unsent(self) -> None:
         """Forget what waits."""
         self._batches.clear()
+        self._positions.clear()
 
     def report(self, reports: Reports) -> bytes | None:
-        """What reports say of what was sent, None of nothing; what is sent from now on is in none."""
-        counts = self.counts()
+        """What reports say of the transaction, None if it holds nothing; what is sent from now on is in none."""
+        counts = self.counts(reports)
+        self.reported()
         return reports.of_transaction(counts, str(self._xid)) if counts else None
 
-    def counts(self) -> Counts:
-        """What was sent and is in no report; from now on it counts as reported."""
-        counts, self._counts = self._counts, {}
+    def counts(self, reports: Reports) -> Counts:
+        """What was sent, or waits, and is in no report."""
+        if self._is_reported:
+            return {}
+        counts = {window: list(row) for window, row in self._counts.items()}
+        for lane, batch in self._batches.values():
+            reports.tally(counts, lane.topic, lane.seal(batch))
         return counts
+
+    def reported(self) -> None:
+        """All that it holds is in a report."""
+        self._is_reported = True
 
     def runs(self, placements: list[Placement]) -> list[Run]:
         """Where its messages came to lie."""

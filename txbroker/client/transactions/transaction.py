@@ -10,16 +10,17 @@ from typing import cast
 
 from journal.arguments import micros
 from journal.formats.record import PartitionOffset
-from journal.transaction import State, Totals, TransactionNumber, Xid, checked_xid
+from journal.transaction import State, TransactionNumber, Xid, checked_xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Lost
+from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import start
 from txbroker.client.core.results import Durability, Receipt, Run
 from txbroker.client.producer.producer import Producer, Route
-from txbroker.client.transactions.contents import Adds, Contents
+from txbroker.client.transactions.contents import Adds, Contents, Unsent
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
 from txbroker.wire import messages as commands
@@ -29,6 +30,10 @@ log = logging.getLogger("txbroker.client")
 
 _FENCED = (errors.GenerationFenced, errors.OffsetPending)
 """Somebody else reads on in these partitions, or holds them."""
+
+
+_LEFT_ALONE = (errors.TransactionConflict, errors.ConnectionClosed, errors.ConnectionUnavailable)
+"""A decision that fails so leaves the transaction as it was."""
 
 
 class Transaction:
@@ -149,7 +154,7 @@ class Transaction:
     @property
     def is_read_only(self) -> bool:
         """Whether it has been prepared and held nothing: no broker has heard of it."""
-        return self.stage is Stage.PREPARED and not self.contents.requests
+        return self.stage is Stage.PREPARED and not self.contents.is_known
 
     def flush_first(self) -> None:
         """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
@@ -159,22 +164,29 @@ class Transaction:
         contents = self.contents
         if contents.only_waits:
             contents.flush()
-        elif contents.number is not None and not contents.requests:
+        elif contents.number is not None and not contents.is_known:
             # First, for what is left does no harm if this is interrupted.
             number, contents.number = contents.number, None
             self.core.unwatch(contents.correlation)
             self._serials.ended(number)
 
-    async def _flush_all(self) -> Totals:
+    async def _complete(self) -> None:
+        """All that it is to hold is there; raises if not."""
         self._check_stage()
         for group, offsets in self.received.offsets():
             await self.add_offsets(group, offsets)
-        totals = self.contents.flush()
-        # Unequal if this was interrupted before: not all that was taken has been posted.
-        if totals.messages != self.contents.added:
+        # Unequal if a call that sends was interrupted: not all that was counted was taken.
+        if self.contents.taken != self.contents.added:
             self.cut_short()
             self._check_stage()
-        return totals
+
+    def _unsent(self) -> Unsent:
+        """What the request that decides carries. It goes out in the session in which the transaction has its number."""
+        number = cast(TransactionNumber, self.number)
+        if self.core.phase is not Phase.OPEN or self.core.session != number.session:
+            self.refused(errors.ConnectionClosed("the connection died"))
+            self._check_stage()
+        return self.contents.unsent()
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -199,21 +211,21 @@ class Transaction:
         if self.stage is Stage.DECIDING:
             await self._find_out()
             return
-        totals = await self._flush_all()
+        await self._complete()
         reports = self._producer.reports
         report = None if reports is None else self.contents.report(reports)
         if reports is not None and report is not None:
             # Its last message: whoever commits it reports it with that.
             await self.send(reports.topic, report, None, None, None)
-            totals = self.contents.flush()
-            self.contents.counts()
-        if self.number is None or not self.contents.requests:
+        if self.number is None or self.contents.is_empty:
             self.stage = Stage.PREPARED
             return
-        core = self.core
-        xid = cast(Xid, self.xid)
-        request = commands.Prepare(core.correlation(), self.number.serial, xid, totals, self._serials.seen)
-        await self._decide(core.request(request, Done), Stage.PREPARED)
+        core, unsent = self.core, self._unsent()
+        request = commands.Prepare(
+            core.correlation(), self.number.serial, cast(Xid, self.xid), unsent.totals, self._serials.seen,
+            unsent.runs, unsent.positions,
+        )  # fmt: skip
+        await self._decide(core.request(request, Done, unsent.data), Stage.PREPARED)
 
     async def commit(self) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
@@ -237,13 +249,18 @@ class Transaction:
             second = commands.Commit(core.correlation(), session, serial, seen=self._serials.seen)
             await self._decide(core.request(second, Committed), Stage.COMMITTED)
             return
-        totals = await self._flush_all()
-        if self.number is None or not self.contents.requests:
+        await self._complete()
+        if self.number is None or self.contents.is_empty:
             self._end(Stage.COMMITTED)
             return
         session, serial = self.number
-        request = commands.Commit(core.correlation(), session, serial, None, totals, self._serials.seen)
-        await self._decide(core.request(request, Committed, rule=Lost.ASK), Stage.COMMITTED)
+        unsent = self._unsent()
+        begins = unsent.totals is None
+        one_phase = commands.Commit(
+            core.correlation(), session, serial, self.xid if begins else None, unsent.totals, self._serials.seen,
+            runs=unsent.runs, positions=unsent.positions,
+        )  # fmt: skip
+        await self._decide(core.request(one_phase, Committed, unsent.data, rule=Lost.ASK), Stage.COMMITTED)
 
     def abandon(self) -> None:
         """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
@@ -265,7 +282,7 @@ class Transaction:
     async def rollback(self) -> None:
         """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
         gone = self._gone and self.stage is Stage.OPEN
-        if not self.contents.requests or gone or self.stage is Stage.ROLLED_BACK:
+        if not self.contents.is_known or gone or self.stage is Stage.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
             return
         if self.stage is Stage.COMMITTED:
@@ -308,6 +325,12 @@ class Transaction:
             if self._dead is not None and isinstance(error, errors.ContentMismatch):
                 raise self._dead from error  # why not all has arrived
             raise error from self._dead
+        except _LEFT_ALONE:
+            raise
+        except (errors.RequestRefused, errors.StorageUnavailable) as error:
+            if self.stage is Stage.OPEN:
+                self.refused(error)  # what came with the request is not there, nor what was added before
+            raise
         else:
             if isinstance(answer, Committed):
                 self.runs = self.contents.runs(answer.placements)
@@ -354,9 +377,11 @@ class Transaction:
 
     def _end(self, stage: Stage) -> None:
         self.stage = stage
+        reports = self._producer.reports
+        if stage is Stage.COMMITTED and reports is not None:
+            reports.committed(self.contents.counts(reports))
+            self.contents.reported()
         self.contents.drop_unsent()
-        if stage is Stage.COMMITTED and self._producer.reports is not None:
-            self._producer.reports.committed(self.contents.counts())
         if stage is not Stage.PREPARED:
             self.received.settle(stage is Stage.COMMITTED)
         if self.contents.correlation:

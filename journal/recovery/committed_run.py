@@ -1,0 +1,158 @@
+"""Commits that begin their transactions too, folded many at a time when the journal is replayed.
+
+Their frames are stamped and go to the logs as those of sends do. What is left to do is by the column: hardly any
+outcome is still remembered a moment later, and only of those that are one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, compress, repeat
+from operator import gt
+from typing import Any, NamedTuple, Self
+
+from journal.formats.outcome import Outcome
+from journal.formats.outcome_entry import pack_outcome
+from journal.formats.record import TransactionCommitted
+from journal.interfaces import ICommitFold, IFold
+from journal.log.catalog import Catalog
+from journal.log.message_run import Row
+from journal.log.message_store import MessageStore
+from journal.recovery.record_batches import EvenCommits
+from journal.transaction import COMMITTED, TransactionNumber
+from journal.transactions.table import TransactionTable
+
+
+class CommittedRun(NamedTuple):
+    """Such commits in the order of their LSNs, as columns. ``record`` gives one of them."""
+
+    lsn: int
+    sessions: Sequence[int]
+    serials: Sequence[int]
+    partitions: Sequence[int]
+    bases: Sequence[int]
+    counts: Sequence[int]
+    times: Sequence[int]
+    seen: Sequence[int]
+    frames: Sequence[bytes]
+    record: Callable[[int], TransactionCommitted]
+
+    @classmethod
+    def of_even(cls, lsn: int, even: EvenCommits) -> Self:
+        """The run of commits that look alike, from ``lsn`` on."""
+        return cls(
+            lsn, even.sessions, even.serials, even.partitions, even.bases, even.counts, even.times, even.seen,
+            even.frames, even.record,
+        )  # fmt: skip
+
+    @classmethod
+    def of_records(cls, lsn: int, records: Sequence[TransactionCommitted], frames: Sequence[bytes]) -> Self:
+        """The run of some for which :func:`journal.recovery.record_batches.is_whole` holds."""
+        placements = [record.placements[0] for record in records]
+        return cls(
+            lsn,
+            [record.session for record in records],
+            [record.serial for record in records],
+            [placement.partition for placement in placements],
+            [placement.base_offset for placement in placements],
+            [placement.count for placement in placements],
+            [record.at for record in records],
+            [record.seen for record in records],
+            frames,
+            records.__getitem__,
+        )
+
+    def rows(self) -> Iterable[Row]:
+        """What they put into the logs, as sends of nobody would."""
+        nobody = repeat(0)
+        columns = (self.partitions, self.bases, self.counts, self.times, nobody, nobody, nobody, self.frames)
+        return zip(*columns, strict=False)
+
+
+class CommittedRuns:
+    """Folds runs into the table of transactions and the archive, as the table itself would one by one.
+
+    ``after_commit`` are the other folds that look at a commit.
+    """
+
+    def __init__(self, table: TransactionTable, catalog: Catalog, after_commit: Sequence[IFold]) -> None:
+        self._table = table
+        self._archive = table.archive
+        self._catalog = catalog
+        self._commit_folds: list[Any] = [fold for fold in after_commit if ICommitFold.providedBy(fold)]
+        self._possible = len(self._commit_folds) == len(after_commit)
+
+    def take(self, run: CommittedRun) -> bool:
+        """Take all but their frames; False, with nothing changed, if anything about them is unusual."""
+        sessions, serials = run.sessions, run.serials
+        if not self._possible or not self._are_new(sessions, serials):
+            return False
+        seen = self._seen_through(sessions, serials, run.seen)
+        if seen is None:
+            return False
+        outcomes, wall = self._table.outcomes, self._catalog.wall_offset
+        for session, through in seen.items():
+            outcomes.prune(session, through)
+        for place in _unseen(sessions, serials, seen):
+            outcomes.remember(_outcome(run.record(place), len(run.frames[place]), wall))
+        if self._archive.on:
+            self._archive_all(run)
+        return True
+
+    def _are_new(self, sessions: Sequence[int], serials: Sequence[int]) -> bool:
+        """Whether each number is there once, and means nothing to the table or to a fold."""
+        known = [self._table.live.keys(), *(fold.concerned() for fold in self._commit_folds)]
+        if not any(known) and sessions.count(sessions[0]) == len(sessions):
+            return len(set(serials)) == len(serials)  # 0.1 µs less
+        numbers = set(zip(sessions, serials, strict=True))
+        return len(numbers) == len(serials) and all(each.isdisjoint(numbers) for each in known)
+
+    def _seen_through(
+        self, sessions: Sequence[int], serials: Sequence[int], seen: Sequence[int]
+    ) -> dict[int, int] | None:
+        """What clients have seen after all of these; None if one had been seen before it was decided."""
+        forgotten = self._table.outcomes.forgotten_through
+        if sessions.count(sessions[0]) == len(sessions):  # 0.1 µs less
+            through = list(accumulate(seen, max, initial=forgotten.get(sessions[0], 0)))[1:]
+            return {sessions[0]: through[-1]} if all(map(gt, serials, through)) else None
+        latest: dict[int, int] = {}
+        for session, serial, now in zip(sessions, serials, seen, strict=True):
+            latest[session] = told = max(latest.get(session) or forgotten.get(session, 0), now)
+            if serial <= told:
+                return None
+        return latest
+
+    def _archive_all(self, run: CommittedRun) -> None:
+        """An entry of the archive for each, made when it is wanted: then stores or the clock's offset may be others."""
+        stores = self._catalog.stores
+        logs = {partition: stores[partition] for partition in set(run.partitions)}
+        later: Callable[[int], bytes] = partial(_entry, run, logs, self._catalog.wall_offset)
+        count = len(run.frames)
+        self._archive.note_all(count, map(partial, repeat(later), range(count)))
+
+
+def _outcome(record: TransactionCommitted, size: int, wall: int) -> Outcome:
+    """What the table would make of it; ``wall`` makes times of the wall clock of journal time."""
+    at, [placement] = record.at + wall, record.placements
+    return Outcome(
+        TransactionNumber(record.session, record.serial), COMMITTED, record.cause, record.at, record.xid, record.by,
+        record.why, record.placements, owner=record.owner, messages=placement.count, bytes=size, wall=at, began=at,
+        checksum=record.checksum,
+    )  # fmt: skip
+
+
+def _entry(run: CommittedRun, logs: Mapping[int, MessageStore], wall: int, place: int) -> bytes:
+    """The archive's entry of one, as the archive itself would make it."""
+    record, size = run.record(place), len(run.frames[place])
+    [placement], log, checksum = record.placements, logs[run.partitions[place]], record.checksum
+    part = log.topic, log.index, log.number, placement.base_offset, placement.count, size, checksum
+    return pack_outcome(run.lsn + place, _outcome(record, size, wall), 0, checksum, [part])
+
+
+def _unseen(sessions: Sequence[int], serials: Sequence[int], seen: Mapping[int, int]) -> list[int]:
+    """Which of them are remembered."""
+    if len(seen) == 1:
+        [through] = seen.values()
+        return list(compress(range(len(serials)), map(gt, serials, repeat(through))))
+    return [place for place, session in enumerate(sessions) if serials[place] > seen[session]]

@@ -1,0 +1,56 @@
+"""A broker behind a connection of its real protocol, without a socket."""
+
+from twisted.internet.testing import StringTransport
+
+from journal.constants import MIB
+from journal.engine.settings import JournalSettings
+from tests.support.broker_room import Room
+from txbroker.server.config import ServiceSettings
+from txbroker.server.connections import BrokerFactory
+from txbroker.server.read_limits import Intake
+from txbroker.server.send_buffer import Outboxes
+from txbroker.wire import messages as commands
+from txbroker.wire.codec import answer_decoder, encode
+from txbroker.wire.messages import MAGIC
+
+
+class Door:
+    """A broker on a memory file system with one connection of its real protocol, and the records that it queues."""
+
+    def __init__(self, hello=True, max_message_bytes=None, **journal):
+        self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
+        self.partitions = self.room.topic("orders", 2, max_message_bytes=max_message_bytes)
+        broker, clock = self.room.broker, self.room.timers
+        factory = BrokerFactory(
+            broker, Intake(broker.accounts, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
+        )
+        self.protocol = factory.buildProtocol(None)
+        self.transport = StringTransport()
+        self.protocol.makeConnection(self.transport)
+        if hello:
+            self.protocol.dataReceived(encode(commands.Hello(1, MAGIC, [1])))
+        self.carry()
+        self.transport.clear()
+        self.records = []
+        queue = self.room.engine.queue
+
+        def noting(decision, data=b""):
+            lsn = queue(decision, data)
+            self.records.append((lsn, decision, bytes(data)))
+            return lsn
+
+        self.room.engine.queue = noting
+
+    def carry(self):
+        """Force, publish, and write the answers out."""
+        self.room.engine.sync()
+        self.room.timers.advance(0)
+
+    def read(self, *reads):
+        """The answers to what comes in reads within one turn."""
+        for data in reads:
+            self.protocol.dataReceived(data)
+        self.carry()
+        answers = [head for head, _ in answer_decoder(1 << 24).feed(self.transport.value())]
+        self.transport.clear()
+        return answers
