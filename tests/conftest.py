@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.loggers import left_as_found
 from tests.support.thoroughness import FULL
 
-pytest_plugins = ["tests.databases.fixtures"]
+pytest_plugins = ["tests.databases.fixtures", "tests.support.quick_collection"]
 
 # What several test files assert through: without this a failure there says no values.
 pytest.register_assert_rewrite(

@@ -1,6 +1,7 @@
 """Every module and what it owns, as its first line says: ``make files``, or ``python -m tests.support.file_table``."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ def rooms() -> Iterator[tuple[Path, list[Path]]]:
             yield folder, sorted(folder.glob("*.py"))
 
 
+@functools.cache
 def owned(module: Path) -> str:
     """The first paragraph of a module's docstring, on one line."""
     said = ast.get_docstring(ast.parse(module.read_text())) or ""

@@ -1,0 +1,24 @@
+"""A pytest plugin that saves what pytest spends on nine thousand tests without running any."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib.metadata
+from collections.abc import Generator
+
+import pytest
+
+# pytest asks for the version of Twisted before each test, once twisted.internet.testing is imported: 4 ms each time.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while modules and tests are made, which all stay: it took a third of 12 s in each worker."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
