@@ -15,7 +15,11 @@ from hypothesis import HealthCheck, settings
 from tests.support.loggers import left_as_found
 from tests.support.thoroughness import FULL
 
-pytest_plugins = ["tests.databases.fixtures", "tests.support.quick_collection"]
+pytest_plugins = [
+    "tests.databases.fixtures",
+    "tests.support.quick_collection",
+    "tests.support.slowest_files",
+]
 
 # What several test files assert through: without this a failure there says no values.
 pytest.register_assert_rewrite(
