@@ -18,6 +18,7 @@ from tests.support.thoroughness import FULL
 pytest_plugins = [
     "tests.databases.fixtures",
     "tests.support.quick_collection",
+    "tests.support.sampling",
     "tests.support.slowest_files",
 ]
 

@@ -9,6 +9,7 @@ from benchmarks.buffer_churn import KINDS
 from benchmarks.buffers import allocations, main
 
 
+@pytest.mark.slow
 def test_each_allocation_is_released_so_that_it_can_be_measured_again():
     for _, ways in allocations():
         for _ in range(2):

@@ -43,6 +43,7 @@ def test_a_turn_is_measured_alone_and_beside_its_peers_and_leaves_no_data(tmp_pa
     assert not folder.exists()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*kinds(1, 2)])
 def test_an_attack_is_a_run_of_requests_that_the_broker_can_read(name):
     kind = kinds(1, 2)[name]
@@ -72,6 +73,7 @@ def test_the_filling_is_of_the_smallest_frames_in_requests_that_are_allowed():
     assert check_run(TINY * fair.CHUNK, most=MAX_REQUEST_MESSAGES) == fair.CHUNK
 
 
+@pytest.mark.slow
 def test_the_clients_and_the_peers_whose_requests_depend_on_answers_are_served(tmp_path, monkeypatch):
     monkeypatch.setattr(fair, "PARTITIONS", 3)
     monkeypatch.setattr(fair_workers, "PRODUCERS", 4)

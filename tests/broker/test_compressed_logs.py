@@ -181,6 +181,7 @@ def filled(name, batches=60, **settings):
     return room
 
 
+@pytest.mark.sampled
 @by_name
 def test_the_same_is_read_after_a_crash_from_the_journal_and_from_segments(name):
     room = filled(name)
@@ -218,6 +219,7 @@ def test_retention_and_the_time_index_go_by_frames_as_they_are(name):
             assert found % 600 == 0
 
 
+@pytest.mark.sampled
 @by_name
 @pytest.mark.parametrize("where", [3, 40, 200])
 def test_of_a_damaged_segment_one_batch_is_lost_and_reading_goes_on_behind_it(name, where):
@@ -258,6 +260,7 @@ def directory(request, tmp_path):
     return tmp_path / "data", request.param
 
 
+@pytest.mark.sampled
 def test_an_embedded_log_is_read_from_anywhere(directory):
     path, _ = directory
     with journal.open(path) as log:

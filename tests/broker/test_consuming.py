@@ -135,6 +135,7 @@ def test_a_deleted_group_is_gone_and_its_consumers_are_fenced(room, partition):
     refused(room.peer().ask(messages.DeleteGroup, "g", first), "UnknownGroup")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["claim", "commit", "transaction"])
 def test_a_group_made_anew_is_not_deleted_by_who_means_the_one_before(room, partition, how):
     def make():

@@ -199,6 +199,7 @@ def test_what_is_owed_is_paid_by_ones_share_of_what_is_done_meanwhile(house):
     assert not one.steps, "with nobody else in line it need not wait until it is out of debt"
 
 
+@pytest.mark.slow
 def test_idle_ones_together_do_not_keep_back_who_has_much_either(house):
     """They are served first for so much work, then it has a turn."""
     greedy, others = house.session("greedy"), [house.session(n) for n in range(2_500)]

@@ -173,6 +173,7 @@ class TestWhoseAProducerIs:
         refused(first.again().send(partition, b"a", **old), "ProducerFenced")
         assert isinstance(second.again().send(partition, b"b", sequence=1, **new), messages.Sent)
 
+    @pytest.mark.slow
     def test_no_record_has_the_secret(self, room, partition):
         peer = room.peer()
         producer(peer)
@@ -215,6 +216,7 @@ class TestAnotherContent:
         assert peer.send(partition, b"b", b"c", sequence=1, **mine).base_offset == 1
         assert room.engine.catalog.stores[partition].end_offset == 3
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("sequence", "again"),
         [(0, [b"A"]), (0, [b"a", b"B"]), (1, [b"a"]), (2, [b"longer"]), (0, [b"a", b"b", b"C"])],

@@ -56,6 +56,7 @@ def test_a_fresh_broker_where_no_directory_can_be_made_is_said(monkeypatch):
     assert "no directory for a fresh broker can be made in /proc" in run("produce", "--fresh", code=2)
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_not_there_is_said_in_time():
     output = run("produce", "--broker", "tcp:127.0.0.1:1", "--timeout", "1s", code=4)
     assert "tcp:127.0.0.1:1" in output

@@ -38,6 +38,7 @@ def test_the_points_are_listed_without_a_drill(run):
         assert name in listed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -101,6 +102,7 @@ def test_a_directory_that_is_no_data_directory_is_refused(run, tmp_path):
     assert not (tmp_path / "out").exists(), "nothing was begun"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("more", [[], ["--in-place"]])
 def test_a_directory_that_somebody_has_open_is_refused_and_may_be_tried_again(run, data, more, tmp_path):
     with journal.open(data):

@@ -112,6 +112,7 @@ NOBODY = ("status", "--broker", "unix:/nothing/here", "--timeout", "10ms")
 
 
 class TestWhatCannotBePrinted:
+    @pytest.mark.sampled
     @pytest.mark.parametrize(
         "words", [["--help"], ["topics", "--help"], ["--version"], ["drill", "--at", "help"]]
     )
@@ -121,15 +122,19 @@ class TestWhatCannotBePrinted:
         assert "the output cannot be written: No space left on device." in said
         assert "Traceback" not in said
 
+    @pytest.mark.slow
     def test_where_not_even_that_can_be_told_the_code_is_the_same(self):
         assert started(">/dev/full 2>/dev/full", "--help") == (74, "")
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("redirection", ["2>/dev/full", ">/dev/full 2>/dev/full", "2>&-", ">&- 2>&-"])
     def test_an_error_that_nobody_can_read_keeps_its_code(self, redirection):
         assert started(redirection, *NOBODY) == (4, "")
 
+    @pytest.mark.slow
     def test_a_reader_that_goes_away_is_no_no(self):
         assert started("| true", "drill", "--help") == (141, "")
 
+    @pytest.mark.slow
     def test_a_closed_stream_is_one_that_nobody_reads(self):
         assert started(">&-", "drill", "--at", "help") == (0, "")

@@ -101,6 +101,7 @@ def test_on_asyncio_the_awaitable_fails_and_others_work_goes_on(broker, server):
     assert connections(broker) == 1
 
 
+@pytest.mark.slow
 def test_on_twisted_the_deferred_fails_and_others_work_goes_on(broker, server):
     ran = subprocess.run(
         [sys.executable, "-m", "tests.client.wrong_arguments", server.url], cwd=ROOT, capture_output=True, text=True,

@@ -145,6 +145,7 @@ with txbroker.connect(sys.argv[1], timeout=30.0) as broker:
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["leads", "follows"])
 def test_ctrl_c_ends_a_wait_though_no_signal_interrupts_it(broker, server, how):
     broker.before = lambda request, data: (

@@ -119,11 +119,13 @@ def through_twisted(url):
 FACES = pytest.mark.parametrize("through", [through_blocking, through_asyncio, through_twisted])
 
 
+@pytest.mark.sampled
 @FACES
 def test_a_broker_whose_certificate_is_trusted_is_worked_with(through, port, certificate):
     through(f"tls:localhost:{port}:ca={certificate}")
 
 
+@pytest.mark.sampled
 @FACES
 @pytest.mark.parametrize(("host", "trusts"), [("localhost", False), ("127.0.0.1", True)])
 def test_a_refused_certificate_is_said_at_once(through, port, certificate, host, trusts):
@@ -135,6 +137,7 @@ def test_a_refused_certificate_is_said_at_once(through, port, certificate, host,
         through(url)
 
 
+@pytest.mark.sampled
 @FACES
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
 def test_a_file_of_certificates_that_cannot_be_read_is_said_at_once(through, content, tmp_path):

@@ -17,6 +17,7 @@ def rows(year):
     return {topic: [row for day in year for row in day.rows if row.topic == topic] for topic in TOPICS}
 
 
+@pytest.mark.slow
 def test_a_year_has_every_row_of_both_files(year, rows):
     assert {topic: len(found) for topic, found in rows.items()} == {FLIGHTS: 336_776, WEATHER: 26_115}
     assert len(year) == len({day.name for day in year}) == 365

@@ -150,6 +150,7 @@ def seen(fs, names):
     return contents
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_it_shows_what_memory_shows_whatever_is_done_and_keeps_what_was_forced(root, share):
     """2,000 random steps on both; then all is forced, and the operating system's files say the same."""

@@ -123,6 +123,7 @@ def jump(room: Room, jumps: list[int]) -> None:
         room.clock.set_wall(max(0, room.clock.wall() + by))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("jumps", JUMPS.values(), ids=JUMPS)
 @pytest.mark.parametrize("begin", DUTIES.values(), ids=DUTIES)
 def test_what_expires_does_so_at_its_age_and_neither_before_nor_long_after(begin, jumps):
@@ -139,6 +140,7 @@ def test_what_expires_does_so_at_its_age_and_neither_before_nor_long_after(begin
     assert over(room), "never"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("uptime", [0, 1, YEAR], ids=["from zero", "almost from zero", "a year"])
 @pytest.mark.parametrize("wall", [0, 1 << 60], ids=["1970", "far from now"])
 @pytest.mark.parametrize("name", [name for name in DUTIES if "active" not in name])

@@ -181,6 +181,7 @@ def test_every_step_can_be_told_by_the_state_or_changes_nothing():
     assert changes > 20
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", WAYS, ids=named)
 def test_a_call_here_and_there_fails(way):
     sweep(*way, every=13, first=5)

@@ -35,6 +35,7 @@ def forged(head, data=b"", head_length=None):
     return pack(">II", len(body) + 8, crc32c(body, SEED)) + body
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", typing.get_args(AnyRecord), ids=lambda kind: kind.__name__)
 def test_every_kind_comes_back_as_it_was_with_its_data(kind):
     @given(values_of(kind), st.binary(max_size=9), st.integers(0, (1 << 64) - 1))

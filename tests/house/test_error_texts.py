@@ -176,6 +176,7 @@ def test_every_other_error_tells_what_happened_to_what_the_state_and_what_to_do(
         assert part in str(error), str(error)
 
 
+@pytest.mark.slow
 def test_every_note_of_a_start_names_the_file_and_what_was_done_about_it():
     notes: set[str] = set()
     for path, data in case().files.items():

@@ -18,6 +18,7 @@ def without(package: str, *arguments: str, cwd: Path) -> subprocess.CompletedPro
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("package", "arguments", "install"),
     [

@@ -4,6 +4,8 @@ import configparser
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.repository import ROOT
 
 EVERY_MODULE = """
@@ -20,6 +22,7 @@ for package in (journal, txbroker, txbroker.client.asyncio, txbroker.client.bloc
 """
 
 
+@pytest.mark.slow
 def test_no_module_takes_the_name_of_a_public_function():
     """Importing a submodule binds its name in the package, over a function that is loaded when it is asked for."""
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""The plugins of a test run: the table of the slowest files."""
+"""The plugins of a test run: the table of the slowest files, and samples of parameters."""
 
 import os
 import subprocess
@@ -7,6 +7,23 @@ import sys
 import pytest
 
 from tests.support.repository import ROOT
+from tests.support.sampling import sample
+
+SAMPLED = """
+import pytest
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("number", range(9))
+def test_one(number): pass
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", range(9))
+def test_three(number): pass
+
+@pytest.mark.sampled(99)
+@pytest.mark.parametrize("number", range(2))
+def test_all(number): pass
+"""
 
 BUSY = """
 import subprocess, sys, time
@@ -49,3 +66,21 @@ def test_the_slowest_files_are_in_a_table_with_what_their_children_took(tmp_path
     assert seconds >= 0.9
     assert processor >= 0.6
     assert float(rows[2][1]) >= processor
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_parameters_is_not_slow(tmp_path):
+    (tmp_path / "test_sampled.py").write_text(SAMPLED)
+    said = run(tmp_path, "sampling", "-m", "not slow", "--collect-only", "-q")
+    assert [line.partition("::")[2] for line in said.splitlines() if "::" in line] == [
+        "test_one[0]",
+        *(f"test_three[{number}]" for number in (0, 3, 6)),
+        *(f"test_all[{number}]" for number in (0, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted", "places"), [(9, 1, {0}), (9, 3, {0, 3, 6}), (10, 4, {0, 2, 5, 7}), (2, 9, {0, 1})]
+)
+def test_a_sample_is_spread_evenly(count, wanted, places):
+    assert sample(count, wanted) == places

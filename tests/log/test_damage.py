@@ -157,6 +157,7 @@ class TestIndexes:
         everything_is_read(reopened(filesystem, state))
         assert caplog.records == []
 
+    @pytest.mark.sampled(10)
     @pytest.mark.parametrize("base", [0, 400, 800])
     @pytest.mark.parametrize("kinds", [("index",), ("time",), ("index", "time")])
     @pytest.mark.parametrize("damage", DAMAGES)

@@ -237,6 +237,7 @@ def test_a_repair_names_what_it_drops_keeps_it_as_evidence_and_the_next_starts_a
     assert after.send(b"y", number=3) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("survive", [0.0, 0.5, 1.0])
 def test_such_a_repair_may_be_cut_at_any_operation(survive):
     old, new, room = two_moments(after=3)

@@ -46,6 +46,7 @@ def test_a_forced_send_that_was_not_answered_is_there_after_all():
     assert room.crashed(0, survive=0).values() == [b"before", b"one"]
 
 
+@pytest.mark.slow
 def test_of_a_torn_group_a_prefix_of_its_requests_survives():
     lengths = set()
     for seed in range(150):
@@ -94,6 +95,7 @@ def test_a_journal_file_may_be_cut_at_any_moment_of_its_rolling():
     assert journals == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_a_recycled_file_with_old_groups_at_the_same_positions_gives_only_new_ones():
     def prepare(room):
         topics(room)

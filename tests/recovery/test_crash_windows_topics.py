@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from journal.constants import KIB
 from journal.formats.record import TopicDeleted
 from tests.support.crash_scene import BIG, at_every_operation, topics
 
 
 class TestTopics:
+    @pytest.mark.slow
     def test_a_deletion_may_be_cut_at_any_moment_and_numbers_are_never_used_again(self):
         def act(room, done):
             room.engine.accept(TopicDeleted("t", room.engine.now()))
@@ -37,6 +40,7 @@ class TestTopics:
                 assert after.values(1) == [b"before"]
             assert catalog.next_partition == (5 if 3 in catalog.stores else 3)
 
+    @pytest.mark.slow
     def test_a_start_that_was_moved_stays_moved_from_its_force_on(self):
         def prepare(room):
             room.topic(segment_bytes=64 * KIB, retention_bytes=100 * KIB)

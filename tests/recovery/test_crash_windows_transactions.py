@@ -50,6 +50,7 @@ class TestTransactions:
             after.checkpoint()
             assert after.killed().values(1) == expected
 
+    @pytest.mark.slow
     def test_every_step_of_two_phases_is_there_from_its_answer_on(self):
         def act(room, done):
             begun = room.begin((1, b"a"), (2, b"b")).sync()
@@ -88,6 +89,7 @@ class TestTransactions:
                 assert after.engine.transactions.outcome(number).state is State.ROLLED_BACK
             assert done or after.prepared() or number not in after.engine.transactions.live
 
+    @pytest.mark.slow
     def test_a_forced_outcome_and_its_contradiction_are_there_from_their_answers_on(self):
         """L11, L22. The broker answers each step once the engine has forced it."""
 

@@ -112,6 +112,7 @@ def outcome(verdict: Verdict) -> str:
     return TOLD if verdict.notes else NOTHING
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_becomes_of_a_damaged_file_is_as_documented(kind, damage):

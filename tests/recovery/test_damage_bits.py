@@ -73,12 +73,14 @@ def test_every_bit_that_says_something_is_missed_when_it_is_turned(chunk):
         check_turned(path, bit)
 
 
+@pytest.mark.slow
 def test_a_bit_here_and_there_is_missed_when_it_is_turned():
     for path in sorted(case().files):
         for bit in bits(path)[::203]:
             check_turned(path, bit)
 
 
+@pytest.mark.slow
 def test_every_turned_bit_of_a_checkpoint_is_seen_by_who_reads_it():
     for path in [path for path in case().files if path.endswith(".checkpoint")]:
         disk = case().store.disk()
@@ -138,6 +140,7 @@ def test_all_of_them_turned_at_once_change_nothing():
         assert case().judged(disk).silent
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(3))
 def test_each_of_them_alone_changes_nothing(seed):
     random = Random(seed)
@@ -147,6 +150,7 @@ def test_each_of_them_alone_changes_nothing(seed):
                 assert case().turned(path, random.randrange(part.start * 8, part.stop * 8)).silent
 
 
+@pytest.mark.slow
 def test_a_turned_bit_in_the_last_group_before_anything_proves_it_is_told_though_it_looks_like_a_tear():
     """The one case in which something acknowledged can be lost, by damage; a log line says where it was."""
     room = Room()

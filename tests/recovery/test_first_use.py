@@ -43,6 +43,7 @@ def test_a_name_of_ours_does_not_make_a_foreign_directory_ours(tmp_path, ours):
     assert "'hosts'" in refusal(tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["lost+found", "twistd.pid", "twistd.log", "twistd.log.3", "broker.pid"])
 def test_what_new_file_systems_and_twistd_put_there_is_no_hindrance(tmp_path, name):
     (tmp_path / name).touch()

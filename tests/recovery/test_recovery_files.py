@@ -88,6 +88,7 @@ class TestFiles:
         assert after.values() == [b"0", b"1", b"2"]
         assert "all its records are there" in after.engine.report.notes[0]
 
+    @pytest.mark.sampled(37)
     @pytest.mark.parametrize("bit", range(8 * GROUP_HEADER_BYTES))
     def test_a_turned_bit_in_the_last_groups_header_is_not_taken_for_a_tear(self, bit):
         room = one_file()

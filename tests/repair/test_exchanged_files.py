@@ -166,6 +166,7 @@ def test_what_only_its_own_checksum_proves_stays_if_the_operator_says_so():
     assert damages(filesystem) == []
 
 
+@pytest.mark.slow
 def test_a_frame_inside_a_value_is_never_taken_for_a_message():
     """Values of messages are others' frames, stamped with offsets that fit; what surrounds them is damaged."""
     room = Room()
@@ -293,6 +294,7 @@ CASES = 25
 OLDER_CASES = 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_exchanged_nothing_is_invented_and_what_is_missing_is_named(seed):
     random = Random(seed)
@@ -364,6 +366,7 @@ def starts_sound_or_refuses(filesystem, before):
         assert found or not lost, "a read fails where verify finds all sound"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "seed", [0, 32, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 32))]
 )

@@ -30,6 +30,7 @@ def disk():
     return room.inner, held(room)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "part", [0, 1, 2, *(pytest.param(part, marks=pytest.mark.slow) for part in range(3, 10))]
 )

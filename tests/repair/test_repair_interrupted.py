@@ -64,6 +64,7 @@ def test_a_repair_is_told_by_every_start_and_every_verification_after_it(disk):
         Room(filesystem.kill_clone())
 
 
+@pytest.mark.slow
 def test_no_start_goes_past_a_repair_that_was_not_finished(disk):
     filesystem = disk[0].kill_clone()
     hurt_a_little(filesystem)
@@ -135,6 +136,7 @@ def test_a_repair_may_be_cut_at_any_operation_and_so_may_the_one_after_it(disk, 
     cut_everywhere(disk, range(1 + part, 1000, 4), [0.0, 1.0, None])
 
 
+@pytest.mark.slow
 def test_files_that_are_moved_back_to_their_places_may_be_cut_anywhere(disk):
     hurted = disk[0].kill_clone()
     logs = sorted(path for path in contents(hurted) if path.endswith(".log"))

@@ -91,6 +91,7 @@ def test_a_violation_says_what_was_expected_and_found_and_how_to_replay_the_shru
     assert "client" in text
 
 
+@pytest.mark.slow
 def test_nothing_is_left_to_shrink(failing):
     told = explain(failing)
     [spec] = re.findall(r"--replay=\d+/(\S+)", told["text"])

@@ -39,6 +39,7 @@ def is_compressed(segment):
     return all(flag & COMPRESSION for flag in flags)
 
 
+@pytest.mark.sampled
 def test_files_are_read_whole_and_from_the_middle_of_a_batch(path):
     assert all(is_compressed(file.read_bytes()) for file in segments(path))
     rows = read(options_of(path))
@@ -60,6 +61,7 @@ def test_a_log_of_both_kinds_is_read_in_order(tmp_path):
     assert numbers_in(values) == list(range(1500))
 
 
+@pytest.mark.slow
 def test_of_a_damaged_batch_all_is_lost_and_nothing_else(path):
     first = segments(path)[0]
     places = [

@@ -9,6 +9,7 @@ import pytest
 from tests.support.repository import ROOT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow", "numpy"])
 def test_a_package_that_is_missing_is_named_with_its_extra(package):
     code = f"import sys; sys.modules[{package!r}] = None; import spark"

@@ -1,5 +1,6 @@
 """The crash model, names: a name survives with the force of its directory, or else without promise."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -30,6 +31,7 @@ def test_an_unforced_rename_leaves_the_old_or_the_new_name_never_both_or_neither
     assert outcomes(fs, contents) == {(("b", "a"),)}
 
 
+@pytest.mark.slow
 def test_an_unforced_unlink_may_bring_the_file_back():
     fs = durable("a")
     fs.unlink("a")

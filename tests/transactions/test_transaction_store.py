@@ -88,6 +88,7 @@ def test_each_method_in_each_state_answers_and_journals_as_the_table_says(method
     check_cell(place, method, state, cell)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("state", sorted(SETTLED))
 def test_what_is_settled_is_answered_the_same_after_a_restart(state, checkpoint):

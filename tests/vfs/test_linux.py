@@ -49,6 +49,7 @@ def python(code: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", CLIENTS)
 def test_a_client_takes_only_formats_names_and_errors_of_the_journal(module):
     """Seen with every import of ``journal`` loading the whole engine."""
@@ -65,6 +66,7 @@ def test_the_log_is_loaded_when_it_is_asked_for_and_listed_before():
     assert python("import journal; print(hasattr(journal, 'nothing'))") == "False\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "code",
     [

@@ -83,6 +83,7 @@ def test_any_cut_gives_what_all_at_once_gives(messages, cuts):
     assert decoded([stream[a:b] for a, b in itertools.pairwise(edges)]) == messages
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_message_comes_back_as_it_was(kind):
     @settings(max_examples=examples(20))

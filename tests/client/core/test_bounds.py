@@ -198,6 +198,7 @@ def server(broker):
     server.close()
 
 
+@pytest.mark.slow
 def test_all_who_wait_for_room_get_it_once_the_broker_takes_messages_again(broker, server):
     refused = threading.Event()
 
@@ -214,6 +215,7 @@ def test_all_who_wait_for_room_get_it_once_the_broker_takes_messages_again(broke
         crowd.check(lambda: broker.values(1))
 
 
+@pytest.mark.slow
 def test_all_who_wait_for_room_are_told_in_time_if_the_broker_takes_no_more(broker, server):
     broker.before = lambda request, data: (
         Refused(request.correlation, "MemoryExhausted", "try later") if type(request) is Send else None

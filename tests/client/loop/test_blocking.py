@@ -185,6 +185,7 @@ def test_a_full_client_waits_or_raises_as_told(broker, server):
             connection.flush()
 
 
+@pytest.mark.slow
 def test_who_finds_no_room_waits_no_longer_than_the_time_out_though_others_find_some(broker, server):
     """Seen to fail: whoever came too late for the room that was made waited for the next with all his time again."""
     broker.before = lambda request, data: time.sleep(0.02) if type(request) is Send else None

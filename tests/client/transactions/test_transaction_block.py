@@ -143,6 +143,7 @@ def test_a_block_that_is_interrupted_at_its_end_is_not_around_others_once_its_fu
     assert broker.values(1) == [b"next"]
 
 
+@pytest.mark.slow
 def test_a_helpers_blocks_are_around_each_other_too(connection, broker):
     @contextlib.contextmanager
     def helper():

@@ -30,6 +30,7 @@ def violations(disk):
     return [fact for fact in found if fact.what == What.VIOLATION]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [*range(300, 306), *FOUND])
 def test_no_start_of_a_history_finds_a_violation(monkeypatch, seed):
     recover, wrong, looked = world.World._recover, [], []

@@ -280,6 +280,7 @@ def _(path):
     return {"kind": "journal", "path": entry.path, "position": entry.position, "says": "14 is the next"}
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", damage.done)
 def test_a_damage_is_found_and_named(sound, tmp_path, name):
     damage.check(name, copied(sound, tmp_path / "data"))

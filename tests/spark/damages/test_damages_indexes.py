@@ -174,6 +174,7 @@ def _(path):
     return _forged(path, entries - 1, 0, 100)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", damage.done)
 def test_a_damage_is_found_and_named(sound, tmp_path, name):
     damage.check(name, copied(sound, tmp_path / "data"))

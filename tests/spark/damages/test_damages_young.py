@@ -304,6 +304,7 @@ def _(path):
     return {"kind": "witness", "path": "witness", "says": "Is a directory"}
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", damage.done)
 def test_a_damage_is_found_and_named(sound, tmp_path, name):
     damage.check(name, copied(sound, tmp_path / "data"))

@@ -84,6 +84,7 @@ def waiting(path, **options):
     return stream, clock
 
 
+@pytest.mark.slow
 def test_few_messages_are_waited_with_until_there_are_enough_or_the_time_is_up(path):
     stream, clock = waiting(path, minOffsetsPerTrigger="100", maxTriggerDelay="30s")
     limit = stream.getDefaultReadLimit()

@@ -208,6 +208,7 @@ def test_what_retention_took_is_passed_over_at_once_and_told_in_full(path):
     assert len(offsets(forgiving, at, upto)) == 30
 
 
+@pytest.mark.slow
 def test_a_log_that_ends_before_what_was_read_of_it_was_set_back(path, tmp_path):
     """New messages under the old ones' offsets were skipped without a word."""
     copy = tmp_path / "copy"
@@ -229,6 +230,7 @@ def test_a_log_that_ends_before_what_was_read_of_it_was_set_back(path, tmp_path)
     assert len(offsets(forgiving, upto, forgiving.latestOffset(upto, ALL))) == 30
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fails", [True, False])
 def test_data_that_were_set_back_are_named_though_they_have_grown_past_what_was_read(path, tmp_path, fails):
     copy = tmp_path / "copy"
@@ -257,6 +259,7 @@ def test_data_that_were_set_back_are_named_though_they_have_grown_past_what_was_
     assert stream_of(path).latestOffset(upto, ALL) == upto, "it is told once"
 
 
+@pytest.mark.slow
 def test_data_that_were_set_back_and_have_grown_to_the_same_offsets_are_told_once(path, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(path, copy)
