@@ -138,7 +138,7 @@ def _search(variant: Variant, model: Path, folder: Path) -> str:
     mode = ["-DNFAIR=3"] if variant.formula else ["-DSAFETY"]
     if not variant.formula and variant.expected is Outcome.VIOLATED:
         mode.append("-DBFS")
-    _run(["gcc", "-w", "-O2", "-DMEMLIM=4000", *mode, "-o", "pan", "pan.c"], folder)
+    _run(["gcc", "-w", "-O1", "-DMEMLIM=4000", *mode, "-o", "pan", "pan.c"], folder)
     end = ["-a", "-f", "-N", variant.formula] if variant.formula else []
     said = _run(["./pan", f"-m{DEPTH}", *end], folder)
     if ("errors: 0" in said and "Search not completed" in said) or "max search depth too small" in said:

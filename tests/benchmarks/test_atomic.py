@@ -31,13 +31,21 @@ def test_the_targets_are_those_of_the_issue():
 
 
 @pytest.mark.slow
-def test_each_way_leaves_what_it_counts_and_the_command_shows_and_writes_it(tmp_path):
+@pytest.mark.parametrize(
+    "loads", [["outbox", "two-phase", "atomic"], pytest.param(list(LOADS), marks=pytest.mark.deep)], ids=len
+)
+def test_each_way_leaves_what_it_counts_and_the_command_shows_and_writes_it(tmp_path, loads):
     file = tmp_path / "atomic.json"
     options = ["--seconds", "0.3", "--repeat", "1", "--json", file, "--folder", tmp_path / "data"]
-    result = CliRunner().invoke(main, list(map(str, options)))
+    only = [word for load in loads for word in ("--only", load)]
+    result = CliRunner().invoke(main, [*map(str, options), *only])
     assert result.exit_code == 0, result.output
     written = json.loads(file.read_text())
-    assert {way.name for way in WAYS} == set(written["samples"]) == set(written["processor"])
+    assert (
+        {way.name for way in WAYS if way.load in loads}
+        == set(written["samples"])
+        == set(written["processor"])
+    )
     assert "the same, beside the outbox" in result.output
     assert not any((tmp_path / "data").iterdir())
 

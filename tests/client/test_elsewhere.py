@@ -69,7 +69,8 @@ def run_tests(folder: Path, plugins: tuple[str, ...], which: str, *choice: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plugins", [TCP, TLS], ids=["tcp", "tls"])
+@pytest.mark.sampled(test=1)
+@pytest.mark.parametrize("plugins", [TLS, TCP], ids=["tls", "tcp"])
 def test_all_tests_of_the_clients_pass(plugins, tmp_path):
     """Those that take seconds aside. Seen to fail with eventfd, poll, register_at_fork or fcntl asked for."""
     choice = ["--deselect", FORKS, *(f"--ignore=tests/client/{name}" for name in NOT_HERE)]

@@ -95,14 +95,9 @@ def at(monkeypatch):
 MOMENTS = ("worked", "prepared pg", "prepared orders", "prepared audit", "decided", "told pg", "told orders")
 
 
+@pytest.mark.sampled(test=6)
 @pytest.mark.parametrize("name", ["pg", "orders"])
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param(m, marks=[pytest.mark.deep] if m in ("prepared audit", "told orders") else [])
-        for m in MOMENTS
-    ],
-)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_participant_that_is_killed_at_any_step_heals_when_it_is_back(mortal, at, name, moment):
     connections = mortal.open()
     with mortal.coordinator() as coordinator:

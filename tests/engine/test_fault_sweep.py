@@ -188,6 +188,7 @@ def test_a_call_here_and_there_fails(way):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(test=2 * len(WAYS))
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("way", WAYS, ids=named)
 def test_whatever_single_call_fails_all_that_was_acknowledged_is_there(way, part):

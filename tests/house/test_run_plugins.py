@@ -23,6 +23,10 @@ def test_three(number): pass
 @pytest.mark.sampled(99)
 @pytest.mark.parametrize("number", range(2))
 def test_all(number): pass
+
+@pytest.mark.sampled(test=3)
+@pytest.mark.parametrize("number", range(12))
+def test_some(number): pass
 """
 
 BUSY = """
@@ -76,11 +80,16 @@ def test_a_sample_of_the_parameters_is_not_slow(tmp_path):
         "test_one[0]",
         *(f"test_three[{number}]" for number in (0, 3, 6)),
         *(f"test_all[{number}]" for number in (0, 1)),
+        "test_some[0]",
+    ]
+    said = run(tmp_path, "sampling", "-m", "not deep", "--collect-only", "-q", "-k", "test_some")
+    assert [line.partition("::")[2] for line in said.splitlines() if "::" in line] == [
+        f"test_some[{number}]" for number in (0, 4, 8)
     ]
 
 
 @pytest.mark.parametrize(
-    ("count", "wanted", "places"), [(9, 1, {0}), (9, 3, {0, 3, 6}), (10, 4, {0, 2, 5, 7}), (2, 9, {0, 1})]
+    ("count", "wanted", "places"), [(9, 1, [0]), (9, 3, [0, 3, 6]), (10, 4, [0, 2, 5, 7]), (2, 9, [0, 1])]
 )
 def test_a_sample_is_spread_evenly(count, wanted, places):
     assert sample(count, wanted) == places

@@ -311,6 +311,7 @@ def test_whatever_is_exchanged_nothing_is_invented_and_what_is_missing_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(test=5)
 @pytest.mark.parametrize("seed", range(4, 24))
 def test_whatever_is_exchanged_nothing_is_invented_and_what_is_missing_is_named_more_often(seed):
     test_whatever_is_exchanged_nothing_is_invented_and_what_is_missing_is_named(seed)

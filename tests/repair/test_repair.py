@@ -39,6 +39,7 @@ def test_whatever_was_damaged_a_repair_costs_only_what_it_names(disk, part):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(test=2)
 @pytest.mark.parametrize("number", range(1, 5))
 def test_whatever_was_damaged_in_other_directories_a_repair_costs_only_what_it_names(number):
     room = scene(number)

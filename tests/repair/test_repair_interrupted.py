@@ -131,6 +131,7 @@ def test_a_repair_may_be_cut_and_so_may_the_one_after_it(disk):
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(test=2)
 @pytest.mark.parametrize("part", range(4))
 def test_a_repair_may_be_cut_at_any_operation_and_so_may_the_one_after_it(disk, part):
     cut_everywhere(disk, range(1 + part, 1000, 4), [0.0, 1.0, None])

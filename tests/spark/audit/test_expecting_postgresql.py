@@ -158,6 +158,7 @@ def test_a_part_of_a_table_and_expressions_over_messages_are_compared(spark, sou
     assert len(rows) == 6
 
 
+@pytest.mark.sampled(test=1)
 @pytest.mark.parametrize("given", ["login", "query"])
 def test_the_report_and_the_output_hold_the_findings_and_no_password(spark, server, wrong, tmp_path, given):
     place = f"127.0.0.1:{server.port}/postgres"

@@ -30,7 +30,6 @@ def audit(path, out):
 
 def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_code_is_1(spark, tmp_path):
     path = copied(everything(tmp_path / "sound"), tmp_path / "data")
-    assert audit(tmp_path / "sound", tmp_path / "report of 100 % of it, which is sound")[:2] == (0, {})
     forged = holding(path, "orders", 1, b"order")
     write(
         path,
@@ -51,7 +50,7 @@ def test_damages_of_all_kinds_of_files_in_one_directory_are_named_and_the_exit_c
     flip(path, f"checkpoints/{older}", 100)
     staged = next(iter((path / "staged").iterdir())).name
     (path / "staged" / staged).unlink()
-    code, found, _ = audit(path, tmp_path / "report")
+    code, found, _ = audit(path, tmp_path / "report of 100 % of it")
     assert code == 1
     assert found["violation", "transaction", "orders", forged.segment]["position"] == forged.entry.position
     assert found["violation", "damaged frame", "quiet", turned.segment]["first"] == turned.entry.offset

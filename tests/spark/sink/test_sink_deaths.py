@@ -228,6 +228,7 @@ def test_a_broker_that_is_killed_while_tasks_write_costs_no_row_and_doubles_none
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep
 def test_a_broker_that_is_killed_between_prepare_and_commit_has_kept_all(broker, job):
     job.moment, job.partitions = "late", 3
     process = start(job)

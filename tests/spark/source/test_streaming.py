@@ -202,9 +202,10 @@ class Application:
         os.kill(victims[0], signal.SIGKILL)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "victims",
-    [("broker", "driver"), pytest.param(("executor", "executor", "driver"), marks=pytest.mark.deep)],
+    [("broker", "driver"), ("executor", "executor", "driver")],
 )
 def test_each_message_is_in_the_files_once_though_things_are_killed_one_after_another(
     spark, tmp_path, victims
