@@ -17,8 +17,9 @@ from journal.formats.spark_decision import FORMAT_ID, named_by, xid_of
 from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection
-from txbroker.client.core.operations import Operations
+from txbroker.client.core.core import Core
 from txbroker.client.core.promise import start
+from txbroker.client.core.transaction_operations import end_prepared
 from txbroker.wire.messages import TransactionInfo
 
 MAX_NAME: Final = 43
@@ -147,14 +148,12 @@ def end(
     waiting = list(branches)
     while waiting:
         some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-        refused |= broker.run(_end(Operations(broker.core), some, commit))
+        refused |= broker.run(_end(broker.core, some, commit))
     return refused
 
 
-async def _end(
-    operations: Operations, branches: Sequence[Branch], commit: bool
-) -> dict[Branch, errors.TxBrokerError]:
-    promises = {branch: start(operations.end_prepared(branch.xid, commit)) for branch in branches}
+async def _end(core: Core, branches: Sequence[Branch], commit: bool) -> dict[Branch, errors.TxBrokerError]:
+    promises = {branch: start(end_prepared(core, branch.xid, commit)) for branch in branches}
     refused: dict[Branch, errors.TxBrokerError] = {}
     for branch, promise in promises.items():
         try:

@@ -10,11 +10,22 @@ from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Promise, start
+from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.transaction import Transaction
 
 T = TypeVar("T")
+
+
+class Asked(Operations, TransactionOperations):
+    """The operations of every client, as coroutines that nobody has started."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    def run(self, operation: Coroutine[Promise[Any], None, T]) -> Coroutine[Promise[Any], None, T]:
+        return operation
 
 
 class Rig:
@@ -24,7 +35,7 @@ class Rig:
         self.core = Core(Options(**options), lambda: self.now, lambda: 0.5, lambda: round(self.now * 1e6))
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
-        self.operations = Operations(self.core)
+        self.operations = Asked(self.core)
         self.feed = None
         self.session = 0
         self.connect()

@@ -15,7 +15,6 @@ from txbroker import errors
 from txbroker.client import asyncio as asyncio_face
 from txbroker.client import blocking
 from txbroker.client import twisted as twisted_face
-from txbroker.client.blocking import operations
 from txbroker.client.core.url import parse
 from txbroker.wire.messages import Refused, Send
 
@@ -40,19 +39,37 @@ def test_a_face_has_every_name_of_the_blocking_client(face):
 
 
 @pytest.mark.parametrize("face", [asyncio_face, twisted_face])
-def test_a_call_takes_the_same_on_every_face(face):
-    calls = {
-        name
-        for name in names(operations.OperationCalls)
-        if callable(getattr(operations.OperationCalls, name))
-    }
-    assert {"transactions", "forget_transaction"} <= calls
-    for name in calls - {"run"}:
-        taken = [
-            [(each.name, each.kind, each.default) for each in inspect.signature(call).parameters.values()]
-            for call in (getattr(operations.OperationCalls, name), getattr(face.Connection, name))
-        ]
-        assert taken[0] == taken[1], name
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("Connection", "send"),
+        ("Connection", "send_async"),
+        ("Connection", "transaction"),
+        ("Connection", "tpc_begin"),
+        ("Connection", "close"),
+        ("Transaction", "send"),
+        ("Transaction", "send_many"),
+        ("Transaction", "send_frames"),
+        ("Transaction", "receive"),
+        ("Transaction", "prepare"),
+        ("Consumer", "poll"),
+        ("Consumer", "close"),
+    ],
+)
+def test_a_call_that_the_blocking_client_makes_in_its_own_way_takes_the_same_on_every_face(face, kind, name):
+    taken = [
+        [(each.name, each.default) for each in inspect.signature(call).parameters.values()]
+        for call in (getattr(getattr(client, kind), name) for client in (blocking, face))
+    ]
+    assert taken[0] == taken[1]
+
+
+@pytest.mark.parametrize("face", [blocking, asyncio_face, twisted_face])
+def test_a_call_that_all_clients_share_shows_its_parameters_and_what_it_does(face):
+    shared = face.Connection.show_transaction
+    assert list(inspect.signature(shared).parameters) == ["self", "which", "max_bytes"]
+    assert shared.__doc__.startswith("A transaction, by number")
+    assert face.Transaction.commit.__doc__.startswith("Commit in one phase")
 
 
 WEEK = 604_800_000_000

@@ -106,18 +106,18 @@ def test_a_deletion_does_not_delete_the_topic_that_was_made_anew(rig, broker, ro
     assert isinstance(room.peer().send(anew, b"acknowledged"), messages.Sent)
     rig.connect()
     assert deleted.result() is None
-    assert [m.value for m in rig.run(rig.operations.read("orders", 0, 0, 1000, 0.0))] == [b"acknowledged"]
+    assert [m.value for m in rig.run(rig.operations.read("orders", 0, 0, 1000))] == [b"acknowledged"]
 
 
 def test_a_topic_that_was_made_is_known_by_its_id(rig, broker, room):
-    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 2, {}))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 2))
     rig.connect()
     assert made.result().id == room.topic_id("t")
 
 
 @pytest.mark.parametrize("exist_ok", [False, True])
 def test_a_topic_that_was_made_deleted_and_made_by_somebody_else_is_theirs(rig, broker, room, exist_ok):
-    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1, {}, exist_ok))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1, exist_ok=exist_ok))
     delete_topic(room, "t")
     room.topic("t")
     rig.connect()
@@ -130,7 +130,7 @@ def test_a_topic_that_was_made_deleted_and_made_by_somebody_else_is_theirs(rig, 
 
 def test_a_topic_that_was_made_and_deleted_is_made_as_another_one(rig, broker, room):
     """Whoever deleted it may not have had an answer either, and must not delete the second one."""
-    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1, {}))
+    made = lost(rig, broker, messages.CreateTopic, rig.operations.create_topic("t", 1))
     first = room.topic_id("t")
     delete_topic(room, "t")
     rig.connect()
@@ -229,6 +229,6 @@ def test_a_claim_that_is_repeated_gets_a_newer_generation(rig, broker, room, par
 
 
 def test_a_topic_that_is_there_is_described_by_its_id(rig, broker, room):
-    made = rig.run(rig.operations.create_topic("t", 1, {}))
-    assert rig.run(rig.operations.topic("t")) == made
+    made = rig.run(rig.operations.create_topic("t", 1))
+    assert rig.run(rig.operations.topics(["t"])) == [made]
     assert made.settings == TopicSettings()

@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from txbroker import errors
-from txbroker.client.asyncio import Connection
-from txbroker.client.asyncio.transaction import Transaction
+from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.databases.adapters.adapter import Connector, adapt, kind_of

@@ -25,8 +25,7 @@ from txbroker import errors
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
-from txbroker.client.twisted import Connection
-from txbroker.client.twisted.transaction import Transaction
+from txbroker.client.twisted import Connection, Transaction
 from txbroker.databases.adapters.adapter import Connector, adapt, kind_of
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic

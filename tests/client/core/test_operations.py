@@ -45,7 +45,7 @@ class TestTopicsOverALostAnswer:
     def test_a_topic_created_before_the_answer_was_lost_counts_as_created(self, rig, broker):
         topics = Topics(broker)
         topics.on_createtopic = lambda session, request, data: topics.make(request) and None
-        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        created = rig.start(rig.operations.create_topic("new", 1))
         rig.cut()
         rig.connect()
         assert created.result() == topics.there["new"]
@@ -54,7 +54,7 @@ class TestTopicsOverALostAnswer:
     def test_a_topic_of_that_name_that_another_made_is_in_the_way_and_said_to_be(self, rig, broker):
         topics = Topics(broker)
         topics.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        created = rig.start(rig.operations.create_topic("new", 1))
         rig.cut()
         topics.make(messages.CreateTopic(0, "new", 1, TopicSettings()))
         del topics.on_createtopic
@@ -65,7 +65,7 @@ class TestTopicsOverALostAnswer:
     def test_a_topic_that_may_exist_is_had_whoever_made_it(self, rig, broker):
         topics = Topics(broker)
         topics.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("new", 1, {}, True))
+        created = rig.start(rig.operations.create_topic("new", 1, exist_ok=True))
         rig.cut()
         topics.make(messages.CreateTopic(0, "new", 7, TopicSettings()))
         rig.connect()
@@ -74,7 +74,7 @@ class TestTopicsOverALostAnswer:
     def test_a_topic_that_is_not_there_is_asked_for_again_as_another_one(self, rig, broker):
         topics = Topics(broker)
         topics.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        created = rig.start(rig.operations.create_topic("new", 1))
         rig.cut()
         del topics.on_createtopic
         rig.connect()
@@ -84,7 +84,7 @@ class TestTopicsOverALostAnswer:
     def test_without_a_broker_to_ask_it_is_not_known(self, broker):
         rig = Rig(broker, reconnect=False)
         broker.on_createtopic = lambda session, request, data: None
-        created = rig.start(rig.operations.create_topic("new", 1, {}))
+        created = rig.start(rig.operations.create_topic("new", 1))
         rig.cut()
         with pytest.raises(errors.OutcomeUnknown, match="Describe the topic later"):
             created.result()
@@ -94,14 +94,14 @@ class TestTopicsOverALostAnswer:
             request.correlation, "TopicExists", "there"
         )
         with pytest.raises(errors.TopicExists):
-            rig.run(rig.operations.create_topic("t", 1, {}))
+            rig.run(rig.operations.create_topic("t", 1))
 
     def test_a_topic_that_may_exist_is_described_as_it_is(self, rig, broker):
         [there] = rig.run(rig.operations.topics(["t"]))
         broker.on_createtopic = lambda session, request, data: Refused(
             request.correlation, "TopicExists", "there"
         )
-        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": 1 << 20}, True)) == there
+        assert rig.run(rig.operations.create_topic("t", 1, exist_ok=True, segment_bytes=1 << 20)) == there
 
     def test_a_topic_that_goes_between_refusal_and_description_is_created_after_all(self, rig, broker):
         made = messages.TopicInfo("new", [messages.PartitionInfo(0, 9, 0, 0)], TopicSettings(), b"n" * 16)
@@ -109,7 +109,7 @@ class TestTopicsOverALostAnswer:
         broker.on_createtopic = lambda session, request, data: structs.replace(
             answers.pop(), correlation=request.correlation
         )
-        assert rig.run(rig.operations.create_topic("new", 1, {}, True)) == made
+        assert rig.run(rig.operations.create_topic("new", 1, exist_ok=True)) == made
         assert answers == []
 
     def test_a_topic_gone_when_the_deletion_is_repeated_counts_as_deleted(self, rig, broker):
@@ -248,15 +248,19 @@ class TestTopicsThatMayBeThere:
         broker.on_createtopic = lambda session, request, data: Refused(
             request.correlation, "TopicExists", "there"
         )
-        assert rig.run(rig.operations.create_topic("t", 1, {"segment_bytes": SEGMENT_BYTES}, True)) == there
-        assert rig.run(rig.operations.create_topic("t", None, {}, True)) == there
+        assert (
+            rig.run(rig.operations.create_topic("t", 1, exist_ok=True, segment_bytes=SEGMENT_BYTES)) == there
+        )
+        assert rig.run(rig.operations.create_topic("t", None, exist_ok=True)) == there
         assert not caplog.records
 
     def test_in_what_a_topic_that_is_there_is_not_as_wanted_is_warned_of(self, rig, broker, caplog):
         broker.on_createtopic = lambda session, request, data: Refused(
             request.correlation, "TopicExists", "there"
         )
-        rig.run(rig.operations.create_topic("t2", 3, {"segment_bytes": 1 << 20, "retention_age": 3600}, True))
+        rig.run(
+            rig.operations.create_topic("t2", 3, exist_ok=True, segment_bytes=1 << 20, retention_age=3600)
+        )
         [record] = caplog.records
         assert (record.name, record.levelname) == ("txbroker.client", "WARNING")
         assert record.getMessage() == (

@@ -488,7 +488,7 @@ def test_an_answer_that_it_was_rolled_back_is_told(rig, broker):
 class TestTheCallsOfPep249:
     @pytest.fixture
     def tpc(self, rig):
-        return TwoPhase(rig.core, rig.producer, rig.serials, rig.operations)
+        return TwoPhase(rig.core, rig.producer, rig.serials)
 
     def test_commit_without_prepare_is_one_phase(self, rig, broker, tpc):
         tpc.begin(XID)

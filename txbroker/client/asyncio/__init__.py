@@ -1,6 +1,5 @@
 """The client for asyncio."""
 
-from txbroker.client.asyncio.connection import Connection, Consumer, connect
-from txbroker.client.asyncio.transaction import Transaction
+from txbroker.client.asyncio.connection import Connection, Consumer, Transaction, connect
 
 __all__ = ["Connection", "Consumer", "Transaction", "connect"]

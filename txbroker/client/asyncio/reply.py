@@ -13,13 +13,22 @@ T = TypeVar("T")
 
 
 class Reply(asyncio.Future[T]):
-    """The end of an operation. Cancelling it gives the operation up at once; ``on_cancelled`` is told of it."""
+    """The end of an operation. Cancelling it gives the operation up at once, and calls ``given_up``.
 
-    def __init__(self, task: Task[T], connection: LoopConnection, loop: asyncio.AbstractEventLoop) -> None:
+    So does cancelling whoever awaits it and has not gone on yet.
+    """
+
+    def __init__(
+        self,
+        task: Task[T],
+        connection: LoopConnection,
+        loop: asyncio.AbstractEventLoop,
+        given_up: Callable[[], object] | None = None,
+    ) -> None:
         super().__init__(loop=loop)
         self._task = task
         self._connection = connection
-        self.on_cancelled: Callable[[], object] | None = None
+        self._given_up = given_up
         task.then(self._settle)
 
     def _settle(self) -> None:
@@ -41,8 +50,8 @@ class Reply(asyncio.Future[T]):
         return True
 
     def _tell(self) -> None:
-        if self.on_cancelled is not None:
-            self.on_cancelled()
+        if self._given_up is not None:
+            self._given_up()
 
     def __await__(self) -> Generator[Any, None, T]:
         try:

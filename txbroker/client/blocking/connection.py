@@ -21,7 +21,6 @@ from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client.blocking.consumer import Consumer
 from txbroker.client.blocking.driver import Driver
-from txbroker.client.blocking.operations import OperationCalls
 from txbroker.client.blocking.reports import Reporter
 from txbroker.client.blocking.send_future import SendFuture, flush
 from txbroker.client.blocking.transaction import Transaction
@@ -35,11 +34,12 @@ from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import Partitioner, check_asking
 from txbroker.client.core.promise import Promise, Task, start
 from txbroker.client.core.results import Receipt
+from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.loop.fork import process_name
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
-from txbroker.client.transactions.two_phase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
+from txbroker.client.transactions.two_phase import TwoPhase, TwoPhaseOperations
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def connect(
         raise
 
 
-class Connection(Exceptions, OperationCalls):
+class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     """A session with a broker that outlives its TCP connections. A context manager; closing flushes.
 
     Every method raises :class:`ConnectionClosed` after :meth:`close`, :class:`ProcessForked` in a child
@@ -94,8 +94,7 @@ class Connection(Exceptions, OperationCalls):
         self._producer = Producer(self.core)
         self._driver = Driver(self.core, address, self._producer)
         self._serials = Serials(self.core)
-        self._operations = Operations(self.core)
-        self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
+        self._two_phase = TwoPhase(self.core, self._producer, self._serials)
         self._two_phase_thread = 0
         self._consumers: list[Consumer] = []
         self._receivers = Receivers(self.core)
@@ -283,10 +282,6 @@ class Connection(Exceptions, OperationCalls):
         core = TransactionCore(self.core, self._producer, self._serials, xid)
         return Transaction(self, core)
 
-    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
-        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
-        return xid_of(format_id, global_transaction_id, branch_qualifier)
-
     def tpc_begin(self, xid: Xid) -> None:
         """PEP 249: sends and offset commits of this thread belong to ``xid`` from now on."""
         self._driver.look()
@@ -322,16 +317,10 @@ class Connection(Exceptions, OperationCalls):
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
         )  # fmt: skip
-        consumer = Consumer(
-            self.run, self._driver, ConsumerCore(self.core, options, self.core.options.client), self._joined
-        )
+        consumer = Consumer(self, ConsumerCore(self.core, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]
         self._consumers.append(consumer)
         return consumer
-
-    def commit_offsets(self) -> None:
-        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
-        raise errors.Misuse(NO_CONSUMER)
 
     # -- the end -----------------------------------------------------------------------------------
 

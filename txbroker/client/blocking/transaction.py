@@ -12,13 +12,12 @@ from typing import Any, Protocol, Self, TypeVar
 from txbroker import errors
 from txbroker.client.blocking.driver import Driver
 from txbroker.client.consumer.receiver import Receivers
-from txbroker.client.core.positions import Consumed, add_positions
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.producer.batch import Frames
 from txbroker.client.transactions import bulk
-from txbroker.client.transactions.block import TransactionFacts
+from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 
 T = TypeVar("T")
@@ -34,12 +33,14 @@ class Runner(Protocol):
         """Run an operation of the core."""
 
 
-class Transaction(TransactionFacts):
+class Transaction(ClientTransaction):
     """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
 
     For one thread at a time. Several may be open on a connection. It is gone when the connection dies before
     the commit was sent; the next call says so (:class:`TransactionRolledBack`).
     """
+
+    _connection: Runner
 
     def __init__(self, connection: Runner, core: TransactionCore) -> None:
         self._connection = connection
@@ -110,10 +111,6 @@ class Transaction(TransactionFacts):
         delivery = connection._driver.delivery(receiver, end)
         return None if delivery is None else delivery.one()
 
-    def commit_offsets(self, consumer: Consumed) -> None:
-        """Add the positions after what ``consumer`` has handed out so far."""
-        self._run(add_positions(self._core, consumer))
-
     def prepare(self) -> None:
         """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
         try:
@@ -123,18 +120,6 @@ class Transaction(TransactionFacts):
         except BaseException:
             self._core.prepare_cut_short()
             raise
-
-    def commit(self) -> None:
-        """Commit in one phase (or the second, after :meth:`prepare`); returns once forced and visible.
-
-        Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
-        that could not be found out: calling it again asks again.
-        """
-        self._run(self._core.commit())
-
-    def rollback(self) -> None:
-        """Roll back; also after a failed commit."""
-        self._run(self._core.rollback())
 
     def __enter__(self) -> Self:
         self._enter_block(threading.get_ident(), sys._getframe(1))

@@ -1,4 +1,4 @@
-"""What the two faces on an event loop share: a core whose output, alarms and callbacks the loop sees to."""
+"""The connection of both event loops: a core whose output, alarms and callbacks the loop sees to."""
 
 from __future__ import annotations
 
@@ -6,44 +6,48 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from journal.arguments import micros, seconds
-from journal.formats.record import PartitionOffset
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
-from txbroker.client.consumer.receiver import Receiver, Receivers
+from txbroker.client.consumer.receiver import Receivers
 from txbroker.client.core import url as urls
 from txbroker.client.core.answers import MOST_AT_ONCE
-from txbroker.client.core.companion import Companion
+from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
 from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
 from txbroker.client.core.partitioner import check_asking
-from txbroker.client.core.promise import Promise, settled, start
-from txbroker.client.core.results import Durability, Message, Receipt
-from txbroker.client.core.transaction_names import Which
+from txbroker.client.core.promise import Promise, Task, settled, start
+from txbroker.client.core.results import Durability, Receipt
+from txbroker.client.core.transaction_operations import TransactionOperations
+from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
 from txbroker.client.loop.poller import check_system
+from txbroker.client.loop.take import Take
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import LAST_REPORT_FAILED, log
 from txbroker.client.transactions.serials import Serials
 from txbroker.client.transactions.transaction import Transaction
-from txbroker.client.transactions.two_phase import NO_CONSUMER, Exceptions, TwoPhase, xid_of
+from txbroker.client.transactions.two_phase import TwoPhase, TwoPhaseOperations
+
+T = TypeVar("T")
 
 LATE = 0.1
 """Seconds. An alarm so much too late says that the loop has been held up."""
 
 
-class LoopConnection(Exceptions, ABC):
-    """A core on an event loop. A face connects, writes, sets alarms and tells of bytes and losses."""
+class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC):
+    """A session with a broker, on an event loop. The loop connects, writes, sets alarms and tells of bytes and losses.
 
-    resolver: Companion | None = None
-    """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
+    Each call is made when it is called, awaited or not.
+    """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
         check_system(address)
@@ -53,8 +57,7 @@ class LoopConnection(Exceptions, ABC):
         self.core.answers.most = MOST_AT_ONCE
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
-        self._operations = Operations(self.core)
-        self._two_phase = TwoPhase(self.core, self._producer, self._serials, self._operations)
+        self._two_phase = TwoPhase(self.core, self._producer, self._serials)
         self._receivers = Receivers(self.core)
         self._alarm_at = math.inf
         self._gives_way = False
@@ -64,7 +67,7 @@ class LoopConnection(Exceptions, ABC):
         self.is_forked = False
         fork.register(self)
 
-    # -- the face's part ---------------------------------------------------------------------------
+    # -- the loop's part ---------------------------------------------------------------------------
 
     @abstractmethod
     def _write(self, data: bytes) -> None:
@@ -83,8 +86,21 @@ class LoopConnection(Exceptions, ABC):
         """Call :meth:`_woken` after so many seconds, instead of at any earlier alarm."""
 
     @abstractmethod
-    def _run(self, operation: Coroutine[Promise[Any], None, Any]) -> Any:
-        """Run an operation of the core; something to await for its end."""
+    def run(
+        self, operation: Coroutine[Promise[Any], None, T], given_up: Callable[[], object] | None = None
+    ) -> Awaitable[T]:
+        """Run an operation of the core; something to await for its end. Cancelled, it is given up.
+
+        ``given_up`` is called then.
+        """
+
+    @abstractmethod
+    def take(self, begin: Callable[[], Take[T]]) -> Awaitable[T]:
+        """Take messages; something to await for them. What ``begin`` raises is what it fails with."""
+
+    def _current_task(self) -> object:
+        """What tells apart blocks that run at the same time, if the loop knows."""
+        return None
 
     def forked(self) -> None:
         """In a child: the connection belongs to the parent."""
@@ -152,17 +168,38 @@ class LoopConnection(Exceptions, ABC):
             raise fork.refusal()
         check_asking(self.core.asking, self.core.thread())
 
-    # -- operations that all of them have ----------------------------------------------------------
+    def _started(self, operation: Coroutine[Promise[Any], None, T]) -> Task[T]:
+        if self.is_forked or self.core.asking:
+            operation.close()
+            self._check_process()
+        task = start(operation)
+        self._settle()
+        return task
 
-    async def _send(
+    def _begun(self, begin: Callable[[], Take[T]]) -> tuple[Turn, Callable[[], T]]:
+        """The turn to wait for, and what takes the messages then."""
+        self._check_process()
+        source, end, hand_out = begin()
+        turn = source.join(end)
+        self._settle()
+        return turn, lambda: hand_out(source.look() if turn.result() else None)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    @client_method
+    async def send(
         self,
         topic: str,
         value: bytes | None,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        partition: int | None,
-        timestamp: int | datetime | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Receipt:
+        """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition.
+
+        Arguments as of the blocking client's.
+        """
         current = self._two_phase.current
         if current is not None:
             return await current.send(topic, value, key, headers, partition, timestamp)
@@ -176,15 +213,16 @@ class LoopConnection(Exceptions, ABC):
             batch.untold = batch.untold or not batch.done
         return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
 
-    def commit_offsets(self) -> Any:
-        """Fail with Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
-        return self._run(self._commit_offsets())
+    send_async = send
 
-    async def _commit_offsets(self) -> None:
-        raise errors.Misuse(NO_CONSUMER)
+    @client_method
+    def flush(self) -> Coroutine[Promise[Any], None, None]:
+        """Wait until all messages sent so far are answered; fails with the first failure among them."""
+        return self._producer.flush()
 
-    async def _end(self, timeout: float | None) -> None:
-        """Flush, for so long at most, then stop."""
+    @client_method
+    async def close(self, timeout: float | None = None) -> None:
+        """Wait up to ``timeout`` seconds for unanswered sends, then close; the rest ends OutcomeUnknown."""
         limit = (
             self.core.options.timeout
             if timeout is None
@@ -201,6 +239,14 @@ class LoopConnection(Exceptions, ABC):
                 await self._report_last(limit)
         finally:
             self._abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     def _abort(self) -> None:
         """Close at once: nobody waits for anything of it."""
@@ -237,90 +283,10 @@ class LoopConnection(Exceptions, ABC):
     def _transaction(self, xid: Xid | None) -> Transaction:
         return Transaction(self.core, self._producer, self._serials, xid)
 
-    @property
-    def identity(self) -> str:
-        """The name of the broker's data: xids and numbers mean something only together with it."""
-        return self.core.identity
-
-    def read_frames(self, number: int, offset: int, max_bytes: int = 1 << 20) -> Any:
-        """Read once, undecoded, from the partition with that number; gives
-        :class:`txbroker.client.core.results.Frames`.
-        """
-        return self._run(self._operations.read_frames(number, offset, max_bytes, 0.0))
-
-    def wait_outcome(self, which: Which, timeout: float = 30.0) -> Any:
-        """How a transaction ended, once it has; fails with OutcomeUnknown if it is undecided after so many seconds."""
-        return self._run(self._operations.wait_outcome(which, timeout))
-
-    def end_prepared(self, xid: Xid, commit: bool) -> Any:
-        """Commit or roll back what another session has prepared, as its coordinator decided."""
-        return self._run(self._operations.end_prepared(xid, commit))
-
-    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
-        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
-        return xid_of(format_id, global_transaction_id, branch_qualifier)
+    def _joined(self) -> Transaction | None:
+        return self._two_phase.current
 
     def tpc_begin(self, xid: Xid) -> None:
         """PEP 249: all sends and offset commits of this connection belong to ``xid`` from now on."""
         self._check_process()
         self._two_phase.begin(xid)
-
-
-class LoopTransaction:
-    """The part of a transaction that does not depend on the loop."""
-
-    _connection: LoopConnection
-    _core: Transaction
-
-    def _receiver(self, topics: str | Sequence[str], group: str, choices: dict[str, Any]) -> Receiver:
-        self._connection._check_process()
-        receiver = self._connection._receivers.of(self._core, topics, group, choices)
-        self._core.receives(receiver)
-        return receiver
-
-    def _abandon(self) -> None:
-        """The block has ended with an error: a roll-back is posted, and not waited for."""
-        if not self._connection.is_forked:
-            self._core.abandon()
-            self._connection._settle()
-
-
-class LoopConsumer:
-    """The part of a consumer that does not depend on the loop: what is here, and what has been handed out."""
-
-    def __init__(self, core: ConsumerCore) -> None:
-        self._core = core
-
-    @property
-    def group(self) -> str:
-        """The group's name, "" without one."""
-        return self._core.options.group or ""
-
-    @property
-    def whole(self) -> bool:
-        """Whether all has been handed out that its partitions held at one moment, as of the blocking client's."""
-        return self._core.whole
-
-    def offsets(self) -> list[PartitionOffset]:
-        """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
-        return self._core.handed_out()
-
-    def _pop(self) -> Message | None:
-        """The next message, if it is here and nobody waits for it: most are, and need no turn of the loop."""
-        current = self._core.current
-        return current.one() if current is not None and self._core.line.is_free else None
-
-    def _one(self) -> Message | None:
-        """For who has the turn: the next message; None at the end."""
-        return one_of(self._core)
-
-    def _rest(self) -> list[Message]:
-        """For who has the turn: the next messages, of one partition; none at the end."""
-        delivery = self._core.look()
-        return [] if delivery is None else delivery.rest()
-
-
-def one_of(source: ConsumerCore | Receiver) -> Message | None:
-    """For who has the turn: the next message; None at the end."""
-    delivery = source.look()
-    return None if delivery is None else delivery.one()

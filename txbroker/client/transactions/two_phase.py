@@ -5,11 +5,16 @@ A connection has at most one transaction between ``tpc_begin`` and its end; send
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from journal.arguments import NOTHING_CHANGED, octets, text, whole
 from journal.transaction import State, Xid, checked_xid
 from txbroker import errors
+from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
-from txbroker.client.core.operations import Operations
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.transaction_operations import end_prepared, transactions
 from txbroker.client.producer.producer import Producer
 from txbroker.client.transactions.decision import Stage
 from txbroker.client.transactions.serials import Serials
@@ -57,10 +62,10 @@ def _part(name: str, part: str | bytes) -> bytes:
 class TwoPhase:
     """The connection's own transaction: none, begun, or prepared."""
 
-    def __init__(self, core: Core, producer: Producer, serials: Serials, operations: Operations) -> None:
+    def __init__(self, core: Core, producer: Producer, serials: Serials) -> None:
         self.current: Transaction | None = None
+        self._core = core
         self._parts = (core, producer, serials)
-        self._operations = operations
 
     def begin(self, xid: Xid) -> None:
         """Sends belong to ``xid`` from now on."""
@@ -84,7 +89,7 @@ class TwoPhase:
         """The second phase, or both in one; with ``xid`` that of a recovered transaction."""
         transaction = self._mine(xid, "tpc_commit")
         if transaction is None:
-            await self._operations.end_prepared(xid, commit=True)  # type: ignore[arg-type]
+            await end_prepared(self._core, xid, commit=True)  # type: ignore[arg-type]
             return
         try:
             await transaction.commit()
@@ -95,7 +100,7 @@ class TwoPhase:
         """Roll back, prepared or not; with ``xid`` a recovered transaction."""
         transaction = self._mine(xid, "tpc_rollback")
         if transaction is None:
-            await self._operations.end_prepared(xid, commit=False)  # type: ignore[arg-type]
+            await end_prepared(self._core, xid, commit=False)  # type: ignore[arg-type]
             return
         try:
             await transaction.rollback()
@@ -104,7 +109,7 @@ class TwoPhase:
 
     async def recover(self) -> list[Xid]:
         """The xids of all prepared transactions, of any session."""
-        found = await self._operations.transactions([State.PREPARED], None, b"", False)
+        found = await transactions(self._core, [State.PREPARED], None, b"", False)
         return [info.xid for info in found if info.xid is not None]
 
     def _mine(self, xid: Xid | None, call: str) -> Transaction | None:
@@ -118,3 +123,38 @@ class TwoPhase:
     def _leave(self, transaction: Transaction) -> None:
         if transaction.stage in (Stage.COMMITTED, Stage.ROLLED_BACK) and self.current is transaction:
             self.current = None
+
+
+class TwoPhaseOperations(Exceptions):
+    """The part of every client's connection that is PEP 249's two-phase commit, but for ``tpc_begin``."""
+
+    _two_phase: TwoPhase
+
+    def xid(self, format_id: int, global_transaction_id: str | bytes, branch_qualifier: str | bytes) -> Xid:
+        """PEP 249: make a transaction id; raises InvalidName over 64 bytes a part."""
+        return xid_of(format_id, global_transaction_id, branch_qualifier)
+
+    @client_method
+    def tpc_prepare(self) -> Coroutine[Promise[Any], None, None]:
+        """PEP 249: the first phase; after it the transaction survives client, broker and power."""
+        return self._two_phase.prepare()
+
+    @client_method
+    def tpc_commit(self, xid: Xid | None = None) -> Coroutine[Promise[Any], None, None]:
+        """PEP 249: the second phase, or, without ``tpc_prepare``, a commit in one; ``xid``: a recovered one."""
+        return self._two_phase.commit(xid)
+
+    @client_method
+    def tpc_rollback(self, xid: Xid | None = None) -> Coroutine[Promise[Any], None, None]:
+        """PEP 249: roll back, prepared or not; with ``xid`` a recovered transaction."""
+        return self._two_phase.rollback(xid)
+
+    @client_method
+    def tpc_recover(self) -> Coroutine[Promise[Any], None, list[Xid]]:
+        """PEP 249: the prepared transactions, of any session."""
+        return self._two_phase.recover()
+
+    @client_method
+    async def commit_offsets(self) -> None:
+        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        raise errors.Misuse(NO_CONSUMER)

@@ -1,6 +1,5 @@
 """The client for Twisted."""
 
-from txbroker.client.twisted.connection import Connection, Consumer, connect
-from txbroker.client.twisted.transaction import Transaction
+from txbroker.client.twisted.connection import Connection, Consumer, Transaction, connect
 
 __all__ = ["Connection", "Consumer", "Transaction", "connect"]

@@ -1,4 +1,4 @@
-"""What a transaction of any face tells of itself, and that its block is not inside of another one.
+"""What the transactions of all clients have in common, and that no block of one is inside of another one.
 
 An inner block would commit by itself what reads as a part of the outer one. What counts is the task or thread that is
 in the block, never the connection alone: tasks and threads may each have a transaction on it.
@@ -7,19 +7,24 @@ in the block, never the connection alone: tasks and threads may each have a tran
 from __future__ import annotations
 
 import gc
+from collections.abc import Coroutine
 from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 from weakref import ref
 
 from journal.transaction import TransactionNumber
 from txbroker import errors
+from txbroker.client.core.client_method import part_method
+from txbroker.client.core.positions import Consumed, add_positions
+from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Run
 from txbroker.client.transactions.decision import Stage as Stage
 from txbroker.client.transactions.transaction import Transaction
 
 
-class TransactionFacts:
-    """What every face tells of a transaction, whoever drives it."""
+class ClientTransaction:
+    """The part of a transaction that is the same in every client."""
 
     _core: Transaction
 
@@ -37,6 +42,25 @@ class TransactionFacts:
     def runs(self) -> list[Run]:
         """After the commit: where the messages of each partition begin."""
         return self._core.runs
+
+    @part_method
+    def commit_offsets(self, consumer: Consumed) -> Coroutine[Promise[Any], None, None]:
+        """Add the positions after what ``consumer`` has handed out so far."""
+        return add_positions(self._core, consumer)
+
+    @part_method
+    def commit(self) -> Coroutine[Promise[Any], None, None]:
+        """Commit in one phase (or the second, after :meth:`prepare`); ends once forced and visible.
+
+        Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
+        that could not be found out: calling it again asks again.
+        """
+        return self._core.commit()
+
+    @part_method
+    def rollback(self) -> Coroutine[Promise[Any], None, None]:
+        """Roll back; also after a failed commit."""
+        return self._core.rollback()
 
     _is_inside = False
     _who: object = None
@@ -71,7 +95,7 @@ class TransactionFacts:
             self._leave_block()
             raise
 
-    def _is_within(self, block: TransactionFacts, who: object) -> bool:
+    def _is_within(self, block: ClientTransaction, who: object) -> bool:
         return block._who == who and block._core.core is self._core.core
 
     def _leave_block(self) -> None:
@@ -80,20 +104,20 @@ class TransactionFacts:
         _keep(_inside())
 
     def _abandon(self) -> None:
-        """Roll it back, and wait for nothing; only its face knows how."""
+        """Roll it back, and wait for nothing; only its client knows how."""
         raise NotImplementedError
 
 
-_blocks: ContextVar[tuple[ref[TransactionFacts], ...]] = ContextVar("blocks of transactions", default=())
+_blocks: ContextVar[tuple[ref[ClientTransaction], ...]] = ContextVar("blocks of transactions", default=())
 """Those around what runs, outermost first. Tasks begin with a copy, so each block knows whose it is.
 
 A ``with`` that was interrupted at its beginning is not left: nobody holds the transaction then, and it goes from here.
 """
 
 
-def _inside() -> list[TransactionFacts]:
+def _inside() -> list[ClientTransaction]:
     return [block for each in _blocks.get() if (block := each()) is not None and block._is_inside]
 
 
-def _keep(blocks: list[TransactionFacts]) -> None:
+def _keep(blocks: list[ClientTransaction]) -> None:
     _blocks.set(tuple(ref(block) for block in blocks))

@@ -1,0 +1,83 @@
+"""What type checkers know of each client's calls. Nothing runs this: mypy reads it (``test_types.py``)."""
+
+from asyncio import Future
+from typing import assert_type
+
+from twisted.internet.defer import Deferred
+
+from journal.transaction import State, Xid
+from txbroker.client import asyncio, blocking, twisted
+from txbroker.client.blocking.send_future import SendFuture
+from txbroker.client.core.results import Message, Receipt, TransactionDetails
+from txbroker.wire.messages import TopicInfo, TransactionInfo
+
+
+def blocking_calls(c: blocking.Connection, xid: Xid) -> None:
+    assert_type(c.send("t", b"v"), Receipt)
+    assert_type(c.send_async("t", b"v"), SendFuture)
+    assert_type(c.flush(), None)
+    assert_type(c.topics(["t"]), list[TopicInfo])
+    assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), TopicInfo)
+    assert_type(c.transactions([State.PREPARED], forced=True), list[TransactionInfo])
+    assert_type(c.show_transaction("1-2", max_bytes=5), TransactionDetails)
+    assert_type(c.wait_outcome(xid, 1.0), State)
+    assert_type(c.tpc_recover(), list[Xid])
+    tx, consumer = c.transaction(xid), c.consume("t", group="g")
+    assert_type(tx.send("t", b"v"), Receipt)
+    assert_type(tx.receive("t", "g"), Message | None)
+    assert_type(tx.commit_offsets(consumer), None)
+    assert_type(tx.commit(), None)
+    assert_type(consumer.poll(1.0), list[Message])
+    assert_type(consumer.commit({("t", 0): 5}), None)
+
+
+async def asyncio_calls(c: asyncio.Connection, xid: Xid) -> None:
+    assert_type(c.send("t", b"v"), Future[Receipt])
+    assert_type(c.send_async("t", b"v", partition=2), Future[Receipt])
+    assert_type(c.flush(), Future[None])
+    assert_type(c.topics(["t"]), Future[list[TopicInfo]])
+    assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), Future[TopicInfo])
+    assert_type(c.transactions([State.PREPARED], forced=True), Future[list[TransactionInfo]])
+    assert_type(c.show_transaction("1-2", max_bytes=5), Future[TransactionDetails])
+    assert_type(c.wait_outcome(xid, 1.0), Future[State])
+    assert_type(c.tpc_recover(), Future[list[Xid]])
+    tx, consumer = c.transaction(xid), c.consume("t", group="g")
+    assert_type(tx.send("t", b"v"), Future[Receipt])
+    assert_type(tx.send_many("t", [b"v"], by_key=False), Future[None])
+    assert_type(await tx.receive("t", "g"), Message | None)
+    assert_type(tx.prepare(), Future[None])
+    assert_type(tx.commit_offsets(consumer), Future[None])
+    assert_type(tx.commit(), Future[None])
+    assert_type(await consumer.poll(1.0), list[Message])
+    assert_type(consumer.commit({("t", 0): 5}), Future[None])
+    assert_type(await c.status(), dict[str, int | float | str])
+
+
+async def twisted_calls(c: twisted.Connection, xid: Xid) -> None:
+    assert_type(c.send("t", b"v"), Deferred[Receipt])
+    assert_type(c.send_async("t", b"v", partition=2), Deferred[Receipt])
+    assert_type(c.flush(), Deferred[None])
+    assert_type(c.topics(["t"]), Deferred[list[TopicInfo]])
+    assert_type(c.create_topic("t", 2, exist_ok=True, retention_age=5), Deferred[TopicInfo])
+    assert_type(c.transactions([State.PREPARED], forced=True), Deferred[list[TransactionInfo]])
+    assert_type(c.show_transaction("1-2", max_bytes=5), Deferred[TransactionDetails])
+    assert_type(c.wait_outcome(xid, 1.0), Deferred[State])
+    assert_type(c.tpc_recover(), Deferred[list[Xid]])
+    tx, consumer = c.transaction(xid), c.consume("t", group="g")
+    assert_type(tx.send("t", b"v"), Deferred[Receipt])
+    assert_type(tx.send_many("t", [b"v"], by_key=False), Deferred[None])
+    assert_type(tx.receive("t", "g"), Deferred[Message | None])
+    assert_type(tx.prepare(), Deferred[None])
+    assert_type(tx.commit_offsets(consumer), Deferred[None])
+    assert_type(tx.commit(), Deferred[None])
+    assert_type(consumer.poll(1.0), Deferred[list[Message]])
+    assert_type(consumer.commit({("t", 0): 5}), Deferred[None])
+    assert_type(await c.status(), dict[str, int | float | str])
+
+
+def wrong_calls(a: asyncio.Connection, b: blocking.Connection, t: twisted.Connection) -> None:
+    b.topics(names=5)  # type: ignore[arg-type]
+    a.create_topic("t", retention=5)  # type: ignore[call-arg]
+    t.send(b"t", b"v")  # type: ignore[arg-type]
+    a.transaction().send("t")  # type: ignore[call-arg]
+    t.consume("t").poll("soon")  # type: ignore[arg-type]

@@ -1,0 +1,54 @@
+"""What the consumers of all clients have in common: group, positions, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from journal.formats.record import PartitionOffset
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.core.client_method import part_method
+from txbroker.client.core.positions import Joined, Positions
+from txbroker.client.core.promise import Promise
+
+
+class Joins(Protocol):
+    """A connection, as far as a consumer's commits need it."""
+
+    def _joined(self) -> Joined | None:
+        """The transaction that commits belong to, between ``tpc_begin`` and its end; else None."""
+
+
+class ClientConsumer:
+    """The part of a consumer that is the same in every client."""
+
+    _connection: Joins
+    _core: ConsumerCore
+
+    @property
+    def group(self) -> str:
+        """The group's name, "" without one."""
+        return self._core.options.group or ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all was handed out that its partitions held at one moment: each transaction whole, or not at all.
+
+        As far as it is in them, and as the positions that reading began at were. False while there is more to hand out,
+        and while a position is held by an undecided transaction.
+        """
+        return self._core.whole
+
+    def offsets(self) -> list[PartitionOffset]:
+        """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
+        return self._core.handed_out()
+
+    @part_method
+    def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:
+        """Commit positions of the group; ends once forced. Between ``tpc_begin`` and its end they join that.
+
+        ``what``: all that has been handed out so far (None), all up to a message in its partition, or a mapping of
+        (topic, partition) to the next offset to read. Raises GenerationFenced if another consumer has claimed the
+        partitions, Misuse without a group, WrongType, WrongValue.
+        """
+        return self._core.commit(what, self._connection._joined())

@@ -1,0 +1,191 @@
+"""What every client asks the broker about transactions of any session, written once for all clients."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, cast
+
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, octets, seconds, text, truth, whole
+from journal.transaction import State, Xid, checked_xid
+from txbroker import errors
+from txbroker.client.core.call import Call
+from txbroker.client.core.client_method import client_method
+from txbroker.client.core.core import Core
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import (
+    GroupMove,
+    Message,
+    PartContent,
+    Run,
+    TransactionDetails,
+    decoded,
+)
+from txbroker.client.core.topic_creation import described
+from txbroker.client.core.transaction_names import Which, named, states_of
+from txbroker.wire import messages as commands
+from txbroker.wire.messages import Answer, Committed, Done, Outcome, TransactionInfo
+
+MAX_LISTED = 1000
+"""How many transactions are asked for at a time."""
+
+
+class TransactionOperations:
+    """The part of every client's connection with which operators and coordinators see and end transactions."""
+
+    core: Core
+
+    @client_method
+    def transactions(
+        self,
+        states: Iterable[State] = (),
+        *,
+        format_id: int | None = None,
+        global_prefix: bytes = b"",
+        forced: bool = False,
+    ) -> Coroutine[Promise[Any], None, list[TransactionInfo]]:
+        """All transactions in these states (none given: the undecided ones), with xids of this format and prefix.
+
+        With ``forced`` only outcomes that a person or policy forced.
+        """
+        return transactions(self.core, states, format_id, global_prefix, forced)
+
+    @client_method
+    async def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> TransactionDetails:
+        """A transaction, by number ("12-3") or xid, with its first messages; raises UnknownTransaction."""
+        core, which_one = self.core, named(which)
+        max_bytes = whole("max_bytes", max_bytes, NOTHING_READ, least=0)
+        places = {
+            p.number: (topic.name, p.index) for topic in await described(core, None) for p in topic.partitions
+        }
+        request = commands.ShowTransaction(core.correlation(), *which_one, max_bytes)
+        call = core.request(request, commands.TransactionShown)
+        shown = await call
+        data, begin, messages, obstacle = memoryview(call.data), 0, list[Message](), shown.obstacle
+        for number, length in shown.parts:
+            topic, index = places.get(number, _gone(number))
+            try:
+                messages += decoded(topic, index, data[begin : begin + length], 0, max_bytes)[0]
+            except errors.CompressionUnavailable as error:
+                obstacle = obstacle or str(error)
+            begin += length
+        contents = [PartContent(*places.get(n, _gone(n)), *held) for n, *held in shown.contents]
+        runs = [
+            Run(*places.get(at.partition, _gone(at.partition)), at.base_offset, at.count)
+            for at in shown.placements
+        ]
+        moved = [
+            GroupMove(group, *places.get(at.partition, _gone(at.partition)), at.offset)
+            for group, at in shown.offsets
+        ]
+        return TransactionDetails(
+            shown.transaction, messages, moved, sorted(contents), sorted(runs), obstacle
+        )
+
+    @client_method
+    async def commit_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a prepared transaction to commit: a heuristic outcome, kept with who and why."""
+        core = self.core
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
+        request = commands.Commit(core.correlation(), *which_one, operator=True, by=by, why=why)
+        await core.request(request, Committed)
+
+    @client_method
+    async def rollback_transaction(self, which: Which, by: str, why: str) -> None:
+        """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
+        core = self.core
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
+        await core.request(
+            commands.Rollback(core.correlation(), *which_one, operator=True, by=by, why=why), Done
+        )
+
+    @client_method
+    async def forget_transaction(self, which: Which, by: str, why: str = "") -> None:
+        """Forget a decided transaction's outcome; a forced one needs a reason."""
+        core = self.core
+        which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
+        shown = await core.request(
+            commands.ShowTransaction(core.correlation(), *which_one, 0), commands.TransactionShown
+        )
+        meant = shown.transaction
+        request = commands.Forget(core.correlation(), meant.session, meant.serial, meant.xid, by, why)
+        call = core.request(request, Done)
+        try:
+            await call
+        except (errors.UnknownTransaction, errors.OutcomeForgotten):
+            if call.attempts == 1:
+                raise
+
+    @client_method
+    async def outcome(self, which: Which) -> Outcome:
+        """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+        return await outcome(self.core, which)
+
+    @client_method
+    async def wait_outcome(self, which: Which, timeout: float = 30.0) -> State:
+        """How a transaction ended, once it has; raises OutcomeUnknown if it is undecided after so many seconds."""
+        core = self.core
+        deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
+        while True:
+            state = (await outcome(core, which)).state
+            if state in (State.COMMITTED, State.ROLLED_BACK):
+                return state
+            if core.clock() + pause >= deadline:
+                raise errors.OutcomeUnknown(
+                    f"transaction {which} is still {state.name.lower().replace('_', ' ')} after {timeout:g} s: whoever "
+                    "decides it has not come by yet. It waits for that at the broker; ask again later",
+                    xid=which if isinstance(which, Xid) else None,
+                )
+            await core.waits.sleep(pause)
+            pause = min(1.0, pause * 2)
+
+    @client_method
+    def end_prepared(self, xid: Xid, commit: bool) -> Coroutine[Promise[Any], None, None]:
+        """Commit or roll back what another session has prepared, as its coordinator decided."""
+        return end_prepared(self.core, xid, commit)
+
+
+async def transactions(
+    core: Core, states: Iterable[State], format_id: int | None, global_prefix: bytes, forced: bool
+) -> list[TransactionInfo]:
+    """All transactions in these states, page by page; none given: the undecided ones."""
+    found, after, wanted = list[TransactionInfo](), (0, 0), states_of(states)
+    format_id = None if format_id is None else whole("format_id", format_id, NOTHING_READ)
+    global_prefix = octets("global_prefix", global_prefix, NOTHING_READ)
+    truth("forced", forced, NOTHING_READ)
+    while True:
+        request = commands.ListTransactions(
+            core.correlation(), wanted, after, MAX_LISTED, format_id, global_prefix, forced
+        )
+        page = await core.request(request, commands.Transactions)
+        found += page.transactions
+        if not page.more or not page.transactions:
+            return found
+        after = (found[-1].session, found[-1].serial)
+
+
+async def outcome(core: Core, which: Which) -> Outcome:
+    """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+    return await core.request(commands.AskOutcome(core.correlation(), *named(which)), Outcome)
+
+
+async def end_prepared(core: Core, xid: Xid, commit: bool) -> None:
+    """The second phase of a transaction prepared by another session, as its coordinator decides."""
+    xid = checked_xid(xid)
+    truth("commit", commit, NOTHING_CHANGED)
+    call: Call[Committed] | Call[Done]
+    if commit:
+        call = core.request(commands.Commit(core.correlation(), xid=xid), Committed)
+    else:
+        call = core.request(commands.Rollback(core.correlation(), xid=xid), Done)
+    try:
+        await cast("Call[Answer]", call)
+    except errors.UnknownTransaction as error:
+        if call.attempts == 1:
+            raise
+        # Ended meanwhile and forgotten: by the first try, or by somebody else and the other way.
+        raise errors.OutcomeUnknown(f"the answer was lost; asked again, the broker says: {error}") from error
+
+
+def _gone(number: int) -> tuple[str, int]:
+    """The place of a partition whose topic has been deleted."""
+    return f"(partition {number})", 0

@@ -1,0 +1,52 @@
+"""The consumer of both event loops."""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+from txbroker.client.consumer.client_consumer import ClientConsumer
+from txbroker.client.consumer.consumer import ConsumerCore
+from txbroker.client.consumer.delivery import Delivery
+from txbroker.client.core.results import Message
+from txbroker.client.core.waits import until
+from txbroker.client.loop.connection import LoopConnection
+from txbroker.client.loop.take import Take, one_of, taking_method
+
+
+class LoopConsumer(ClientConsumer):
+    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+
+    _connection: LoopConnection
+
+    def __init__(self, connection: LoopConnection, core: ConsumerCore) -> None:
+        self._connection = connection
+        self._core = core
+
+    @taking_method
+    def poll(self, timeout: float = 0.0) -> Take[list[Message]]:
+        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        return Take(self._core, until(self._connection.core.clock, timeout), _rest_of)
+
+    def close(self) -> None:
+        """Stop reading; commits nothing."""
+        self._core.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        current = self._core.current
+        if current is not None and self._core.line.is_free:
+            return current.one()  # most are here, and nobody waits: no turn of the loop for them
+        message = await self._connection.take(self._next)
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    def _next(self) -> Take[Message | None]:
+        return Take(self._core, math.inf, one_of)
+
+
+def _rest_of(delivery: Delivery | None) -> list[Message]:
+    return [] if delivery is None else delivery.rest()

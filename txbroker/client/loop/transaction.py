@@ -1,0 +1,137 @@
+"""The transaction of both event loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from txbroker import errors
+from txbroker.client.core.client_method import PartMethod
+from txbroker.client.core.promise import Promise
+from txbroker.client.core.results import Message, Receipt
+from txbroker.client.core.waits import until
+from txbroker.client.loop.connection import LoopConnection
+from txbroker.client.loop.take import Take, one_of, taking_method
+from txbroker.client.producer.batch import Frames
+from txbroker.client.transactions import bulk
+from txbroker.client.transactions.client_transaction import ClientTransaction
+from txbroker.client.transactions.transaction import Transaction
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+def _sending_method(
+    operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
+) -> PartMethod[P, T]:
+    """Make a method that sends: whoever cancels it, also before going on from it, cuts the transaction short."""
+
+    @wraps(operation)
+    def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:
+        return client._connection.run(operation(client, *args, **choices), client._core.cut_short)
+
+    found: Any = method
+    return found  # type: ignore[no-any-return]
+
+
+def _preparing_method(
+    operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
+) -> PartMethod[P, T]:
+    """Make a method that prepares: for whoever cancels it the transaction is not prepared."""
+
+    @wraps(operation)
+    def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:
+        return client._connection.run(operation(client, *args, **choices), client._core.prepare_cut_short)
+
+    found: Any = method
+    return found  # type: ignore[no-any-return]
+
+
+class LoopTransaction(ClientTransaction):
+    """All or nothing over topics and partitions; see the blocking client's."""
+
+    _connection: LoopConnection
+
+    def __init__(self, connection: LoopConnection, core: Transaction) -> None:
+        self._connection = connection
+        self._core = core
+
+    @_sending_method
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+    ) -> Coroutine[Promise[Any], None, Receipt]:
+        """Add a message; the receipt has no offset yet."""
+        return self._core.send(topic, value, key, headers, partition, timestamp)
+
+    @_sending_method
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, bytes] | None] | None = None,
+        partitions: Sequence[int | None] | None = None,
+        timestamps: Sequence[int | datetime | None] | None = None,
+        *,
+        by_key: bool = True,
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Add messages in columns of equal length, in their order: see :func:`bulk.send_many`."""
+        columns = (topic, values, keys, headers, partitions, timestamps)
+        return bulk.send_many(self._core, *columns, by_key=by_key)
+
+    @_sending_method
+    def send_frames(
+        self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
+    ) -> Coroutine[Promise[Any], None, None]:
+        """Add messages that are frames already: see :func:`bulk.send_frames`."""
+        return bulk.send_frames(self._core, topic, split)
+
+    @_preparing_method
+    def prepare(self) -> Coroutine[Promise[Any], None, None]:
+        """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
+        return self._core.prepare()
+
+    @taking_method
+    def receive(
+        self, /, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
+    ) -> Take[Message | None]:
+        """Receive the group's next message; see the blocking client's."""
+        end = until(self._core.core.clock, timeout)
+        receiver = self._connection._receivers.of(self._core, topics, group, choices)
+        self._core.receives(receiver)
+        return Take(receiver, end, one_of)
+
+    def _abandon(self) -> None:
+        """The block has ended with an error: a roll-back is posted, and not waited for."""
+        if not self._connection.is_forked:
+            self._core.abandon()
+            self._connection._settle()
+
+    async def __aenter__(self) -> Self:
+        self._enter_block(self._connection._current_task())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave_block()
+        if error is not None:
+            self._abandon()
+            return
+        try:
+            await self.commit()
+        except errors.OutcomeUnknown:
+            raise
+        except errors.TxBrokerError:
+            self._abandon()
+            raise
