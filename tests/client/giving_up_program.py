@@ -75,10 +75,17 @@ async def commits(reactor, broker, topic):
         await cancelled(reactor, tx.commit(), turns)
         await tx.commit()
         values.append(b"%d" % turns)
+    await only_rolled_back(reactor, broker, topic, lambda tx: tx.send(topic, b"never"))
+    await only_rolled_back(reactor, broker, topic, lambda tx: tx.send_many(topic, [b"never", b"never"]))
+    assert [message.value for message in await broker.read(topic, 0, 0)] == values
+
+
+async def only_rolled_back(reactor, broker, topic, send):
+    """A transaction of which a call that sends was cancelled cannot be committed."""
     for turns in count(0):
         broker._producer.forget_route(topic)
         tx = broker.transaction()
-        was_through, _ = await cancelled(reactor, tx.send(topic, b"never"), turns)
+        was_through, _ = await cancelled(reactor, send(tx), turns)
         if was_through:
             await tx.rollback()
             break
@@ -89,7 +96,6 @@ async def commits(reactor, broker, topic):
         else:
             raise AssertionError("committed after a cancelled send")
     assert turns
-    assert [message.value for message in await broker.read(topic, 0, 0)] == values
 
 
 async def sends(reactor, address, topic):

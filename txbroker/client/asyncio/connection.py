@@ -15,7 +15,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.loop import tls
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
-from txbroker.client.loop.take import Take
+from txbroker.client.loop.loop_method import Take
 from txbroker.client.loop.transaction import LoopTransaction
 
 T = TypeVar("T")

@@ -29,8 +29,8 @@ from txbroker.client.core.results import Durability, Receipt
 from txbroker.client.core.transaction_operations import TransactionOperations
 from txbroker.client.core.waits import Turn
 from txbroker.client.loop import fork
+from txbroker.client.loop.loop_method import Take, loop_method
 from txbroker.client.loop.poller import check_system
-from txbroker.client.loop.take import Take
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import LAST_REPORT_FAILED, log
 from txbroker.client.transactions.serials import Serials
@@ -172,7 +172,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         if self.is_forked or self.core.asking:
             operation.close()
             self._check_process()
-        task = start(operation)
+        task = Task(operation)
         self._settle()
         return task
 
@@ -186,8 +186,8 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
 
     # -- calls -------------------------------------------------------------------------------------
 
-    @client_method
-    async def send(
+    @loop_method
+    def send(
         self,
         topic: str,
         value: bytes | None,
@@ -195,25 +195,37 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
-    ) -> Receipt:
+    ) -> Awaitable[Receipt]:
         """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition.
 
         Arguments as of the blocking client's.
         """
+        return self.run(self._send(topic, value, key, headers, partition, timestamp))
+
+    send_async = send
+
+    async def _send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        partition: int | None,
+        timestamp: int | datetime | None,
+    ) -> Receipt:
         current = self._two_phase.current
         if current is not None:
             return await current.send(topic, value, key, headers, partition, timestamp)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        message = (topic, value, moment, key, headers, partition)
-        lane, batch, position = await self._producer.append(*message, watched=True)
+        lane, batch, position = await self._producer.append(
+            topic, value, moment, key, headers, partition, True
+        )
         try:
             sent = await batch
         finally:
             # One whose caller has given up is told of by the next flush, or at the end.
             batch.untold = batch.untold or not batch.done
         return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
-
-    send_async = send
 
     @client_method
     def flush(self) -> Coroutine[Promise[Any], None, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable
 from typing import Self
 
 from txbroker.client.consumer.client_consumer import ClientConsumer
@@ -11,7 +12,7 @@ from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.core.results import Message
 from txbroker.client.core.waits import until
 from txbroker.client.loop.connection import LoopConnection
-from txbroker.client.loop.take import Take, one_of, taking_method
+from txbroker.client.loop.loop_method import Take, one_of, taking_method
 
 
 class LoopConsumer(ClientConsumer):
@@ -24,9 +25,10 @@ class LoopConsumer(ClientConsumer):
         self._core = core
 
     @taking_method
-    def poll(self, timeout: float = 0.0) -> Take[list[Message]]:
+    def poll(self, timeout: float = 0.0) -> Awaitable[list[Message]]:
         """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
-        return Take(self._core, until(self._connection.core.clock, timeout), _rest_of)
+        connection = self._connection
+        return connection.take(lambda: Take(self._core, until(connection.core.clock, timeout), _rest_of))
 
     def close(self) -> None:
         """Stop reading; commits nothing."""
@@ -39,13 +41,10 @@ class LoopConsumer(ClientConsumer):
         current = self._core.current
         if current is not None and self._core.line.is_free:
             return current.one()  # most are here, and nobody waits: no turn of the loop for them
-        message = await self._connection.take(self._next)
+        message = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
         if message is None:
             raise StopAsyncIteration
         return message
-
-    def _next(self) -> Take[Message | None]:
-        return Take(self._core, math.inf, one_of)
 
 
 def _rest_of(delivery: Delivery | None) -> list[Message]:

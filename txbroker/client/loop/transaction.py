@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 from txbroker import errors
-from txbroker.client.core.client_method import PartMethod
-from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.core.waits import until
 from txbroker.client.loop.connection import LoopConnection
-from txbroker.client.loop.take import Take, one_of, taking_method
+from txbroker.client.loop.loop_method import Take, loop_part_method, one_of, taking_method
 from txbroker.client.producer.batch import Frames
 from txbroker.client.transactions import bulk
 from txbroker.client.transactions.client_transaction import ClientTransaction
 from txbroker.client.transactions.transaction import Transaction
-
-P = ParamSpec("P")
-S = TypeVar("S")
-T = TypeVar("T")
-
-
-def _sending_method(
-    operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
-) -> PartMethod[P, T]:
-    """Make a method that sends: whoever cancels it, also before going on from it, cuts the transaction short."""
-
-    @wraps(operation)
-    def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:
-        return client._connection.run(operation(client, *args, **choices), client._core.cut_short)
-
-    found: Any = method
-    return found  # type: ignore[no-any-return]
-
-
-def _preparing_method(
-    operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
-) -> PartMethod[P, T]:
-    """Make a method that prepares: for whoever cancels it the transaction is not prepared."""
-
-    @wraps(operation)
-    def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:
-        return client._connection.run(operation(client, *args, **choices), client._core.prepare_cut_short)
-
-    found: Any = method
-    return found  # type: ignore[no-any-return]
 
 
 class LoopTransaction(ClientTransaction):
@@ -60,7 +27,7 @@ class LoopTransaction(ClientTransaction):
         self._connection = connection
         self._core = core
 
-    @_sending_method
+    @loop_part_method
     def send(
         self,
         topic: str,
@@ -69,11 +36,12 @@ class LoopTransaction(ClientTransaction):
         headers: Mapping[str, bytes] | None = None,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
-    ) -> Coroutine[Promise[Any], None, Receipt]:
+    ) -> Awaitable[Receipt]:
         """Add a message; the receipt has no offset yet."""
-        return self._core.send(topic, value, key, headers, partition, timestamp)
+        sending = self._core.send(topic, value, key, headers, partition, timestamp)
+        return self._connection.run(sending, self._core.cut_short)
 
-    @_sending_method
+    @loop_part_method
     def send_many(
         self,
         topic: str,
@@ -84,32 +52,37 @@ class LoopTransaction(ClientTransaction):
         timestamps: Sequence[int | datetime | None] | None = None,
         *,
         by_key: bool = True,
-    ) -> Coroutine[Promise[Any], None, None]:
+    ) -> Awaitable[None]:
         """Add messages in columns of equal length, in their order: see :func:`bulk.send_many`."""
         columns = (topic, values, keys, headers, partitions, timestamps)
-        return bulk.send_many(self._core, *columns, by_key=by_key)
+        sending = bulk.send_many(self._core, *columns, by_key=by_key)
+        return self._connection.run(sending, self._core.cut_short)
 
-    @_sending_method
+    @loop_part_method
     def send_frames(
         self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
-    ) -> Coroutine[Promise[Any], None, None]:
+    ) -> Awaitable[None]:
         """Add messages that are frames already: see :func:`bulk.send_frames`."""
-        return bulk.send_frames(self._core, topic, split)
+        return self._connection.run(bulk.send_frames(self._core, topic, split), self._core.cut_short)
 
-    @_preparing_method
-    def prepare(self) -> Coroutine[Promise[Any], None, None]:
+    @loop_part_method
+    def prepare(self) -> Awaitable[None]:
         """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
-        return self._core.prepare()
+        return self._connection.run(self._core.prepare(), self._core.prepare_cut_short)
 
     @taking_method
     def receive(
         self, /, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
-    ) -> Take[Message | None]:
+    ) -> Awaitable[Message | None]:
         """Receive the group's next message; see the blocking client's."""
-        end = until(self._core.core.clock, timeout)
-        receiver = self._connection._receivers.of(self._core, topics, group, choices)
-        self._core.receives(receiver)
-        return Take(receiver, end, one_of)
+
+        def begin() -> Take[Message | None]:
+            end = until(self._core.core.clock, timeout)
+            receiver = self._connection._receivers.of(self._core, topics, group, choices)
+            self._core.receives(receiver)
+            return Take(receiver, end, one_of)
+
+        return self._connection.take(begin)
 
     def _abandon(self) -> None:
         """The block has ended with an error: a roll-back is posted, and not waited for."""

@@ -26,7 +26,7 @@ from txbroker.client.core.promise import Cancelled, Promise, Task
 from txbroker.client.loop import tls
 from txbroker.client.loop.connection import LoopConnection
 from txbroker.client.loop.consumer import LoopConsumer
-from txbroker.client.loop.take import Take
+from txbroker.client.loop.loop_method import Take
 from txbroker.client.loop.transaction import LoopTransaction
 from txbroker.client.twisted.endpoint import endpoint
 
