@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
 
-PROVIDED_BY: Final = {
-    "click": "txbroker[cli]",
-    "rich": "txbroker[cli]",
-    "crcmod": "txbroker[cli]",
-    "twisted": "txbroker[server]",
-}
-"""What to install for the packages that commands use and a client does without."""
-
-
-def what_to_install(error: ModuleNotFoundError) -> str:
-    """What brings the package that is missing; "" if nothing of this project does."""
-    return PROVIDED_BY.get((error.name or "").partition(".")[0], "")
+from txbroker.missing_packages import what_to_install
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.core import Core
 from txbroker.client.core.operations import Operations
 from txbroker.client.core.options import Options
@@ -33,6 +34,7 @@ class Rig:
         self.now = 1000.0
         self.broker = broker
         self.core = Core(Options(**options), lambda: self.now, lambda: 0.5, lambda: round(self.now * 1e6))
+        self.shared_fetch = SharedFetch(self.core)
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
         self.operations = Asked(self.core)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from txbroker import errors
 from txbroker.bench.watched_core import WatchedCore
 from txbroker.client.blocking.link import open_socket
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.options import Options
 from txbroker.client.core.url import Address
 from txbroker.client.producer.producer import Producer
@@ -48,6 +49,7 @@ class Client:
         self.core = WatchedCore(options, timed)
         self.producer = Producer(self.core)
         self.serials = Serials(self.core)
+        self.shared_fetch = SharedFetch(self.core)
         self.socket: socket.socket | None = None
         self._address = address
         self._unsent = memoryview(b"")

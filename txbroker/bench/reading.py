@@ -43,10 +43,10 @@ class Reading(Load):
         """It is messages that are counted, as they come."""
 
     async def _pass(self, client: int) -> None:
-        plan, core = self.plan, self.clients[client].core
+        plan = self.plan
         mine = range(self.share.first + client, plan.partitions, plan.clients)
         options = consumer_options(plan.topic, None, partitions=tuple(mine), start="earliest", follow=False)
-        reader = ConsumerCore(core, options, "bench")
+        reader = ConsumerCore(self.clients[client].shared_fetch, options, "bench")
         try:
             while not self.is_over() and not reader.finished:
                 messages = await _next(reader)
@@ -76,7 +76,7 @@ class Following(Producing):
         """Follow from the topic's end as it is now."""
         if self._reader is None:
             options = consumer_options(self.plan.topic, None, start="latest", max_wait=1.0)
-            self._reader = ConsumerCore(self._reader_client.core, options, "bench")
+            self._reader = ConsumerCore(self._reader_client.shared_fetch, options, "bench")
             start(self._follow(self._reader))
         return super().prepare() and bool(self._reader.positions)
 

@@ -11,7 +11,6 @@ from typing import IO, Any
 
 import click
 
-from txbroker.__main__ import what_to_install
 from txbroker.cli.output import wrapped
 from txbroker.cli.streams import OutputLost, ReaderLeft, drop_what_is_lost
 from txbroker.errors import (
@@ -27,6 +26,7 @@ from txbroker.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
+from txbroker.missing_packages import what_to_install
 
 
 class Exit(enum.IntEnum):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.coordinator.gids import Branch
-from txbroker.coordinator.resource import Resource, resource_of
+from txbroker.coordinator.participation import resource_of
+from txbroker.coordinator.resource import Resource
 
 if TYPE_CHECKING:
     from txbroker.coordinator.book import Book

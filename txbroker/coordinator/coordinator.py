@@ -12,7 +12,8 @@ from txbroker.coordinator.book import Book
 from txbroker.coordinator.caretaker import Caretaker
 from txbroker.coordinator.decision_log import Decision, DecisionLog, Heuristic
 from txbroker.coordinator.gids import Branch, check_name
-from txbroker.coordinator.resource import Ending, resource_of
+from txbroker.coordinator.participation import resource_of
+from txbroker.coordinator.resource import Ending
 from txbroker.coordinator.two_phase import CoordinatedTransaction
 
 INTERVAL = 10.0

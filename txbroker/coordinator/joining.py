@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from zope.interface import implementer
 
@@ -25,8 +25,9 @@ from txbroker.client.blocking import Connection
 from txbroker.coordinator.broker_resource import StagingBroker
 from txbroker.coordinator.decision_log import Decision
 from txbroker.coordinator.gids import Branch, Gids, new_identity
-from txbroker.coordinator.resource import Ending, Resource, resource_of
-from txbroker.coordinator.two_phase import CoordinatedTransaction, Decides
+from txbroker.coordinator.participation import resource_of
+from txbroker.coordinator.resource import Ending, Resource
+from txbroker.coordinator.two_phase import CoordinatedTransaction, Decides, Registry
 from txbroker.databases.adapters.postgresql import sqlstate
 
 try:
@@ -40,9 +41,6 @@ except ImportError as error:
         f"txbroker.join needs the package `transaction` ({error}): pip install 'txbroker[zope]'"
     ) from error
 
-if TYPE_CHECKING:
-    from txbroker.coordinator.coordinator import Coordinator
-
 log = logging.getLogger("txbroker.coordinator")
 
 MAX_BYTES = 16 * MIB
@@ -55,7 +53,7 @@ def join(
     manager: Any,
     broker: Connection,
     *,
-    coordinator: Coordinator | None = None,
+    coordinator: Registry | None = None,
     participant: str = "",
     max_bytes: int = MAX_BYTES,
 ) -> Messages:
@@ -88,7 +86,7 @@ class Messages:
     """What :func:`join` gives: sends with the manager's current transaction."""
 
     def __init__(
-        self, manager: Any, broker: Connection, coordinator: Coordinator | None, name: str, max_bytes: int
+        self, manager: Any, broker: Connection, coordinator: Registry | None, name: str, max_bytes: int
     ) -> None:
         self.broker = broker
         self._manager = manager
@@ -113,17 +111,17 @@ class Messages:
         self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp
         message = _Message(*message_of(topic, value, key, headers, partition, moment))
-        outbox = _joined(self._decides, self._manager).outbox(self._name, self.broker)
+        buffer = _joined(self._decides, self._manager).send_buffer(self._name, self.broker)
         size = message.size
-        if outbox.held + size > self._max_bytes:
+        if buffer.held + size > self._max_bytes:
             raise errors.BufferFull(
-                f"{outbox.held} bytes of this transaction wait for its vote, {size} more are over max_bytes "
+                f"{buffer.held} bytes of this transaction wait for its vote, {size} more are over max_bytes "
                 f"({self._max_bytes}); the message was not taken, the transaction is as it was"
             )
-        outbox.keep(message, size)
+        buffer.keep(message, size)
 
 
-def join_connections(coordinator: Coordinator, manager: Any, connections: Mapping[str, Any]) -> None:
+def join_connections(coordinator: Registry, manager: Any, connections: Mapping[str, Any]) -> None:
     """Let connections take part in the manager's current transaction."""
     for name, connection in connections.items():
         coordinator.check_registered(name)
@@ -144,7 +142,7 @@ def _joined(decides: Decides, manager: Any) -> JoinedTransaction:
     return made
 
 
-class _Outbox:
+class _SendBuffer:
     """Messages to one broker."""
 
     def __init__(self, broker: Connection) -> None:
@@ -173,13 +171,13 @@ class JoinedTransaction:
         self.is_over = False
         self.coordinated = CoordinatedTransaction(decides, {})
         self.coordinated.enter()
-        self._outboxes: dict[str, _Outbox] = {}
+        self._send_buffers: dict[str, _SendBuffer] = {}
         self._resources: dict[str, Resource] = {}
         self._savepoints = 0
 
-    def outbox(self, name: str, broker: Connection) -> _Outbox:
+    def send_buffer(self, name: str, broker: Connection) -> _SendBuffer:
         """What waits for a broker."""
-        return self._outboxes.setdefault(name, _Outbox(broker))
+        return self._send_buffers.setdefault(name, _SendBuffer(broker))
 
     def enlist(self, name: str, resource: Resource) -> None:
         """Begin at a connection."""
@@ -199,11 +197,11 @@ class JoinedTransaction:
 
     def commit(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
         """Send what waits here; the brokers stage it."""
-        for name, outbox in self._outboxes.items():
-            if outbox.messages:
-                staging = StagingBroker(outbox.broker)
+        for name, buffer in self._send_buffers.items():
+            if buffer.messages:
+                staging = StagingBroker(buffer.broker)
                 self.coordinated.add(name, staging)
-                for message in outbox.messages:
+                for message in buffer.messages:
                     staging.transaction.send(*message)
 
     def tpc_vote(self, transaction: object) -> None:  # noqa: ARG002 - the interface's
@@ -232,7 +230,7 @@ class JoinedTransaction:
 
     def _roll_back(self) -> None:
         self.is_over = True
-        self._outboxes.clear()
+        self._send_buffers.clear()
         self.coordinated.rollback()
 
     def should_retry(self, error: BaseException) -> bool:
@@ -249,13 +247,13 @@ class JoinedTransaction:
         name = f"txbroker_{self._savepoints}"
         for resource in self._resources.values():
             _execute(resource, f"SAVEPOINT {name}")
-        kept = {broker: len(outbox.messages) for broker, outbox in self._outboxes.items()}
+        kept = {broker: len(buffer.messages) for broker, buffer in self._send_buffers.items()}
         return JoinedSavepoint(self, name, kept, frozenset(self._resources))
 
     def roll_back_to(self, savepoint: JoinedSavepoint) -> None:
         """Drop what came after it; a connection that was enlisted later begins anew."""
-        for broker, outbox in self._outboxes.items():
-            outbox.drop_behind(savepoint.kept.get(broker, 0))
+        for broker, buffer in self._send_buffers.items():
+            buffer.drop_behind(savepoint.kept.get(broker, 0))
         for name, resource in self._resources.items():
             if name in savepoint.resources:
                 _execute(resource, f"ROLLBACK TO SAVEPOINT {savepoint.name}")

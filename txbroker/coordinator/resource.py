@@ -5,15 +5,10 @@ One is made per transaction over the user's connection, and one per pass over wh
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 from journal.transaction import State
-from txbroker import errors
 from txbroker.coordinator.gids import FORMAT_ID, Branch, branch_of
-from txbroker.databases.adapters.dialect import named
-
-_CALLS = ("xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover")
 
 
 class Content(NamedTuple):
@@ -118,29 +113,3 @@ class Resource:
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
-
-
-def resource_of(connection: Any) -> Resource:
-    """The resource over a connection; raises Misuse for what is none, or cannot prepare."""
-    from txbroker.client.blocking import Connection
-
-    if isinstance(connection, Connection):
-        from txbroker.coordinator.broker_resource import BrokerResource
-
-        return BrokerResource(connection)
-    packages = {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}
-    what = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    if named(connection, "AsyncConnection") or "psycopg2" in packages:
-        raise errors.Misuse(
-            f"{what} cannot take part: of PostgreSQL's drivers, psycopg's blocking Connection can; nothing was done"
-        )
-    if missing := [call for call in _CALLS if not callable(getattr(connection, call, None))]:
-        raise errors.Misuse(
-            f"{what} cannot take part in a two-phase commit: it has no {', '.join(missing)} (PEP 249). With a database "
-            "that cannot prepare, use txbroker.atomic; nothing was done"
-        )
-    if "psycopg" in packages and "psycopg" in sys.modules:
-        from txbroker.coordinator.postgresql import PostgresqlResource
-
-        return PostgresqlResource(connection)
-    return Resource(connection)

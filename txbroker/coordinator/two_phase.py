@@ -45,6 +45,13 @@ class Decides(Protocol):
         """Whether a branch was ended otherwise."""
 
 
+class Registry(Decides, Protocol):
+    """A coordinator that knows its participants by name."""
+
+    def check_registered(self, name: str) -> None:
+        """Raise Misuse for a name that recovery could not reach."""
+
+
 class CoordinatedTransaction:
     """Commits at the end of its ``with`` at all participants, or at none. For one thread.
 

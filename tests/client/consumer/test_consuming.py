@@ -19,7 +19,7 @@ def rig(broker):
 
 
 def consumer(rig, group=None, topics="t", follow=False, **choices):
-    return ConsumerCore(rig.core, consumer_options(topics, group, follow=follow, **choices), "me")
+    return ConsumerCore(rig.shared_fetch, consumer_options(topics, group, follow=follow, **choices), "me")
 
 
 def drain(rig, core):

@@ -159,7 +159,7 @@ def append(broker, number, *values):
 
 
 def consumer(rig, **choices):
-    return ConsumerCore(rig.core, consumer_options("t2", None, **choices), "me")
+    return ConsumerCore(rig.shared_fetch, consumer_options("t2", None, **choices), "me")
 
 
 def handed_out(rig, core):
@@ -264,7 +264,7 @@ def test_it_is_not_whole_without_a_position_that_an_undecided_transaction_holds(
 
     broker.before = before
     append(broker, 3, b"d", b"e")
-    core = ConsumerCore(rig.core, consumer_options("t2", "g", prefetch=1), "me")
+    core = ConsumerCore(rig.shared_fetch, consumer_options("t2", "g", prefetch=1), "me")
     assert handed_out(rig, core) == "d e"
 
 

@@ -200,7 +200,7 @@ def test_a_missing_package_is_said_when_the_client_connects(name, monkeypatch):
 
 
 def reader(rig, **choices):
-    core = ConsumerCore(rig.core, consumer_options("t", None, follow=False, **choices), "me")
+    core = ConsumerCore(rig.shared_fetch, consumer_options("t", None, follow=False, **choices), "me")
     core.look()
     rig.pump()
     return core

@@ -27,6 +27,7 @@ from txbroker.client.blocking.transaction import Transaction
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import Start, consumer_options
 from txbroker.client.consumer.receiver import Receivers
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core import url as urls
 from txbroker.client.core.core import Core
 from txbroker.client.core.operations import Operations
@@ -91,13 +92,14 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     def __init__(self, address: urls.Address, options: Options) -> None:
         self.core = Core(options, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self.core.thread = threading.get_ident
+        self._shared_fetch = SharedFetch(self.core)
         self._producer = Producer(self.core)
         self._driver = Driver(self.core, address, self._producer)
         self._serials = Serials(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials)
         self._two_phase_thread = 0
         self._consumers: list[Consumer] = []
-        self._receivers = Receivers(self.core)
+        self._receivers = Receivers(self._shared_fetch)
         self._reporter: Reporter | None = None
         self.address = address
 
@@ -317,7 +319,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
         )  # fmt: skip
-        consumer = Consumer(self, ConsumerCore(self.core, options, self.core.options.client))
+        consumer = Consumer(self, ConsumerCore(self._shared_fetch, options, self.core.options.client))
         self._consumers = [other for other in self._consumers if not other.closed]
         self._consumers.append(consumer)
         return consumer

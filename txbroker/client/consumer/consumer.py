@@ -16,8 +16,8 @@ from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.moments import Moments
 from txbroker.client.consumer.options import ConsumerOptions
 from txbroker.client.consumer.read_ahead import ReadAhead
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.call import named_error
-from txbroker.client.core.core import Core
 from txbroker.client.core.positions import (
     Joined,
     Position,
@@ -50,12 +50,14 @@ RECHECK_PENDING = 0.25
 class ConsumerCore:
     """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait, opened."""
 
-    def __init__(self, core: Core, options: ConsumerOptions, member: str) -> None:
+    def __init__(self, shared_fetch: SharedFetch, options: ConsumerOptions, member: str) -> None:
+        core = shared_fetch.core
         self.options = options
         self.positions: dict[int, Position] = {}
         self.line = core.waits.line(lambda: self._is_here or self.finished)
         """Those who wait for messages, or for word that there will be none."""
         self._core = core
+        self._shared_fetch = shared_fetch
         self._member = member
         self._current: Delivery | None = None
         self._returned: deque[Delivery] = deque()
@@ -158,7 +160,7 @@ class ConsumerCore:
     def join(self, deadline: float = math.inf) -> Turn:
         """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
         self._go_on()
-        self._core.shared_fetch.see_to_it()
+        self._shared_fetch.see_to_it()
         return self.line.join(deadline)
 
     def close(self) -> None:
@@ -174,7 +176,7 @@ class ConsumerCore:
         self._current = None
         self._returned.clear()
         self._ahead.clear()
-        self._core.shared_fetch.leave(self)
+        self._shared_fetch.leave(self)
         if self._reading is not None:
             self._reading.cancel()
 
@@ -347,7 +349,7 @@ class ConsumerCore:
             return
         held_back = any(position.pending for position in self.positions.values())
         wait = min(self.options.max_wait, RECHECK_PENDING if held_back else math.inf)
-        found = await self._core.shared_fetch.ask(self, wanted.positions, wanted.max_bytes, wait)
+        found = await self._shared_fetch.ask(self, wanted.positions, wanted.max_bytes, wait)
         if wanted.is_new:
             self._moments.begin(self.positions, [part for part, _ in found])
         for part, data in found:

@@ -12,7 +12,7 @@ from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.delivery import Delivery
 from txbroker.client.consumer.options import consumer_options
-from txbroker.client.core.core import Core
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core.waits import Line, Turn
 
 
@@ -115,8 +115,8 @@ class Received:
 class Receivers:
     """The receivers of one connection, by topics and group."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, shared_fetch: SharedFetch) -> None:
+        self._shared_fetch = shared_fetch
         self._found: dict[tuple[tuple[str, ...], str], Receiver] = {}
 
     def of(self, owner: Owner, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
@@ -131,7 +131,7 @@ class Receivers:
         if receiver is not None and receiver.discarded:
             receiver.discard()
         if receiver is None or receiver.discarded:
-            consumer = ConsumerCore(self._core, options, self._core.options.client)
+            consumer = ConsumerCore(self._shared_fetch, options, self._shared_fetch.core.options.client)
             receiver = self._found[key] = Receiver(consumer)
         if receiver.owner is not None and receiver.owner.is_over:
             receiver.settle(False)  # it ended before it knew that it received from here: it was interrupted

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from journal.constants import MAX_REQUEST_DATA
 from txbroker import errors
+from txbroker.client.core.waits import Waits
 from txbroker.wire.codec import Decoder, answer_decoder
 from txbroker.wire.messages import AnyAnswer
 
-if TYPE_CHECKING:
-    from txbroker.client.core.core import Core
-
 MOST_AT_ONCE: Final = 1000
 """Callers that go on in one turn of an event loop, but for those of one batch. 1,000 sends take it about 8 ms."""
+
+
+class Gives(Protocol):
+    """The core, as far as it gives answers to its calls."""
+
+    abort: str
+    waits: Waits
+
+    def give(self, head: AnyAnswer, body: memoryview) -> int:
+        """Give an answer to its call; return how many waited for it."""
 
 
 class Answers:
@@ -26,7 +34,7 @@ class Answers:
     connection, the end of the client or lack of time, the core has all of them given (:meth:`drain`).
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Gives) -> None:
         self.most = math.inf
         self._core = core
         self.decoder: Decoder[AnyAnswer] = answer_decoder(MAX_REQUEST_DATA)

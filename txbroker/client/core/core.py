@@ -21,7 +21,6 @@ from txbroker.client.core.call import AnswerLost, AnswerType, Call, check, error
 from txbroker.client.core.hello import Greeting, replaced
 from txbroker.client.core.options import Backoff, Lost, Options, repetition
 from txbroker.client.core.phase import Phase
-from txbroker.client.core.shared_fetch import SharedFetch
 from txbroker.client.core.waits import Waits
 from txbroker.wire import messages
 from txbroker.wire.codec import encode
@@ -63,6 +62,7 @@ class Core:
         self.on_open: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[float], float]] = []
+        self.on_mend: list[Callable[[], None]] = []
         self.abort = ""
         """Not empty: the face must drop the connection, for this reason, and then tell :meth:`lost`."""
         self.output_bytes = 0
@@ -86,7 +86,6 @@ class Core:
         self._told = False
         self._heard = 0.0
         self.answers = Answers(self)
-        self.shared_fetch = SharedFetch(self)
 
     # -- the side of the operations ----------------------------------------------------------------
 
@@ -146,7 +145,8 @@ class Core:
         self.output_bytes = sum(map(len, self._output))
         self._opened.mend()
         self._drained.mend()
-        self.shared_fetch.mend()
+        for callback in self.on_mend:
+            callback()
 
     def has(self, call: Call[Any]) -> bool:
         """Whether a call is on its way, or will be."""

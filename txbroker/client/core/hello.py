@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from txbroker import errors
 from txbroker.client.core.call import AnswerLost, Call
 from txbroker.client.core.options import REFUSED_FOR_GOOD
 from txbroker.wire.messages import Answer, Hello, Welcome
 
-if TYPE_CHECKING:
-    from txbroker.client.core.core import Core
+
+class Greets(Protocol):
+    """The core, as far as its hello needs it."""
+
+    abort: str
+
+    def welcomed(self, welcome: Welcome) -> None:
+        """There is a session."""
+
+    def stop(self, error: errors.TxBrokerError) -> None:
+        """There is none, and never will be."""
 
 
 class Greeting(Call[Welcome]):
@@ -18,7 +27,7 @@ class Greeting(Call[Welcome]):
 
     __slots__ = ("_core",)
 
-    def __init__(self, core: Core, hello: Hello, deadline: float) -> None:
+    def __init__(self, core: Greets, hello: Hello, deadline: float) -> None:
         super().__init__(hello, Welcome, b"", deadline)
         self._core = core
 

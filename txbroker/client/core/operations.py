@@ -21,7 +21,7 @@ from journal.arguments import (
 from journal.formats.record import PartitionOffset
 from journal.settings import TopicChoices
 from txbroker import errors
-from txbroker.client.core.call import named_error
+from txbroker.client.core.call import Call, named_error
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.companion import Companion
 from txbroker.client.core.core import Core
@@ -34,7 +34,6 @@ from txbroker.client.core.results import (
     Message,
     decoded,
 )
-from txbroker.client.core.shared_fetch import polled
 from txbroker.client.core.topic_creation import create_topic, described
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import (
@@ -150,7 +149,7 @@ class Operations:
         core = self.core
         request = commands.Fetch(core.correlation(), [(number, offset, 0)], max_bytes, int(max_wait * 1e6))
         call = core.request(request, Fetched, timeout=max_wait + core.options.timeout)
-        part = (await polled(core, call)).partitions[0]
+        part = (await _polled(core, call)).partitions[0]
         return part, memoryview(call.data)[: part.length]
 
     @client_method
@@ -275,6 +274,15 @@ class Operations:
     def ping(self) -> Coroutine[Promise[Any], None, None]:
         """End once the broker has answered."""
         return self.core.ping()
+
+
+async def _polled(core: Core, call: Call[Fetched]) -> Fetched:
+    """Wait for a fetch of its own that may hang at the broker; given up, it is cancelled there, too."""
+    try:
+        return await call
+    finally:
+        if not call.done and core.give_up(call):
+            core.post(commands.Cancel(core.correlation(), call.request.correlation))
 
 
 def _check_range(offset: int, max_bytes: int, max_wait: float) -> None:

@@ -17,6 +17,7 @@ from txbroker import errors
 from txbroker.client.consumer.consumer import ConsumerCore
 from txbroker.client.consumer.options import consumer_options
 from txbroker.client.consumer.receiver import Receivers
+from txbroker.client.consumer.shared_fetch import SharedFetch
 from txbroker.client.core import url as urls
 from txbroker.client.core.answers import MOST_AT_ONCE
 from txbroker.client.core.client_method import client_method
@@ -55,10 +56,11 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         named = options._replace(client=fork.process_name() if options.client == "" else options.client)
         self.core = Core(named, time.monotonic, random.random, lambda: time.time_ns() // 1000)
         self.core.answers.most = MOST_AT_ONCE
+        self._shared_fetch = SharedFetch(self.core)
         self._producer = Producer(self.core)
         self._serials = Serials(self.core)
         self._two_phase = TwoPhase(self.core, self._producer, self._serials)
-        self._receivers = Receivers(self.core)
+        self._receivers = Receivers(self._shared_fetch)
         self._alarm_at = math.inf
         self._gives_way = False
         self._connected = False
@@ -290,7 +292,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     def _consumer(self, topics: Any, group: str | None, choices: dict[str, Any]) -> ConsumerCore:
         self._check_process()
         options = consumer_options(topics, group, **choices)
-        return ConsumerCore(self.core, options, self.core.options.client)
+        return ConsumerCore(self._shared_fetch, options, self.core.options.client)
 
     def _transaction(self, xid: Xid | None) -> Transaction:
         return Transaction(self.core, self._producer, self._serials, xid)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from journal.transaction import State, TransactionNumber
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.wire.messages import AskOutcome, Outcome
 
-if TYPE_CHECKING:
-    from txbroker.client.transactions.transaction import Transaction
-
 KEPT: Final = 300.0
 """Seconds for which the outcome of a transaction that its program has left can be asked for, once it is decided."""
 
 _FORGOTTEN = (errors.OutcomeForgotten, errors.UnknownTransaction)
+
+
+class Numbered(Protocol):
+    """A transaction, as far as its number is concerned."""
+
+    @property
+    def number(self) -> TransactionNumber | None:
+        """Its number, once it has begun."""
+
+    def flush_first(self) -> None:
+        """Send what there is, or give the number back: a later one is about to begin at the broker."""
 
 
 class _Left:
@@ -35,10 +43,10 @@ class Serials:
         self._core = core
         self._session = 0
         self._last = 0
-        self._open: dict[int, Transaction] = {}
+        self._open: dict[int, Numbered] = {}
         self._left: dict[int, _Left] = {}
 
-    def begin(self, transaction: Transaction) -> int:
+    def begin(self, transaction: Numbered) -> int:
         """The next serial of the present session."""
         if self._session != self._core.session:
             self._session, self._last, self._open, self._left = self._core.session, 0, {}, {}

@@ -8,14 +8,12 @@ one fetch, they take turns.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from txbroker.client.core.call import Call
+from txbroker.client.core.core import Core
 from txbroker.client.core.promise import Promise
 from txbroker.wire.messages import Cancel, Fetch, Fetched, FetchedPartition
-
-if TYPE_CHECKING:
-    from txbroker.client.core.core import Core
 
 TURN: Final = 0.25
 """Seconds that a fetch hangs at most while others take turns with it."""
@@ -36,13 +34,14 @@ class SharedFetch:
     """Joins the consumers of one connection into one request at a time."""
 
     def __init__(self, core: Core) -> None:
-        self._core = core
+        self.core = core
         self._asked: dict[object, Asked] = {}
         self._call: Call[Fetched] | None = None
         self._carried: list[tuple[object, Asked]] = []
         self._cancelled = False
         self._giving = False
         core.on_open.append(self._reopened)
+        core.on_mend.append(self.mend)
 
     def ask(
         self, consumer: object, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
@@ -52,7 +51,7 @@ class SharedFetch:
         In the order of its positions, with those that have nothing.
         """
         answer: Promise[list[Part]] = Promise()
-        self._asked[consumer] = Asked(positions, self._core.clock() + seconds, max_bytes, answer)
+        self._asked[consumer] = Asked(positions, self.core.clock() + seconds, max_bytes, answer)
         if self._call is None:
             self._send()
         else:
@@ -72,7 +71,7 @@ class SharedFetch:
 
     def see_to_it(self) -> None:
         """See to it that what is wanted is asked for, also if asking was interrupted."""
-        if not self._giving and (self._call is None or not self._core.has(self._call)):
+        if not self._giving and (self._call is None or not self.core.has(self._call)):
             self._call, self._carried, self._cancelled = None, [], False
             self._send()
 
@@ -83,7 +82,7 @@ class SharedFetch:
 
     def _post_cancel(self) -> None:
         if self._call is not None and self._call.attempts:
-            self._core.post(Cancel(self._core.correlation(), self._call.request.correlation))
+            self.core.post(Cancel(self.core.correlation(), self._call.request.correlation))
 
     def _reopened(self) -> None:
         if self._cancelled:  # the fetch was sent again, and the cancelling was lost
@@ -92,7 +91,7 @@ class SharedFetch:
     def _send(self) -> None:
         if self._giving or self._call is not None or not self._asked:
             return
-        core, now = self._core, self._core.clock()
+        core, now = self.core, self.core.clock()
         carried: list[tuple[object, Asked]] = []
         positions: list[tuple[int, int, int]] = []
         for consumer, asked in self._asked.items():
@@ -135,7 +134,7 @@ class SharedFetch:
 
     def _give(self, carried: list[tuple[object, Asked]], call: Call[Fetched]) -> None:
         partitions, data = iter(call.result().partitions), memoryview(call.data)
-        begin, now = 0, self._core.clock()
+        begin, now = 0, self.core.clock()
         for consumer, asked in carried:
             found: list[Part] = []
             has_some = False
@@ -155,12 +154,3 @@ class SharedFetch:
     def _done(self, consumer: object, asked: Asked) -> None:
         if self._asked.get(consumer) is asked:
             del self._asked[consumer]
-
-
-async def polled(core: Core, call: Call[Fetched]) -> Fetched:
-    """Wait for a fetch of its own that may hang at the broker; given up, it is cancelled there, too."""
-    try:
-        return await call
-    finally:
-        if not call.done and core.give_up(call):
-            core.post(Cancel(core.correlation(), call.request.correlation))
