@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import Any, Final
 
-from journal.errors import WrongType, WrongValue
+from journal.constants import MAX_BRANCH_ID, MAX_GLOBAL_ID
+from journal.errors import InvalidName, WrongType, WrongValue
+from journal.xid import Xid
 
 LEAST_TIME: Final = 10**14
 """µs since 1970 UTC, in March 1973. A lesser number is no time in µs, but one in seconds or milliseconds."""
@@ -212,3 +214,21 @@ def _guess(number: int) -> str:
         if LEAST_TIME // factor <= number:
             return f": these seem to be {unit}, so multiply by {factor:,}"
     return ", which is no time since 1973"
+
+
+def checked_xid(xid: object) -> Xid:
+    """Return what a caller gave if it is an xid within XA's bounds; raises :class:`InvalidName`, :class:`WrongType`."""
+    if not isinstance(xid, Xid):
+        raise wrong_type("xid", xid, "an Xid, which is what xid() gives", NOTHING_CHANGED)
+    whole("the format id of an xid", xid.format_id, NOTHING_CHANGED)
+    for name, part in (("global id", xid.global_id), ("branch", xid.branch)):
+        if type(part) is not bytes:
+            raise wrong_type(f"the {name} of an xid", part, "bytes", NOTHING_CHANGED)
+    if not 0 <= xid.format_id < 1 << 31:
+        raise InvalidName(f"xid format id {xid.format_id} is not within 0..2147483647; nothing has changed")
+    if not 1 <= len(xid.global_id) <= MAX_GLOBAL_ID or len(xid.branch) > MAX_BRANCH_ID:
+        raise InvalidName(
+            f"xid with a global id of {len(xid.global_id)} bytes (1 to {MAX_GLOBAL_ID} are allowed) and a branch "
+            f"of {len(xid.branch)} (at most {MAX_BRANCH_ID}); nothing has changed"
+        )
+    return xid

@@ -14,7 +14,7 @@ from typing import Self, Unpack
 
 from crc32c import crc32c
 
-from journal.arguments import NOTHING_CHANGED, NOTHING_READ, index_of, text, whole, wrong_type
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, index_of, text, whole, wrong_type
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull, LogClosed, MemoryExhausted, UnknownPartition
@@ -28,7 +28,7 @@ from journal.log.message_store import MessageStore
 from journal.random_id import new_id
 from journal.recovery.start import recover
 from journal.settings import TopicChoices, topic_settings
-from journal.transaction import Cause, State, Totals, TransactionNumber, Xid, checked_xid
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 

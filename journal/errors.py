@@ -12,10 +12,7 @@ Every message says what happened, to what, what state things are in now, and wha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from journal.transaction import Xid
+from journal.xid import Xid
 
 
 class TxBrokerError(Exception):

@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from journal.arguments import NOTHING_CHANGED, whole, wrong_type
-from journal.constants import MAX_BRANCH_ID, MAX_GLOBAL_ID
-from journal.errors import InvalidName
+from journal.xid import Xid as Xid
 
 
 class TransactionNumber(NamedTuple):
@@ -36,58 +34,6 @@ class TransactionNumber(NamedTuple):
 
 number_of: Final[Callable[[tuple[int, int]], TransactionNumber]] = partial(tuple.__new__, TransactionNumber)
 """The number of a (session, serial), where a broker makes one for every request: 0.1 µs, where the class takes 0.4."""
-
-
-class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A global transaction's branch, as in XA and PEP 249. Equality is by all three parts.
-
-    As PEP 249 asks, ``xid[0]`` is the format id, ``xid[1]`` the global id, ``xid[2]`` the branch.
-    """
-
-    format_id: int
-    global_id: bytes
-    branch: bytes
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, index: int) -> int | bytes:
-        return (self.format_id, self.global_id, self.branch)[index]
-
-    def check(self) -> Xid:
-        """Return self if the parts are within XA's bounds; raises :class:`InvalidName`, :class:`WrongType`."""
-        whole("the format id of an xid", self.format_id, NOTHING_CHANGED)
-        for name, part in (("global id", self.global_id), ("branch", self.branch)):
-            if type(part) is not bytes:
-                raise wrong_type(f"the {name} of an xid", part, "bytes", NOTHING_CHANGED)
-        if not 0 <= self.format_id < 1 << 31:
-            raise InvalidName(
-                f"xid format id {self.format_id} is not within 0..2147483647; nothing has changed"
-            )
-        if not 1 <= len(self.global_id) <= MAX_GLOBAL_ID or len(self.branch) > MAX_BRANCH_ID:
-            raise InvalidName(
-                f"xid with a global id of {len(self.global_id)} bytes (1 to {MAX_GLOBAL_ID} are allowed) and a branch "
-                f"of {len(self.branch)} (at most {MAX_BRANCH_ID}); nothing has changed"
-            )
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.format_id}:{readable(self.global_id)}:{readable(self.branch)}"
-
-
-def checked_xid(xid: object) -> Xid:
-    """The xid that a caller gave, checked; raises :class:`InvalidName`, :class:`WrongType`."""
-    if not isinstance(xid, Xid):
-        raise wrong_type("xid", xid, "an Xid, which is what xid() gives", NOTHING_CHANGED)
-    return xid.check()
-
-
-def readable(part: bytes) -> str:
-    """A part of an xid for people: as text where it is printable ASCII, else ``0x`` and hex."""
-    text = part.decode("ascii", "replace")
-    if text.isascii() and text.isprintable() and ":" not in text and not text.startswith("0x"):
-        return text
-    return "0x" + part.hex()
 
 
 class State(enum.IntEnum):

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from zope.interface import implementer
 
+from journal.arguments import checked_xid
 from journal.errors import (
     ContentMismatch,
     HeuristicallyCommitted,
@@ -153,7 +154,7 @@ class JournalTransactionStore(TransactionTable):
             self._judge_xid(number, xid)
 
     def _judge_xid(self, number: TransactionNumber, xid: Xid) -> None:
-        xid.check()
+        checked_xid(xid)
         holder = self.live_xids.get(xid) or self.outcomes.by_xid.get(xid)
         if holder is not None and holder != number:
             live = "is undecided" if holder in self.live else "has ended and is remembered"

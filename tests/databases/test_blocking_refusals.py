@@ -12,6 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 import txbroker
+from journal.arguments import checked_xid
 from tests.databases.adapters.lite_scene import numbers, rows, shop
 from tests.databases.looking import values
 from txbroker import State, errors
@@ -203,7 +204,7 @@ def test_names_and_choices_have_bounds(database, broker):
     ):
         txbroker.atomic(database, broker, wait="forever")
     with txbroker.atomic(database, broker, application="x" * 20) as tx:
-        assert tx.xid.check().global_id.endswith(b"x" * 20)
+        assert checked_xid(tx.xid).global_id.endswith(b"x" * 20)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from journal.arguments import checked_xid
 from journal.transaction import Xid
 from txbroker import errors
 from txbroker.databases import xids
@@ -14,7 +15,7 @@ BROKER, OTHER_BROKER = "a" * 32, "b" * 32
 def test_no_two_are_the_same_and_each_fits():
     made = {xids.make(TABLE, "x" * xids.MAX_APPLICATION, BROKER) for _ in range(2000)}
     assert len(made) == 2000
-    assert {len(xid.check().global_id) for xid in made} == {64}
+    assert {len(checked_xid(xid).global_id) for xid in made} == {64}
     assert {xids.row_key(xid)[:17] for xid in made} == {f"{TABLE}-"}
 
 

@@ -16,7 +16,6 @@ NOT_MENDED_YET = [
         "txbroker.server.protocol",
         "txbroker.server.refused_connections",
     },
-    {"journal.arguments", "journal.errors", "journal.transaction"},
     {
         "txbroker.client.producer.partition_queue",
         "txbroker.client.producer.producer",

@@ -9,8 +9,17 @@ import re
 import msgspec
 import pytest
 
+from journal.arguments import checked_xid
 from journal.errors import InvalidName
-from journal.transaction import TRANSITIONS, Action, Input, State, TransactionNumber, Xid, readable
+from journal.transaction import (
+    TRANSITIONS,
+    Action,
+    Input,
+    State,
+    TransactionNumber,
+    Xid,
+)
+from journal.xid import readable
 from tests.support.repository import DOCS
 
 DOCUMENT = DOCS / "transactions.md"
@@ -165,7 +174,7 @@ def test_what_is_no_number_is_a_value_error(text):
     "xid", [Xid(0, b"g", b""), Xid((1 << 31) - 1, b"g" * 64, b"b" * 64), Xid(1, bytes(range(64)), b"\xff")]
 )
 def test_an_xid_within_the_bounds_of_xa_is_taken(xid):
-    assert xid.check() is xid
+    assert checked_xid(xid) is xid
 
 
 @pytest.mark.parametrize(
@@ -180,7 +189,7 @@ def test_an_xid_within_the_bounds_of_xa_is_taken(xid):
 )
 def test_an_xid_beyond_them_is_refused_and_the_part_named(xid, words):
     with pytest.raises(InvalidName, match=words):
-        xid.check()
+        checked_xid(xid)
 
 
 def test_xids_are_equal_by_all_three_parts_and_serve_as_keys():

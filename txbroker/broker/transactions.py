@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from twisted.logger import Logger
 
+from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame import walk
 from journal.formats.frame_check import check_run, check_runs
@@ -155,7 +156,7 @@ class Transacting:
             self._check_not_passed(session, number, command)
             self._claim_serial(session, command.serial)
         _check_seen(number, command.seen)
-        command.xid.check()
+        checked_xid(command.xid)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:

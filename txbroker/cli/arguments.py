@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import click
 
+from journal.arguments import checked_xid
 from journal.constants import EARLIEST_TIME
 from journal.errors import InvalidName, InvalidSetting
 from journal.quantities import Quantity, duration, read
@@ -98,7 +99,7 @@ def transaction(text: str) -> TransactionNumber | Xid:
     if len(parts) != 3 or not re.fullmatch(r"\d+", parts[0], re.ASCII):
         raise ValueError(f"{text!r} is neither SESSION-SERIAL like 68719476737-3 nor FORMAT:GLOBAL:BRANCH")
     try:
-        return Xid(int(parts[0]), _xid_part(parts[1]), _xid_part(parts[2])).check()
+        return checked_xid(Xid(int(parts[0]), _xid_part(parts[1]), _xid_part(parts[2])))
     except InvalidName as error:
         raise ValueError(str(error)) from None
 

@@ -6,6 +6,7 @@ import time
 from typing import NamedTuple, Protocol
 
 import txbroker
+from journal.arguments import checked_xid
 from journal.formats.record import PartitionOffset
 from journal.transaction import State, Xid
 from txbroker.client.blocking.transaction import Transaction
@@ -98,7 +99,7 @@ def draw(life: Life) -> Work:
 
 def xid_of(plan: Plan, sender: str, operation: int) -> Xid:
     """The xid of a transaction of the drill; from it the coordinator knows whose it is."""
-    return Xid(FORMAT_ID, f"{plan.name}/{sender}/{operation}".encode(), b"drill").check()
+    return checked_xid(Xid(FORMAT_ID, f"{plan.name}/{sender}/{operation}".encode(), b"drill"))
 
 
 def owner_of(plan: Plan, xid: Xid) -> tuple[str, int] | None:

@@ -7,6 +7,7 @@ import greenlet
 import pytest
 
 import txbroker
+from journal.arguments import checked_xid
 from journal.formats.spark_decision import GROUPS
 from spark.sink import branches
 from spark.sink import decision as deciding
@@ -313,7 +314,7 @@ def test_names_that_fit_no_xid_are_refused(broker):
             wrong.check()
     widest = Write("x" * 43, (1 << 63) - 1).check()
     branch = Branch.new(widest, (1 << 63) - 1, 1_000_000, 100_000)
-    assert Branch.of(branch.xid.check()) == branch
+    assert Branch.of(checked_xid(branch.xid)) == branch
 
 
 class Killed(greenlet.GreenletExit):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from journal.arguments import NOTHING_READ, listed, whole, wrong_type, wrong_value
+from journal.arguments import NOTHING_READ, checked_xid, listed, whole, wrong_type, wrong_value
 from journal.transaction import State, TransactionNumber, Xid
 
 Which = TransactionNumber | Xid | str
@@ -24,7 +24,7 @@ class Named(NamedTuple):
 def named(which: Any) -> Named:
     """The transaction that a caller means; raises WrongType, WrongValue."""
     if isinstance(which, Xid):
-        return Named(xid=which.check())
+        return Named(xid=checked_xid(which))
     if isinstance(which, str):
         try:
             which = TransactionNumber.parse(which)

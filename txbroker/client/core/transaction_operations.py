@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any, cast
 
-from journal.arguments import NOTHING_CHANGED, NOTHING_READ, octets, seconds, text, truth, whole
-from journal.transaction import State, Xid, checked_xid
+from journal.arguments import NOTHING_CHANGED, NOTHING_READ, checked_xid, octets, seconds, text, truth, whole
+from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.core.call import Call
 from txbroker.client.core.client_method import client_method

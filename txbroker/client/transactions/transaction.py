@@ -8,9 +8,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import cast
 
-from journal.arguments import micros
+from journal.arguments import checked_xid, micros
 from journal.formats.record import PartitionOffset
-from journal.transaction import State, TransactionNumber, Xid, checked_xid
+from journal.transaction import State, TransactionNumber, Xid
 from txbroker import errors
 from txbroker.client.consumer.receiver import Received, Receiver
 from txbroker.client.core.call import AnswerLost, Call

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from journal.arguments import NOTHING_CHANGED, octets, text, whole
-from journal.transaction import State, Xid, checked_xid
+from journal.arguments import NOTHING_CHANGED, checked_xid, octets, text, whole
+from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.core.client_method import client_method
 from txbroker.client.core.core import Core
@@ -50,7 +50,7 @@ def xid_of(format_id: int, global_id: str | bytes, branch: str | bytes) -> Xid:
     """Make a transaction id; text becomes UTF-8. Raises InvalidName over the bounds of XA, WrongType, WrongValue."""
     number = whole("format_id", format_id, NOTHING_CHANGED)
     parts = (_part("global_transaction_id", global_id), _part("branch_qualifier", branch))
-    return Xid(number, *parts).check()
+    return checked_xid(Xid(number, *parts))
 
 
 def _part(name: str, part: str | bytes) -> bytes:
