@@ -148,14 +148,14 @@ class TestEncoding:
     def test_a_refused_message_leaves_the_batch_it_would_have_joined_as_it_was(self, broker):
         rig = Rig(broker, linger=1.0)
         rig.send(b"first")
-        lane = rig.producer.known_route("t").lanes[0]
-        held = (lane.open.count, lane.open.size, rig.producer.buffered)
+        queue = rig.producer.known_route("t").queues[0]
+        held = (queue.open.count, queue.open.size, rig.producer.buffered)
         for wrong in ("text", 5):
             with pytest.raises(errors.WrongType, match=r"^value is of type \w+; it must be bytes"):
-                lane.append(wrong, 1, None, None)
+                queue.append(wrong, 1, None, None)
         with pytest.raises(errors.WrongValue, match=r"^timestamp is "):
-            lane.append(b"late", 1 << 63, None, None)
-        assert (lane.open.count, lane.open.size, rig.producer.buffered) == held
+            queue.append(b"late", 1 << 63, None, None)
+        assert (queue.open.count, queue.open.size, rig.producer.buffered) == held
         rig.send(b"second")
         rig.wait(2)
         assert broker.values(1) == [b"first", b"second"]

@@ -16,11 +16,6 @@ NOT_MENDED_YET = [
         "txbroker.server.protocol",
         "txbroker.server.refused_connections",
     },
-    {
-        "txbroker.client.producer.partition_queue",
-        "txbroker.client.producer.producer",
-        "txbroker.client.producer.reports",
-    },
 ]
 
 

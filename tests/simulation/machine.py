@@ -124,8 +124,7 @@ class Reactor(Clock):
 
 
 class SteppedLane:
-    """A :class:`txbroker.server.worker_thread.Lane` whose threads go on only in :meth:`step`, from one call on files
-    to the next."""
+    """A ``WorkerThread`` whose threads go on only in :meth:`step`: from one call on files to the next."""
 
     def __init__(self, name: str, call_from_thread: Callable[..., object], threads: int = 1) -> None:
         self.name = name

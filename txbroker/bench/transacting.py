@@ -70,8 +70,8 @@ class Transacting(Load):
         route = await transaction.ready(plan.topic)
         for place in range(plan.messages):
             _, value = messages.make(wanted)
-            lane = route.lanes[(number + place % plan.touched) % len(route.lanes)]
-            transaction.contents.append(lane, value, time.time_ns() // 1000, messages.key(), None)
+            queue = route.queues[(number + place % plan.touched) % len(route.queues)]
+            transaction.contents.append(queue, value, time.time_ns() // 1000, messages.key(), None)
 
     async def _step(
         self, of: Client, what: str, step: Coroutine[Promise[Any], None, None], since: float, wanted: float

@@ -214,7 +214,7 @@ class Transacting:
                 "its serial, and is no operator's; nothing has changed"
             )
         if command.xid is not None:
-            command.xid.check()
+            checked_xid(command.xid)
         if known is not None and command.xid not in (None, known.xid):
             raise TransactionConflict(
                 f"xid {command.xid} is not that of transaction {known.number}; nothing has changed"

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from journal.engine.engine import Engine
 from journal.engine.jobs import Job
-from txbroker.server.worker_thread import IsLane
+from txbroker.server.worker_thread import Worker
 from txbroker.server.writer import OnFailure
 
 
@@ -21,7 +21,7 @@ class Flusher:
     tells a failure once, and then claim messages that are not on disk.
     """
 
-    def __init__(self, engine: Engine, lane: IsLane, clock: IReactorTime, on_failure: OnFailure) -> None:
+    def __init__(self, engine: Engine, lane: Worker, clock: IReactorTime, on_failure: OnFailure) -> None:
         self._engine = engine
         self._lane = lane
         self._clock = clock

@@ -22,7 +22,7 @@ from txbroker.server.flusher import Flusher
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
 from txbroker.server.send_buffer import Outboxes
-from txbroker.server.worker_thread import Lane
+from txbroker.server.worker_thread import WorkerThread
 from txbroker.server.writer import OnFailure, Writer
 
 MARK_INTERVAL: Final = 0.05
@@ -50,7 +50,7 @@ class Serving:
         config: Config,
         reactor: Any,
         on_failure: OnFailure,
-        make_lane: Callable[..., Lane] = Lane,
+        make_lane: Callable[..., WorkerThread] = WorkerThread,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.engine = engine

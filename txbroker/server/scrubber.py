@@ -16,7 +16,7 @@ from journal.errors import WHAT_ELSE, CorruptData, CorruptSegment
 from journal.formats import filenames
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.transaction import TransactionNumber
-from txbroker.server.worker_thread import IsLane
+from txbroker.server.worker_thread import Worker
 
 FIRST_PASS: Final = 60.0
 """Seconds after the start before the first pass, unless passes are to come more often."""
@@ -41,7 +41,7 @@ class Scrubber:
 
     log = Logger()
 
-    def __init__(self, engine: Engine, lane: IsLane, clock: IReactorTime, rate: int, interval: float) -> None:
+    def __init__(self, engine: Engine, lane: Worker, clock: IReactorTime, rate: int, interval: float) -> None:
         self._engine = engine
         self._lane = lane
         self._clock = clock

@@ -35,7 +35,7 @@ from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
 from txbroker.server.refused_connections import MAX_REFUSED
 from txbroker.server.running import Serving
-from txbroker.server.worker_thread import Lane
+from txbroker.server.worker_thread import WorkerThread
 
 PROGRESS_INTERVAL: Final = 2.0
 """Seconds between two lines of the log about a recovery."""
@@ -92,7 +92,7 @@ class TxBrokerService(Service):
         self.log.info("recovering {data}", data=self.config.service.data)
         self._recovering = Deferred()
         self._said_at = time.monotonic()
-        lane = Lane("recovery", self._reactor.callFromThread)
+        lane = WorkerThread("recovery", self._reactor.callFromThread)
         lane.submit(self._recover_in_thread, self._recovered, self._refused)
         lane.start()
 

@@ -13,8 +13,8 @@ CallFromThread = Callable[..., object]
 """``reactor.callFromThread``: runs a callable on the reactor's thread, soon."""
 
 
-class IsLane(Protocol):
-    """What the service needs of a lane, so that tests can run the work by hand."""
+class Worker(Protocol):
+    """What the service needs of a worker thread, so that tests can run the work by hand."""
 
     def submit(self, work: Callable[[], Result], done: Callable[[Result], None], failed: Failed) -> None:
         """Run ``work`` elsewhere, then one of ``done`` and ``failed`` on the reactor's thread."""
@@ -23,7 +23,7 @@ class IsLane(Protocol):
 Failed = Callable[[BaseException], None]
 
 
-class Lane:
+class WorkerThread:
     """``threads`` threads over one queue; with one thread, work is done in the order of its submission.
 
     The threads are daemons: one that hangs in a force of a broken disk must not keep the process from ending.

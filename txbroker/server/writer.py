@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from journal.engine.engine import Engine
 from journal.wal.group import Group
 from txbroker.broker.slow_forces import SLOW_FORCE, SlowForces
-from txbroker.server.worker_thread import IsLane
+from txbroker.server.worker_thread import Worker
 
 OnFailure = Callable[[str, BaseException], None]
 """Takes what was being done and why it failed; the process must stop."""
@@ -32,7 +32,7 @@ class Writer:
     def __init__(
         self,
         engine: Engine,
-        lane: IsLane,
+        lane: Worker,
         clock: IReactorTime,
         before_publish: Callable[[], None],
         after_publish: Callable[[], None],

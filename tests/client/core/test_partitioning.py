@@ -71,9 +71,9 @@ def broker():
 
 def index_of(rig, key=None, partition=None, topic="t2"):
     route = rig.producer.known_route(topic) or rig.run(rig.producer.route(topic))
-    lane = route.choose(key, partition)
-    lane.append(b"v", 1, key, None)
-    return lane.index
+    queue = route.choose(key, partition)
+    queue.append(b"v", 1, key, None)
+    return queue.index
 
 
 def test_explicit_goes_before_the_callers_own_and_that_before_the_key(broker):

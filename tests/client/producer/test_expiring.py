@@ -17,7 +17,7 @@ def rig(broker):
 
 
 def test_a_message_sent_by_who_is_told_that_another_was_not_is_kept_and_sent(rig, broker):
-    """Seen to fail: the lane ran over what it was changing, and what was sent meanwhile was lost without a word."""
+    """Seen to fail: the queue ran over what it was changing, and what was sent meanwhile was lost without a word."""
     again = []
     first, _ = rig.send(b"first")
     large = b"again" * 20_000  # more than a batch, so it is sealed at once

@@ -174,12 +174,12 @@ class TestFlush:
 class TestChoosingAPartition:
     def test_without_a_key_a_batch_stays_together_and_the_next_goes_elsewhere(self, rig):
         route = rig.run(rig.producer.route("t2"))
-        lanes = []
+        queues = []
         for _ in range(6):
-            lane = route.choose(None, None)
-            lane.append(b"x", 1, None, None)
-            lanes.append(lane.index)
-        assert lanes == [0, 1, 1, 1, 1, 1] or lanes[:2] == [0, 1]
+            queue = route.choose(None, None)
+            queue.append(b"x", 1, None, None)
+            queues.append(queue.index)
+        assert queues == [0, 1, 1, 1, 1, 1] or queues[:2] == [0, 1]
         rig.pump()
 
     def test_an_explicit_partition_that_is_not_there_is_refused(self, rig):

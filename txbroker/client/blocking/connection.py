@@ -220,16 +220,16 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             with driver.lock:
                 route = producer.known_route(topic)
                 if route is not None and producer.buffered <= producer.limit:
-                    lane = route.choose(key, partition)
+                    queue = route.choose(key, partition)
                     try:
-                        batch, position = lane.append(value, timestamp, key, headers)
+                        batch, position = queue.append(value, timestamp, key, headers)
                         if watched:
                             batch.watched = True
                             producer.asynchronous = True
                             driver.kick()
                         elif driver.is_driven:
                             driver.kick()
-                        return SendFuture(driver, lane, batch, position)
+                        return SendFuture(driver, queue, batch, position)
                     except BaseException as error:
                         if not isinstance(error, (TypeError, errors.TxBrokerError)):
                             producer.mend()  # an interrupt, for instance
@@ -238,8 +238,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
                 self.run(producer.route(topic))
             else:
                 waiting = producer.append(topic, value, timestamp, key, headers, partition, watched)
-                lane, batch, position = self.run(waiting)
-                return SendFuture(driver, lane, batch, position)
+                queue, batch, position = self.run(waiting)
+                return SendFuture(driver, queue, batch, position)
 
     def _send_two_phase(
         self,

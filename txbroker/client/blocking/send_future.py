@@ -11,7 +11,7 @@ from txbroker.client.core.partitioner import check_asking
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Receipt
 from txbroker.client.producer.batch import Batch
-from txbroker.client.producer.partition_queue import Lane
+from txbroker.client.producer.partition_queue import PartitionQueue
 
 if TYPE_CHECKING:
     from txbroker.client.blocking.driver import Driver
@@ -25,18 +25,18 @@ class SendFuture:
     Not a subclass: ``concurrent.futures.wait`` does not take it; ``Connection.flush`` waits for all.
     """
 
-    __slots__ = ("_batch", "_driver", "_lane", "_position")
+    __slots__ = ("_batch", "_driver", "_position", "_queue")
 
-    def __init__(self, driver: Driver, lane: Lane, batch: Batch, position: int) -> None:
+    def __init__(self, driver: Driver, queue: PartitionQueue, batch: Batch, position: int) -> None:
         self._driver = driver
-        self._lane = lane
+        self._queue = queue
         self._batch = batch
         self._position = position
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Wait for the receipt; raises what the send failed with, or ``TimeoutError``."""
         offset = self._wait(timeout).base_offset + self._position
-        return Receipt(self._lane.topic, self._lane.index, offset)
+        return Receipt(self._queue.topic, self._queue.index, offset)
 
     def _wait(self, timeout: float | None) -> Sent:
         """Wait for the answer. Whoever gives up has not been told: a flush tells of a failure then."""
@@ -49,7 +49,7 @@ class SendFuture:
                 batch.watched = False
             else:
                 # Not under the lock: a partitioner may be asked under it, which raises this.
-                self._lane.leave(batch)
+                self._queue.leave(batch)
             raise
         batch.watched = False
         return sent

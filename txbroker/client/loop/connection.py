@@ -219,7 +219,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         if current is not None:
             return await current.send(topic, value, key, headers, partition, timestamp)
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
-        lane, batch, position = await self._producer.append(
+        queue, batch, position = await self._producer.append(
             topic, value, moment, key, headers, partition, True
         )
         try:
@@ -227,7 +227,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         finally:
             # One whose caller has given up is told of by the next flush, or at the end.
             batch.untold = batch.untold or not batch.done
-        return Receipt(topic, lane.index, sent.base_offset + position, Durability.FORCED)
+        return Receipt(topic, queue.index, sent.base_offset + position, Durability.FORCED)
 
     @client_method
     def flush(self) -> Coroutine[Promise[Any], None, None]:

@@ -90,7 +90,7 @@ class Batch(Call[Sent]):
         return min(frames.fitting(first, room - self.size), MAX_REQUEST_MESSAGES - self.count)
 
     def add_frames(self, frames: Frames, first: int, last: int) -> None:
-        """Take messages that are frames already. Not in a lane, which takes one at a time and may mend that."""
+        """Take messages that are frames already. Not in a queue, which takes one at a time and may mend that."""
         piece = frames.packed(first, last, self.count)
         self._pieces.append(piece)
         self.size += len(piece)
@@ -156,7 +156,7 @@ class Batch(Call[Sent]):
         self._settle()
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """It is not stored, or that is not known: its lane decides."""
+        """It is not stored, or that is not known: its queue decides."""
         self.refusal = error
         self._settle()
 

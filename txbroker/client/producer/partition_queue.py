@@ -1,10 +1,10 @@
 """One partition's queue: sends that happen once and in order, over every retry.
 
-Batches fly one after another without waiting. When one is refused, the lane waits until all in flight are
+Batches fly one after another without waiting. When one is refused, the queue waits until all in flight are
 answered, drops those that failed for good, and sends the rest again in their order, numbered on from the
 first refused one. That is safe: a sequence is used again only after the broker has said that what had it
 was not stored, and not if the broker may still get another copy of that, late, from a connection that died:
-then the lane goes on under a new producer. A gap that no refusal explains breaks the lane.
+then the queue goes on under a new producer. A gap that no refusal explains breaks the queue.
 """
 
 from __future__ import annotations
@@ -12,27 +12,64 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
+from journal.formats.compression import Compressor
 from txbroker import errors
 from txbroker.client.core.call import Call
+from txbroker.client.core.core import Core
+from txbroker.client.core.options import Backoff
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.waits import Alarm
 from txbroker.client.producer.batch import Batch
+from txbroker.client.producer.reports import Reports
 from txbroker.wire.messages import Answer, Send
 
-if TYPE_CHECKING:
-    from txbroker.client.producer.producer import Producer
+
+class Sender(Protocol):
+    """The producer of a partition's queue: its number at the broker, and what is unanswered of all its queues."""
+
+    core: Core
+    identity: tuple[int, int]
+    sequences: dict[int, int]
+    buffered: int
+    backoff: Backoff
+    compressor: Compressor | None
+    reports: Reports | None
+
+    def ready(self) -> bool:
+        """Whether batches may be sent now; sees to it that they soon may."""
+
+    def new_batch(self, queue: PartitionQueue) -> Batch:
+        """A batch for a queue, with its time running."""
+
+    def check_size(self, batch: Batch) -> None:
+        """Raise MessageTooLarge for what the broker would refuse."""
+
+    def freed(self, batch: Batch) -> None:
+        """A batch needs no room any more."""
+
+    def leave(self, batch: Batch) -> None:
+        """Nobody waits for it: a flush tells of a failure."""
+
+    def expired(self, identity: tuple[int, int]) -> None:
+        """The broker knows these no more: the next batch opens a new producer."""
+
+    def forget_route(self, topic: str) -> None:
+        """The topic is gone, or there is a new one of that name: the next send looks."""
+
+    def unsent(self) -> errors.TxBrokerError:
+        """What a caller gets whose message was never sent in its time."""
 
 
-class Lane:
+class PartitionQueue:
     """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's.
 
     ``most`` is how many bytes of messages a wrapper may have, so that its frame is within what the topic allows, and
     ``room`` how many a batch may have.
     """
 
-    def __init__(self, producer: Producer, topic: str, index: int, number: int, most: int) -> None:
+    def __init__(self, producer: Sender, topic: str, index: int, number: int, most: int) -> None:
         self.most = most
         self.room = min(producer.core.options.batch_bytes, most)
         self.topic = topic

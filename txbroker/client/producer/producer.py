@@ -1,4 +1,4 @@
-"""The producer of a client: its number, its lanes, the bound on what is unanswered, the routes."""
+"""The producer of a client: its number, its queues, the bound on what is unanswered, the routes."""
 
 from __future__ import annotations
 
@@ -7,61 +7,22 @@ from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
-from journal.arguments import octets, text, wrong_type
+from journal.arguments import text, wrong_type
 from journal.formats.compression import compressor
 from journal.formats.frame import HEADER_BYTES
 from txbroker import errors
 from txbroker.client.core.core import Core
 from txbroker.client.core.options import Backoff
-from txbroker.client.core.partitioner import Partitioner, by_caller, by_key, named_index
+from txbroker.client.core.partitioner import Partitioner, by_caller
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import Errand, settled
 from txbroker.client.core.routes import Question
 from txbroker.client.core.waits import Turn
 from txbroker.client.producer.batch import Batch
-from txbroker.client.producer.partition_queue import Lane
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.reports import Reports
+from txbroker.client.producer.route import Route
 from txbroker.wire.messages import DescribeTopics, OpenProducer, ProducerOpened, TopicInfo, Topics
-
-
-class Route:
-    """The way to a topic's partitions."""
-
-    def __init__(self, topic: str, lanes: list[Lane], partitioner: Partitioner | None = None) -> None:
-        self.topic = topic
-        self._partitioner = partitioner
-        self.lanes = lanes
-        self._sticky = 0
-        self._sealed_before = lanes[0].batches_sealed
-
-    def choose(self, key: bytes | None, partition: int | None) -> Lane:
-        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
-
-        Raises :class:`UnknownPartition`, and :class:`WrongType` for what is no index at all, or no key.
-        """
-        lanes = self.lanes
-        if key is not None and type(key) is not bytes:
-            key = octets("key", key)
-        if partition is None and self._partitioner is not None:
-            partition = self._partitioner(self.topic, key, len(lanes))
-        if partition is not None:
-            if type(partition) is not int:
-                partition = named_index(partition)
-            if not 0 <= partition < len(lanes):
-                raise errors.UnknownPartition(
-                    f"{self.topic} has partitions 0 to {len(lanes) - 1}, not {partition}; nothing was sent"
-                )
-            return lanes[partition]
-        if len(lanes) == 1:
-            return lanes[0]
-        if key is not None:
-            return lanes[by_key(key, len(lanes))]
-        lane = lanes[self._sticky]
-        if lane.batches_sealed != self._sealed_before:
-            self._sticky = (self._sticky + 1) % len(lanes)
-            lane = lanes[self._sticky]
-            self._sealed_before = lane.batches_sealed
-        return lane
 
 
 class Producer:
@@ -78,12 +39,12 @@ class Producer:
         self.asynchronous = False
         self.backoff = Backoff(core.random)
         self.failed: list[Batch] = []
-        self._lanes: dict[int, Lane] = {}
+        self._queues: dict[int, PartitionQueue] = {}
         self._routes: dict[str, Route] = {}
         self._questions: dict[str, Question[Route]] = {}
         self._opening: Errand | None = None
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
-        self.reports = Reports(self) if core.options.reports else None
+        self.reports = Reports(core, self._report) if core.options.reports else None
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
         core.on_tick.append(self._expire)
@@ -131,13 +92,15 @@ class Producer:
         largest = info.settings.max_message_bytes or self.core.max_frame
         allowed = min(largest, self.core.max_frame, self.core.max_request)
         most = allowed - HEADER_BYTES  # the wrapper has a header of its own
-        lanes = [
-            self._lanes.setdefault(part.number, Lane(self, info.name, part.index, part.number, most))
+        queues = [
+            self._queues.setdefault(
+                part.number, PartitionQueue(self, info.name, part.index, part.number, most)
+            )
             for part in info.partitions
         ]
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask
-        return Route(info.name, lanes, partitioner)
+        return Route(info.name, queues, partitioner)
 
     def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
         """Ask the caller's partitioner."""
@@ -148,7 +111,7 @@ class Producer:
         finally:
             core.asking = 0
 
-    # -- for lanes ---------------------------------------------------------------------------------
+    # -- for queues ---------------------------------------------------------------------------------
 
     def ready(self) -> bool:
         """Whether batches may be sent now; sees to it that they soon may."""
@@ -175,7 +138,7 @@ class Producer:
         self._opening = None
         self.identity = (opened.producer_id, opened.epoch)
         self.sequences = dict(opened.sequences)
-        self._flush_lanes()
+        self._flush_queues()
 
     def expired(self, identity: tuple[int, int]) -> None:
         """The broker knows these no more: the next batch opens a new producer."""
@@ -183,11 +146,11 @@ class Producer:
             self.identity = (0, 0)
             self.sequences = {}
 
-    def new_batch(self, lane: Lane) -> Batch:
-        """A batch for a lane, with its time running."""
+    def new_batch(self, queue: PartitionQueue) -> Batch:
+        """A batch for a queue, with its time running."""
         core = self.core
         core.check_open()
-        batch = Batch(core.clock() + core.options.timeout, lane.settled)
+        batch = Batch(core.clock() + core.options.timeout, queue.settled)
         core.expire_by(batch.deadline)
         return batch
 
@@ -233,9 +196,9 @@ class Producer:
         self.core.mend()
         for question in list(self._questions.values()):
             question.mend()
-        for lane in list(self._lanes.values()):
-            lane.mend()
-        unanswered = [batch for lane in self._lanes.values() for batch in lane.batches()]
+        for queue in list(self._queues.values()):
+            queue.mend()
+        unanswered = [batch for queue in self._queues.values() for batch in queue.batches()]
         self.buffered = sum(batch.size for batch in unanswered)
         for batch in unanswered:
             self.leave(batch)
@@ -272,8 +235,8 @@ class Producer:
         headers: Mapping[str, bytes] | None,
         partition: int | None,
         watched: bool,
-    ) -> tuple[Lane, Batch, int]:
-        """Take a message once there is room for it, behind those who came before; its lane, batch and place there.
+    ) -> tuple[PartitionQueue, Batch, int]:
+        """Take a message once there is room for it, behind those who came before; its queue, batch and place there.
 
         ``watched``: a flush tells of it, too. Raises BufferFull if there is none for ``timeout`` seconds, or at once
         if callers chose so: it was not taken. Given up while it waits here, it is not sent.
@@ -300,7 +263,7 @@ class Producer:
 
     def join_room(self, turn: Turn, deadline: float = math.inf) -> None:
         """Get in line for room, until ``deadline``; what lingers is sent, for whoever waits here waits for that."""
-        self._flush_lanes()
+        self._flush_queues()
         self.limit = -1
         turn.join(deadline)
 
@@ -318,13 +281,13 @@ class Producer:
         partition: int | None,
         message: tuple[bytes | None, int, bytes | None, Mapping[str, bytes] | None],
         watched: bool,
-    ) -> tuple[Lane, Batch, int]:
+    ) -> tuple[PartitionQueue, Batch, int]:
         value, timestamp, key, headers = message
-        lane = route.choose(key, partition)
-        batch, position = lane.append(value, timestamp, key, headers)
+        queue = route.choose(key, partition)
+        batch, position = queue.append(value, timestamp, key, headers)
         if watched:
             batch.watched = self.asynchronous = True
-        return lane, batch, position
+        return queue, batch, position
 
     async def flush(self, batches: list[Batch] | None = None) -> None:
         """Send everything, wait for all answers; raise the first failure since the last flush.
@@ -336,9 +299,9 @@ class Producer:
         try:
             batches += [batch for batch in self.failed if batch.watched]
             self.failed = []
-            for lane in list(self._lanes.values()):
-                lane.flush()
-                batches += [batch for batch in lane.batches() if batch.watched]
+            for queue in list(self._queues.values()):
+                queue.flush()
+                batches += [batch for batch in queue.batches() if batch.watched]
             for batch in batches:
                 batch.watched = batch.untold = False  # this flush tells of it
             for batch in batches:
@@ -377,14 +340,19 @@ class Producer:
         if self.reports is not None:
             await self.route(self.reports.topic)
 
+    async def _report(self, topic: str, key: bytes, value: bytes) -> None:
+        route = await self.route(topic)
+        batch, _ = route.choose(key, None).append(value, self.core.wall(), key, None)
+        await batch
+
     def _opened(self) -> None:
-        self._flush_lanes()
+        self._flush_queues()
         if self.reports is not None:
             self.reports.opened()
 
-    def _flush_lanes(self) -> None:
-        for lane in list(self._lanes.values()):
-            lane.flush()
+    def _flush_queues(self) -> None:
+        for queue in list(self._queues.values()):
+            queue.flush()
 
     def _lost(self) -> None:
         if self.core.phase is Phase.CLOSED:
@@ -392,8 +360,8 @@ class Producer:
 
     def _stop(self, error: errors.TxBrokerError) -> None:
         self._room.move()
-        for lane in list(self._lanes.values()):
-            lane.stop(error)
+        for queue in list(self._queues.values()):
+            queue.stop(error)
 
     def _expire(self, now: float) -> float:
-        return min((lane.expire(now) for lane in self._lanes.values()), default=math.inf)
+        return min((queue.expire(now) for queue in self._queues.values()), default=math.inf)

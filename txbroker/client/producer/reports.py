@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import secrets
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import msgspec
 
 from journal.formats.frame_times import times_and_sizes
 from txbroker import errors
-from txbroker.client.core.promise import Errand
+from txbroker.client.core.core import Core
+from txbroker.client.core.promise import Errand, Promise
 
-if TYPE_CHECKING:
-    from txbroker.client.producer.producer import Producer
+Sends = Callable[[str, bytes, bytes], Coroutine[Promise[Any], None, None]]
+"""Sends a message to a topic, with its key and value, and ends once it is acknowledged."""
 
 log = logging.getLogger("txbroker.client")
 
@@ -56,8 +58,8 @@ _encode = msgspec.json.Encoder().encode
 class Reports:
     """What one client has sent and not reported yet; and reporting it."""
 
-    def __init__(self, producer: Producer) -> None:
-        options = producer.core.options
+    def __init__(self, core: Core, send: Sends) -> None:
+        options = core.options
         if not 0 < options.report_window <= 86400 or not options.report_interval > 0:
             raise errors.Misuse(
                 f"report_window is {options.report_window} s and report_interval {options.report_interval} s: a window "
@@ -66,7 +68,8 @@ class Reports:
         self.topic = options.reports
         self.interval = options.report_interval
         self.window = round(options.report_window * 1_000_000)
-        self._producer = producer
+        self._core = core
+        self._send = send
         self._name = options.producer or options.client
         self._run = secrets.token_hex(8)
         self._sent: Counts = {}
@@ -111,7 +114,7 @@ class Reports:
             Errand(self._go_on())
 
     async def _go_on(self) -> None:
-        core = self._producer.core
+        core = self._core
         while core.fatal is None:
             await core.waits.sleep(self.interval)
             await self.send()
@@ -119,12 +122,12 @@ class Reports:
     @property
     def is_over(self) -> bool:
         """Whether the client is closed."""
-        return self._producer.core.fatal is not None
+        return self._core.fatal is not None
 
     async def report(self, closing: bool = False) -> None:
         """Report now, and return when it is done; for those who wait for it."""
         while self._busy:
-            await self._producer.core.waits.sleep(0.01)
+            await self._core.waits.sleep(0.01)
         await self.send(closing)
 
     async def send(self, closing: bool = False) -> None:
@@ -136,7 +139,7 @@ class Reports:
         self._busy = True
         try:
             while self._waiting:
-                await self._send_one(self._waiting[0])
+                await self._send(self.topic, self._name.encode(), self._waiting[0])
                 self._waiting.pop(0)
                 self._told = False
         except errors.TxBrokerError as error:
@@ -147,12 +150,6 @@ class Reports:
                 self._told = True
         finally:
             self._busy = False
-
-    async def _send_one(self, value: bytes) -> None:
-        route = await self._producer.route(self.topic)
-        key = self._name.encode()
-        batch, _ = route.choose(key, None).append(value, self._producer.core.wall(), key, None)
-        await batch
 
     def _take(self, closed: bool) -> bytes:
         sent, self._sent = self._sent, {}

@@ -80,10 +80,10 @@ async def send_frames(
     """
     core = transaction.core
     route = await transaction.ready(topic)
-    for index, frames in split(len(route.lanes)):
-        lane, taken = route.choose(None, index), 0
+    for index, frames in split(len(route.queues)):
+        queue, taken = route.choose(None, index), 0
         while taken < len(frames):
-            taken = transaction.contents.append_frames(lane, frames, taken)
+            taken = transaction.contents.append_frames(queue, frames, taken)
             if core.output_bytes > EAGER:
                 await core.drained()
                 await transaction.ready(topic)

@@ -19,7 +19,7 @@ from txbroker.client.core.core import Core
 from txbroker.client.core.positions import requests_of
 from txbroker.client.core.results import Run
 from txbroker.client.producer.batch import Batch, Frames
-from txbroker.client.producer.partition_queue import Lane
+from txbroker.client.producer.partition_queue import PartitionQueue
 from txbroker.client.producer.producer import Producer
 from txbroker.client.producer.reports import Counts, Reports
 from txbroker.client.transactions.serials import Serials
@@ -51,8 +51,8 @@ class Contents:
         self._producer = producer
         self._serials = serials
         self._xid = xid
-        self._batches: dict[int, tuple[Lane, Batch]] = {}
-        self._lanes: dict[int, Lane] = {}
+        self._batches: dict[int, tuple[PartitionQueue, Batch]] = {}
+        self._queues: dict[int, PartitionQueue] = {}
         self._positions: list[GroupPositions] = []
         self._totals = Totals(0, 0, 0)
         self._carried = False
@@ -77,56 +77,56 @@ class Contents:
 
     def append(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
     ) -> None:
-        """Put a message into the lane's batch; raises what says why it does not fit, and is as it was."""
+        """Put a message into the queue's batch; raises what says why it does not fit, and is as it was."""
         self.added += 1
         try:
-            self._append(lane, value, timestamp, key, headers)
+            self._append(queue, value, timestamp, key, headers)
         except (TypeError, errors.TxBrokerError):
             self.added -= 1
             raise
 
     def _append(
         self,
-        lane: Lane,
+        queue: PartitionQueue,
         value: bytes | None,
         timestamp: int,
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
     ) -> None:
-        found = self._batches.get(lane.number)
+        found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)
         if batch.frames:  # whoever was about to send it, on another's behalf, was interrupted
-            self._post(lane, batch)
+            self._post(queue, batch)
             batch = Batch(math.inf)
-        if batch.add(value, timestamp, key, headers, lane.room) < 0:
-            self._post(lane, batch)
+        if batch.add(value, timestamp, key, headers, queue.room) < 0:
+            self._post(queue, batch)
             batch = Batch(math.inf)
             batch.add(value, timestamp, key, headers, 0)
         if batch.count == 1:
             self._producer.check_size(batch)
-            self._batches[lane.number] = (lane, batch)
-            lane.batches_sealed += 1  # so that messages without a key spread over partitions
-        if batch.size >= lane.room:
-            self._post(lane, batch)
+            self._batches[queue.number] = (queue, batch)
+            queue.batches_sealed += 1  # so that messages without a key spread over partitions
+        if batch.size >= queue.room:
+            self._post(queue, batch)
 
-    def append_frames(self, lane: Lane, frames: Frames, first: int) -> int:
-        """Put frames into the lane's batch, the ``first`` and as many more as fit; return the next one's number.
+    def append_frames(self, queue: PartitionQueue, frames: Frames, first: int) -> int:
+        """Put frames into the queue's batch, the ``first`` and as many more as fit; return the next one's number.
 
         Raises MessageTooLarge for the first, and is as it was.
         """
-        found = self._batches.get(lane.number)
+        found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)
-        fit = 0 if batch.frames else batch.fitting(frames, first, lane.room)
+        fit = 0 if batch.frames else batch.fitting(frames, first, queue.room)
         if fit <= 0 and batch.count:
-            self._post(lane, batch)
+            self._post(queue, batch)
             batch = Batch(math.inf)
-            fit = batch.fitting(frames, first, lane.room)
+            fit = batch.fitting(frames, first, queue.room)
         last, is_new = first + max(fit, 1), not batch.count
         self.added += last - first
         batch.add_frames(frames, first, last)
@@ -136,34 +136,34 @@ class Contents:
             except errors.TxBrokerError:
                 self.added -= last - first
                 raise
-            self._batches[lane.number] = (lane, batch)
-            lane.batches_sealed += 1
-        if batch.size >= lane.room:
-            self._post(lane, batch)
+            self._batches[queue.number] = (queue, batch)
+            queue.batches_sealed += 1
+        if batch.size >= queue.room:
+            self._post(queue, batch)
         return last
 
-    def _post(self, lane: Lane, batch: Batch) -> None:
+    def _post(self, queue: PartitionQueue, batch: Batch) -> None:
         """Send a batch. Of any transaction, perhaps another thread's: interrupted, it is sent or it still waits."""
-        core, frames = self._core, lane.seal(batch)
+        core, frames = self._core, queue.seal(batch)
         serial = self._next_serial()
         before = self._totals
         totals = Totals(before.messages + batch.count, before.requests + 1, crc32c(frames, before.checksum))
-        add = commands.Add(self.correlation, serial, lane.number, self._xid, self._serials.seen)
+        add = commands.Add(self.correlation, serial, queue.number, self._xid, self._serials.seen)
         message = core.packed(add, frames)
         try:
             core.put(message)
-            self._sent(lane, totals)
+            self._sent(queue, totals)
         except BaseException:
             if core.has_put(message):
-                self._sent(lane, totals)
+                self._sent(queue, totals)
             raise
         if self._producer.reports is not None:
-            self._producer.reports.tally(self._counts, lane.topic, frames)
+            self._producer.reports.tally(self._counts, queue.topic, frames)
 
-    def _sent(self, lane: Lane, totals: Totals) -> None:
+    def _sent(self, queue: PartitionQueue, totals: Totals) -> None:
         self._totals = totals
-        self._lanes[lane.number] = lane
-        self._batches.pop(lane.number, None)
+        self._queues[queue.number] = queue
+        self._batches.pop(queue.number, None)
 
     def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
         """Have a group's positions move with the transaction."""
@@ -191,8 +191,8 @@ class Contents:
         """Send what waits, as adds."""
         for positions in list(self._positions):
             self._post_positions(positions)
-        for lane, batch in list(self._batches.values()):
-            self._post(lane, batch)
+        for queue, batch in list(self._batches.values()):
+            self._post(queue, batch)
 
     @property
     def taken(self) -> int:
@@ -207,9 +207,9 @@ class Contents:
         self._next_serial()
         while sum([len(each.offsets) for each in self._positions]) > MAX_REQUEST_ENTRIES:
             self._post_positions(self._positions[0])
-        for lane, batch in self._batches.values():
-            lane.seal(batch)
-            self._lanes[lane.number] = lane
+        for queue, batch in self._batches.values():
+            queue.seal(batch)
+            self._queues[queue.number] = queue
         while not self._fits_one_request():
             self._post(*next(iter(self._batches.values())))
         self._carried = True
@@ -242,8 +242,8 @@ class Contents:
         if self._is_reported:
             return {}
         counts = {window: list(row) for window, row in self._counts.items()}
-        for lane, batch in self._batches.values():
-            reports.tally(counts, lane.topic, lane.seal(batch))
+        for queue, batch in self._batches.values():
+            reports.tally(counts, queue.topic, queue.seal(batch))
         return counts
 
     def reported(self) -> None:
@@ -252,11 +252,11 @@ class Contents:
 
     def runs(self, placements: list[Placement]) -> list[Run]:
         """Where its messages came to lie."""
-        lanes = self._lanes
+        queues = self._queues
         return [
-            Run(lanes[place.partition].topic, lanes[place.partition].index, place.base_offset, place.count)
+            Run(queues[place.partition].topic, queues[place.partition].index, place.base_offset, place.count)
             for place in placements
-            if place.partition in lanes
+            if place.partition in queues
         ]
 
 

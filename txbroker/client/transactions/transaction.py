@@ -19,7 +19,8 @@ from txbroker.client.core.options import Lost
 from txbroker.client.core.phase import Phase
 from txbroker.client.core.promise import start
 from txbroker.client.core.results import Durability, Receipt, Run
-from txbroker.client.producer.producer import Producer, Route
+from txbroker.client.producer.producer import Producer
+from txbroker.client.producer.route import Route
 from txbroker.client.transactions.contents import Adds, Contents, Unsent
 from txbroker.client.transactions.decision import Decision, Stage, reason_of
 from txbroker.client.transactions.serials import Serials
@@ -82,9 +83,9 @@ class Transaction:
         finally:
             if not came_through:
                 self.cut_short()
-        lane = route.choose(key, partition)
-        self.contents.append(lane, value, moment, key, headers)
-        return Receipt(topic, lane.index, None, Durability.STAGED)
+        queue = route.choose(key, partition)
+        self.contents.append(queue, value, moment, key, headers)
+        return Receipt(topic, queue.index, None, Durability.STAGED)
 
     def interrupted(self, before: int, error: BaseException) -> None:
         """A call that sends, begun with ``before`` messages added, ended with ``error``. A refusal changes nothing."""

@@ -5,7 +5,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from txbroker.server.worker_thread import Lane
+from txbroker.server.worker_thread import WorkerThread
 
 PATIENCE = 10
 
@@ -31,7 +31,7 @@ def reactor():
 
 @pytest.fixture
 def lane(reactor):
-    lane = Lane("test", reactor.call_from_thread)
+    lane = WorkerThread("test", reactor.call_from_thread)
     lane.start()
     yield lane
     assert lane.stop(PATIENCE)
@@ -64,7 +64,7 @@ def test_a_failure_comes_back_and_the_thread_goes_on(reactor, lane):
 
 
 def test_several_threads_work_at_once(reactor):
-    lane = Lane("pool", reactor.call_from_thread, threads=2)
+    lane = WorkerThread("pool", reactor.call_from_thread, threads=2)
     lane.start()
     meeting = threading.Barrier(2)
     seen = []
@@ -77,7 +77,7 @@ def test_several_threads_work_at_once(reactor):
 
 
 def test_stopping_lets_what_was_submitted_be_done(reactor):
-    lane = Lane("last", reactor.call_from_thread)
+    lane = WorkerThread("last", reactor.call_from_thread)
     done = []
     lane.submit(lambda: done.append(1), lambda _: None, pytest.fail)
     lane.start()
@@ -86,7 +86,7 @@ def test_stopping_lets_what_was_submitted_be_done(reactor):
 
 
 def test_a_thread_that_hangs_does_not_hold_up_stopping(reactor):
-    lane = Lane("stuck", reactor.call_from_thread)
+    lane = WorkerThread("stuck", reactor.call_from_thread)
     release = threading.Event()
     lane.submit(release.wait, lambda _: None, pytest.fail)
     lane.start()
@@ -95,4 +95,4 @@ def test_a_thread_that_hangs_does_not_hold_up_stopping(reactor):
 
 
 def test_stopping_one_that_never_started_is_fine(reactor):
-    assert Lane("unused", reactor.call_from_thread).stop(PATIENCE)
+    assert WorkerThread("unused", reactor.call_from_thread).stop(PATIENCE)

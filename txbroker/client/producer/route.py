@@ -1,0 +1,50 @@
+"""The way to a topic: which of its partitions a message goes to."""
+
+from __future__ import annotations
+
+from journal.arguments import octets
+from txbroker import errors
+from txbroker.client.core.partitioner import Partitioner, by_key, named_index
+from txbroker.client.producer.partition_queue import PartitionQueue
+
+
+class Route:
+    """The way to a topic's partitions."""
+
+    def __init__(
+        self, topic: str, queues: list[PartitionQueue], partitioner: Partitioner | None = None
+    ) -> None:
+        self.topic = topic
+        self._partitioner = partitioner
+        self.queues = queues
+        self._sticky = 0
+        self._sealed_before = queues[0].batches_sealed
+
+    def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
+
+        Raises :class:`UnknownPartition`, and :class:`WrongType` for what is no index at all, or no key.
+        """
+        queues = self.queues
+        if key is not None and type(key) is not bytes:
+            key = octets("key", key)
+        if partition is None and self._partitioner is not None:
+            partition = self._partitioner(self.topic, key, len(queues))
+        if partition is not None:
+            if type(partition) is not int:
+                partition = named_index(partition)
+            if not 0 <= partition < len(queues):
+                raise errors.UnknownPartition(
+                    f"{self.topic} has partitions 0 to {len(queues) - 1}, not {partition}; nothing was sent"
+                )
+            return queues[partition]
+        if len(queues) == 1:
+            return queues[0]
+        if key is not None:
+            return queues[by_key(key, len(queues))]
+        queue = queues[self._sticky]
+        if queue.batches_sealed != self._sealed_before:
+            self._sticky = (self._sticky + 1) % len(queues)
+            queue = queues[self._sticky]
+            self._sealed_before = queue.batches_sealed
+        return queue
