@@ -48,7 +48,7 @@ check: debian lint  ## lint, types, layers and the fast tests, in a minute
 	$(QUICK) $(RUN) pytest -n 2 --dist worksteal -m "not slow and not deep" --hypothesis-profile check $(ARGS)
 
 .PHONY: test
-test: debian lint  ## everything: lint, types, layers and all tests
+test: debian lint lint-docs  ## everything: lint, types, layers and all tests
 	$(RUN) pytest -n 2 -m "not deep" $(ARGS)
 
 .PHONY: test-deep
@@ -61,6 +61,17 @@ lint: .venv/.ready  ## lint, format, types and layers only
 	$(RUN) ruff format --check .
 	$(RUN) mypy $(TYPED)
 	.venv/bin/lint-imports --config setup.cfg
+
+SPHINX = .make/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs
+.PHONY: docs
+docs: .make/docs/.ready  ## build the documentation site in build/docs
+	$(SPHINX) $(ARGS) . build/docs
+	@echo "the site is in build/docs/index.html"
+
+# Whether every link and reference leads somewhere: all of a build but the pages, which take as long again.
+.PHONY: lint-docs
+lint-docs: .make/docs/.ready
+	$(SPHINX) --builder dummy . build/docs-check
 
 .PHONY: files
 files: .venv/.ready  ## print every module and what it owns
@@ -143,6 +154,7 @@ venv: .venv/.ready  ## set up .venv with the pinned packages
 
 EXTRAS := $(addprefix --extra ,cli twisted tls postgresql sqlalchemy django zope zstd lz4 spark)
 GROUPS := $(addprefix --group ,bench peers test)
+SHOWN := $(addprefix --extra ,cli twisted sqlalchemy django zope)
 
 .PHONY: lock
 lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
@@ -150,6 +162,7 @@ lock: .make/lock/.ready  ## pin anew what pyproject.toml asks for
 	$(PIN) 3.11 --constraint requirements/client.txt --extra cli --extra twisted --output-file requirements/runtime.txt
 	$(PIN) 3.11 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/test.txt
 	$(PIN) 3.11 --upgrade --resolution lowest-direct $(EXTRAS) $(GROUPS) --output-file requirements/lowest.txt
+	$(PIN) 3.11 --constraint requirements/runtime.txt $(SHOWN) --group docs --output-file requirements/docs.txt
 	$(PIN) 3.12 --constraint requirements/runtime.txt $(EXTRAS) $(GROUPS) --output-file requirements/django6.txt
 
 .PHONY: test-lowest
@@ -184,6 +197,12 @@ clean:  ## remove everything that make made, .venv too
 	$(call INSTALL,lowest)
 	.make/lowest/bin/python -m pip install --quiet --require-hashes --no-deps --no-build-isolation --use-pep517 \
 		-r requirements/demo.txt
+	touch $@
+
+# The site's generator has an environment of its own: nothing that runs or is tested needs it.
+.make/docs/.ready: requirements/docs.txt
+	.ci/make-venv $(PYTHON) .make/docs
+	.make/docs/bin/python -m pip install --quiet --require-hashes --no-deps -r requirements/docs.txt
 	touch $@
 
 PYTHON312 ?= python3.12

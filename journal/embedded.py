@@ -36,10 +36,11 @@ _READ_BYTES = 1 << 20
 
 
 def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = None) -> Log:
-    """Open the log in a directory, made if it does not exist; recovers first.
+    """Open the log in a directory, which is made if it does not exist, and recover what it holds.
 
     Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
-    process has it open, and what :func:`journal.recovery.start.recover` raises for damaged files.
+    process has it open, :class:`journal.errors.ForeignDirectory` if it holds files of something else, and a
+    :class:`journal.errors.CorruptData` for damaged files, which are left as they are.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise wrong_type("path", path, "the path of a directory, as str or Path", "nothing was opened")
@@ -232,7 +233,7 @@ class EmbeddedTransaction:
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
 
     def prepare(self, xid: Xid) -> None:
-        """Make it survive everything; end it with :meth:`Log.commit` or :meth:`Log.rollback`."""
+        """Make it survive everything; end it with :meth:`journal.Log.commit` or :meth:`journal.Log.rollback`."""
         self._log.engine.transactions.prepare(self._number, checked_xid(xid), self._totals)
         self._log._settle()
 

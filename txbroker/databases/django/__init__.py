@@ -1,6 +1,6 @@
 """Django: messages sent inside of ``transaction.atomic()`` are committed with it.
 
-An application to put into ``INSTALLED_APPS``; :mod:`txbroker.databases.django.carrying` says how it works.
+An application to put into ``INSTALLED_APPS``; ``docs/orms.md`` says how it works.
 """
 
 from __future__ import annotations
