@@ -211,7 +211,7 @@ def test_every_command_that_the_documents_name_is_one() -> None:
     named = set()
     for page in [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]:
         for group, command in re.findall(
-            r"(?:`|^ +|/)txbroker ([a-z]+)\s+([a-z]+)", page.read_text(), re.MULTILINE
+            r"(?:`|^ *|/)txbroker ([a-z]+)\s+([a-z]+)", page.read_text(), re.MULTILINE
         ):
             if group in groups:
                 named.add((page.name, group, command))

@@ -1,6 +1,8 @@
 """The examples of docs/orms.md do what they say."""
 
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ from sqlalchemy.orm import Session, sessionmaker
 import txbroker
 from tests.databases.looking import eventually, values
 from tests.databases.orm.orm import Order, make_shop, numbers
-from tests.support.repository import DOCS
+from tests.support.repository import DOCS, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -52,3 +54,42 @@ def test_the_examples_for_sqlalchemy_run_as_they_stand(sqlite, mortal_broker):
         eventually(lambda: values(broker, "orders") == [b"order 42", b"order 43"])
         assert numbers(engine) == [42, 43]
     engine.dispose()
+
+
+DJANGO = """
+import sys
+import django
+from django.conf import settings
+from django.core.management import call_command
+from django.db import transaction
+from tests.databases.orm.django_shop import model
+
+path, configuring, sending = sys.argv[1:]
+chosen = {"INSTALLED_APPS": []}
+exec(configuring, chosen)
+databases = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": path}}
+settings.configure(
+    DATABASES=databases, INSTALLED_APPS=chosen["INSTALLED_APPS"], TXBROKER=chosen["TXBROKER"], USE_TZ=True
+)
+django.setup()
+call_command("migrate", verbosity=0)
+Order = model()
+exec(sending, {"transaction": transaction, "Order": Order})
+print(list(Order.objects.values_list("number", flat=True)))
+"""
+"""A Django project in a process of its own, for settings can be made once in a process."""
+
+
+def test_the_examples_for_django_run_as_they_stand(sqlite, mortal_broker):
+    configuring, sending = re.findall(
+        r"```python\n(.*?)```", DOCUMENT.read_text().partition("## Django")[2], re.DOTALL
+    )
+    with txbroker.connect(mortal_broker.address, timeout=10.0) as broker:
+        broker.create_topic("orders")
+        configuring = configuring.replace("tcp:127.0.0.1:7654", mortal_broker.address)
+        ran = subprocess.run(
+            [sys.executable, "-c", DJANGO, str(sqlite), configuring, sending],
+            cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stdout) == (0, "[42]\n"), ran.stderr
+        eventually(lambda: values(broker, "orders") == [b"order 42"])

@@ -1,0 +1,198 @@
+"""What the Python blocks of a page find when they are run: names that the text around them takes for granted.
+
+A scene is a generator: it gets pytest's request, and yields, for each block of its page in their order, what runs the
+block. What is behind a ``yield`` looks whether the block has done what its page says.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import txbroker
+from tests.databases.looking import eventually, values
+from tests.docs.blocks import Block
+from tests.support.broker_process import BrokerProcess
+from tests.support.repository import ROOT
+
+DOCUMENTED_ADDRESS = "tcp:127.0.0.1:7654"
+Runs = Callable[[Block], None]
+
+
+class Enough(Exception):
+    """Ends an example that goes on for ever."""
+
+
+def times(number: int, ends: type[BaseException] = Enough) -> tuple[list[Any], Callable[..., None]]:
+    """A list, and a function that puts there what it is called with, and ends the example at the last call."""
+    calls: list[Any] = []
+
+    def call(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == number:
+            raise ends
+
+    return calls, call
+
+
+def running(address: str, names: dict[str, Any], ends: type[BaseException] | None = None) -> Runs:
+    """Run a block with these names, against the broker at the address; it must end with that exception, if any."""
+
+    def run(block: Block) -> None:
+        text = block.text.replace(DOCUMENTED_ADDRESS, address)
+        code = compile(text, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with pytest.raises(ends) if ends else contextlib.nullcontext():
+            work = eval(code, names)
+            if inspect.iscoroutine(work):
+                asyncio.run(work)
+
+    return run
+
+
+def on_reactor(address: str, before: str = "", after: str = "") -> Runs:
+    """Run a block in a process of its own, in a coroutine on Twisted's reactor; ``after`` ends it."""
+
+    def run(block: Block) -> None:
+        body = block.text.replace(DOCUMENTED_ADDRESS, address) + after
+        text = "from twisted.internet import defer, task\n" + before
+        text += "async def main(reactor):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+        text += "task.react(lambda reactor: defer.Deferred.fromCoroutine(main(reactor)))\n"
+        subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=ROOT, check=True, timeout=60)
+
+    return run
+
+
+@contextlib.contextmanager
+def with_tables(database: Any) -> Iterator[Any]:
+    """A connection to a database that has the tables of the examples."""
+    txbroker.create_decision_table(database)
+    database.execute("CREATE TABLE orders (number INTEGER, state TEXT DEFAULT 'new')")
+    database.execute("CREATE TABLE invoices (number INTEGER)")
+    database.commit()
+    with contextlib.closing(database):
+        yield database
+
+
+def numbers(database: Any, table: str = "orders") -> list[int]:
+    found = [
+        number for (number,) in database.execute(f"SELECT number FROM {table} ORDER BY number").fetchall()
+    ]
+    database.rollback()
+    return found
+
+
+def readme(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    names: dict[str, Any] = {}
+    yield running(address, names)
+    with contextlib.closing(names["database"]) as database:
+        assert database.execute("SELECT * FROM orders").fetchall() == [(42, "billed")]
+    assert names["message"].value == b"order 42"
+    printed, show = times(4, KeyboardInterrupt)
+    broker.delete_group("billing")
+    yield running(address, {"print": show}, KeyboardInterrupt)
+    assert sorted(value for *_, value in printed) == [b"one", b"order 42", b"three", b"two"]
+    yield running(address, names)
+    with contextlib.closing(names["broker"]):
+        assert names["broker"].outcome(names["xid"]).state == txbroker.State.COMMITTED
+    printed, show = times(2)
+    yield running(address, {"print": lambda *each: printed.extend(each)})
+    assert printed == [[b"one", b"two", b"three"]]
+
+
+def description(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    scene = readme(request, address, broker)
+    yield next(scene)
+    yield next(scene)
+
+
+def atomic(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    broker.create_topic("orders")
+    broker.create_topic("invoices")
+    postgresql = request.getfixturevalue("postgresql")
+    with with_tables(postgresql.connect()) as database:
+        names = {"txbroker": txbroker, "database": database, "broker": broker}
+        yield running(address, names)
+        eventually(lambda: values(broker, "orders") == [b"..."])
+        assert numbers(database) == [42]
+        yield running(address, names)
+        eventually(lambda: values(broker, "invoices") == [b"..."])
+        assert numbers(database, "invoices") == [42]
+
+        def in_asyncio(block: Block) -> None:
+            async def run() -> None:
+                async with await psycopg.AsyncConnection.connect(postgresql.url) as connection:
+                    code = compile(
+                        block.text.replace(DOCUMENTED_ADDRESS, address),
+                        block.place,
+                        "exec",
+                        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+                    )
+                    await eval(code, {"database": connection})
+
+            asyncio.run(run())
+
+        yield in_asyncio
+        assert numbers(database) == [42, 42]
+        pool = f"from twisted.enterprise import adbapi\npool = adbapi.ConnectionPool('psycopg', {postgresql.url!r})\n"
+        opening = f"from txbroker.client.twisted import connect\nbroker = await connect({address!r})\n"
+        run = on_reactor(address, after="await done\nawait broker.close()\npool.close()\n")
+        yield lambda block: run(block._replace(text=pool + opening + block.text))
+        assert numbers(database) == [42, 42, 42]
+        eventually(lambda: values(broker, "orders") == [b"..."] * 3)
+
+
+def clients(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    for topic in ("orders", "payments", "invoices"):
+        broker.create_topic(topic)
+    bodies = [b"%d" % number for number in range(10)]
+    worked, work = times(12)
+    yield running(address, {"bodies": bodies, "work": work}, Enough)
+    assert worked == [(b"...",), *((body,) for body in bodies), (b"...",)]
+    assert values(broker, "payments") == [b"..."]
+    worked, work = times(11)
+    yield running(address, {"bodies": bodies, "work": work}, Enough)
+    assert len(values(broker, "orders")) == 23
+    yield on_reactor(address, after="await broker.close()\n")
+    assert values(broker, "orders")[-1] == b"..."
+    yield running(address, {"broker": broker, "invoice_for": lambda value: b"for " + value})
+    assert values(broker, "invoices")[0].startswith(b"for ")
+    drawn: list[Any] = []
+    shown, show = times(1)
+    yield running(address, {"broker": broker, "draw": drawn.append, "show": show}, Enough)
+    assert len(shown) == 1
+    assert {message.topic for message in drawn} == {"orders", "payments"}
+
+
+def coordinator(request: Any, address: str, broker: Any) -> Iterator[Runs]:
+    postgresql = request.getfixturevalue("postgresql_two_phase")
+    other = BrokerProcess(request.getfixturevalue("tmp_path") / "audit")
+    with other, with_tables(postgresql.connect()) as database, txbroker.connect(other.address) as audit:
+        broker.create_topic("orders")
+        audit.create_topic("audit")
+        names = {"DSN": postgresql.url, "ORDERS": address, "AUDIT": other.address, "database": database}
+        names |= {"orders": broker, "audit": audit}
+        yield running(address, names)
+        assert (values(broker, "orders"), values(audit, "audit")) == ([b"..."], [b"..."])
+        assert numbers(database) == [42]
+        with contextlib.closing(names["coordinator"]):
+            yield running(address, names)
+        assert values(broker, "orders") == [b"..."] * 2
+        assert numbers(database) == [42, 42]
+
+
+SCENES: dict[str, Callable[[Any, str, Any], Iterator[Runs]]] = {
+    "README.md": readme,
+    "packaging/description.md": description,
+    "docs/atomic.md": atomic,
+    "docs/clients.md": clients,
+    "docs/coordinator.md": coordinator,
+}
