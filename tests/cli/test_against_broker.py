@@ -103,7 +103,7 @@ class TestTopics:
             "topics", "create", topic, "--if-not-exists", "--partitions", "7", "--set", "retention_age=1d"
         )
         assert other.stderr == (
-            f"topic {topic} is there already and stays as it is: it has 2 partitions, not 7; "
+            f"topic {topic} exists already and is not changed: it has 2 partitions, not 7; "
             "its retention_age is None, not 1d\n"
         )
         assert run_json("topics", "describe", topic) == before

@@ -92,7 +92,7 @@ def test_a_call_of_the_system_that_fails_is_told_without_a_traceback(capsys):
 
 
 def test_the_table_in_the_docs_has_every_code():
-    table = (ROOT / "docs" / "cli.md").read_text().partition("## Exit codes")[2].partition("## How things")[0]
+    table = (ROOT / "docs" / "cli.md").read_text().partition("## Exit codes")[2].partition("## How values")[0]
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)] == [
         int(code) for code in Exit
     ]

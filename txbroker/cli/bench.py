@@ -93,14 +93,14 @@ _SIZE = Parsed("size", size)
 
 WHERE = (
     click.option(
-        "--topic", help="Use this topic and leave it there. Default: one of its own, removed again."
+        "--topic", help="Use this topic and keep it. Default: make a topic, and remove it at the end."
     ),
     click.option(
         "--partitions",
         type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
         default=4,
         show_default=True,
-        help="Of a topic that is made.",
+        help="Partitions of the topic, if it is made.",
     ),
     click.option("--fresh", is_flag=True, help="Measure a broker on a new, empty directory below this one."),
     click.option(
@@ -110,7 +110,7 @@ WHERE = (
         help="Settings (TOML) of the broker that --fresh starts.",
     ),
     click.option(
-        "--set", "settings", metavar="NAME=VALUE", multiple=True, help="One of them; may be repeated."
+        "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of that broker. Repeatable."
     ),
 )
 HOW_LONG = (
@@ -118,47 +118,45 @@ HOW_LONG = (
     click.option(
         "--count", type=click.IntRange(1), help="How many operations to measure, instead of a time."
     ),
+    click.option("--warm-up", type=_DURATION, default="2s", show_default=True, help="Time before measuring."),
     click.option(
-        "--warm-up", type=_DURATION, default="2s", show_default=True, help="Not counted, before that."
-    ),
-    click.option(
-        "--clients", type=click.IntRange(1, 100_000), help="Connections. Default: 1; for transactions 16."
+        "--clients", type=click.IntRange(1, 100_000), help="Connections (default: 1; for transactions 16)."
     ),
     click.option(
         "--processes",
         type=click.IntRange(1, 1_000),
         default=1,
         show_default=True,
-        help="Of the generator; each has clients.",
+        help="Number of processes that share the clients.",
     ),
     click.option("--verify/--no-verify", default=True, help="Read back what was acknowledged. Default: yes."),
 )
 WRITING = (
-    click.option(
-        "--append", is_flag=True, help="Write into --topic though it holds messages. They stay in it."
-    ),
+    click.option("--append", is_flag=True, help="Write into --topic although it holds messages."),
     click.option(
         "--size",
         type=_MESSAGE_SIZE,
         default="100",
         show_default=True,
-        help=f"Of a message; at least {SMALLEST}.",
+        help=f"Size of a message; at least {SMALLEST}.",
     ),
     click.option(
         "--rate",
         type=click.FloatRange(0.0, min_open=True),
-        help="Operations a second in all, begun when it is their time (open loop). Default: when others are over.",
+        help="Operations a second in all, each begun at its time (open loop). Default: a closed loop.",
     ),
     click.option(
-        "--depth", type=click.IntRange(1, 100_000), help="In a closed loop, how many a client has under way."
+        "--depth", type=click.IntRange(1, 100_000), help="Operations under way for each client (closed loop)."
     ),
-    click.option("--keys", "keys_", default="none", show_default=True, help="none, N keys, or zipf:N."),
+    click.option(
+        "--keys", "keys_", default="none", show_default=True, help="none, N different keys, or zipf:N."
+    ),
     click.option(
         "--linger",
         type=_DURATION,
         default="0ms",
         show_default=True,
-        help="How long a message waits for company.",
+        help="How long a message waits for others to go with it.",
     ),
     click.option(
         "--batch-bytes", type=_SIZE, default="64KiB", show_default=True, help="Most bytes of a batch."
@@ -169,9 +167,9 @@ WRITING = (
 
 @click.group(cls=BenchGroup, short_help="Measure how fast a broker is.")
 def bench() -> None:
-    """Measure a running broker (--broker), or one of its own (--fresh), with the client's own code.
+    """Measure a running broker (--broker), or a new one (--fresh), with the client's own code.
 
-    'docs/benchmarks.md' says how to read the figures. Exits with 1 if anything that was acknowledged is not there.
+    'docs/benchmarks.md' says how to read the figures. Exits with 1 if an acknowledged message is missing.
     """
 
 
@@ -195,10 +193,10 @@ def latency(invocation: Invocation, /, **asked: Any) -> None:
 @_options(*WHERE, *HOW_LONG, *WRITING)
 @click.option("--two-phase", is_flag=True, help="Prepare, then commit. Default: commit in one phase.")
 @click.option(
-    "--messages", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Of each transaction."
+    "--messages", type=click.IntRange(1, 1_000_000), default=1, show_default=True, help="Messages of each."
 )
 @click.option(
-    "--touch", type=click.IntRange(1), default=1, show_default=True, help="Partitions that they go to."
+    "--touch", type=click.IntRange(1), default=1, show_default=True, help="Partitions that they touch."
 )
 @pass_invocation
 def transactions(invocation: Invocation, /, **asked: Any) -> None:
@@ -209,14 +207,18 @@ def transactions(invocation: Invocation, /, **asked: Any) -> None:
 @bench.command("consume")
 @_options(*WHERE, *HOW_LONG)
 @click.option(
-    "--size", type=_MESSAGE_SIZE, default="100", show_default=True, help=f"Of a message; at least {SMALLEST}."
+    "--size",
+    type=_MESSAGE_SIZE,
+    default="100",
+    show_default=True,
+    help=f"Size of a message; at least {SMALLEST}.",
 )
 @click.option(
     "--fill",
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="Messages to read, if none are there.",
+    help="Messages to write before reading, if there are none.",
 )
 @pass_invocation
 def consume(invocation: Invocation, /, **asked: Any) -> None:

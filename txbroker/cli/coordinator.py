@@ -24,16 +24,19 @@ DIRECTORY = click.argument("directory", type=click.Path(exists=True, file_okay=F
 _BROKERS = ("tcp:", "unix:", "tls:")
 
 
-@click.group(cls=Group, short_help="See and end what a stopped coordinator has left.")
+@click.group(cls=Group, short_help="Show and end what a stopped coordinator has left.")
 def coordinator() -> None:
-    """What coordinators (txbroker.coordinator) have decided and not finished. Their program must not be running."""
+    """Show and end what a coordinator (txbroker.coordinator) has decided and not finished.
+
+    Its program must not be running.
+    """
 
 
 @coordinator.command(name="list", cls=Command, short_help="Show what is decided and not finished.")
 @DIRECTORY
 @pass_invocation
 def list_decisions(invocation: Invocation, directory: str) -> None:
-    """Show what is decided and not acknowledged by all, and what was ended otherwise by hand.
+    """Show what is decided and not acknowledged by all, and what was ended the other way by hand.
 
     Exits with 1 if there is any.
     """
@@ -78,7 +81,7 @@ def list_decisions(invocation: Invocation, directory: str) -> None:
 )
 @pass_invocation
 def resolve(invocation: Invocation, directory: str, participants: tuple[str, ...]) -> None:
-    """One pass: commit at these participants what was decided, roll back what never was.
+    """Commit at these participants what was decided, and roll back what never was, in one pass.
 
     Exits with 1 if something is left.
     """

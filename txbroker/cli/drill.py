@@ -67,15 +67,17 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
 @click.option(
     "--data",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Drill on a copy of this data directory, which no broker may have open. It is not written to.",
+    help="Drill on a copy of this data directory, which no broker may have open. The original is not changed.",
 )
 @click.option(
-    "--in-place", is_flag=True, help="Drill on DATA itself, not on a copy. The drill's topics stay in it."
+    "--in-place",
+    is_flag=True,
+    help="Drill on --data itself, not on a copy. The drill's topics stay in it.",
 )
 @click.option(
     "--power-cuts",
     is_flag=True,
-    help="Each death of the broker is a power cut: what it has not forced to disk is lost with it.",
+    help="Each kill is a power cut: what the broker has not forced to disk is lost.",
 )
 @click.option(
     "--duration",
@@ -88,13 +90,13 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
 @click.option(
     "--kills", type=click.IntRange(1), default=20, show_default=True, help="How often the broker is killed."
 )
-@click.option("--seed", type=int, help="Draw schedule and load from this. Default: a new one, printed.")
+@click.option("--seed", type=int, help="Seed of schedule and load. Default: a new one, which is printed.")
 @click.option(
     "--clients",
     type=click.IntRange(1, 64),
     default=4,
     show_default=True,
-    help="Writing client processes; a relay and a reader come on top.",
+    help="Number of writing client processes, in addition to a relay and a reader.",
 )
 @click.option(
     "--two-phase",
@@ -108,13 +110,13 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     type=click.FloatRange(0.0),
     default=300.0,
     show_default=True,
-    help="Messages per second of one client at most; 0: no bound.",
+    help="Most messages per second of one client; 0: no limit.",
 )
 @click.option(
     "--compression",
     multiple=True,
     type=click.Choice(["none", *CODECS]),
-    help="How clients compress; said again, each connection takes one by chance. Default: none.",
+    help="How clients compress. If repeated, each connection chooses one at random. Default: none.",
 )
 @click.option(
     "--at",
@@ -122,7 +124,7 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     metavar="POINT",
     multiple=True,
     callback=_list_points,
-    help="Kill at this point; may be repeated. 'random' is any moment, 'help' lists all. Default: all of them.",
+    help="Kill at this point. Repeatable. 'random' is any moment, 'help' lists all. Default: all of them.",
 )
 @click.option(
     "--config",
@@ -131,7 +133,7 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
     help="The broker's settings (TOML), as for twistd txbroker.",
 )
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="One of its settings; may be repeated."
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of the broker. Repeatable."
 )
 @click.option(
     "--out",
@@ -144,10 +146,10 @@ def _list_points(context: click.Context, _: click.Parameter, given: tuple[str, .
 def drill(invocation: Invocation, /, keep: bool, **asked: Any) -> None:
     """Kill a broker again and again under load, and look for everything that it acknowledged.
 
-    A broker of its own is started, with your settings; several clients send, run transactions, read and relay; it is
-    killed (SIGKILL) at random moments and at named points, paused (SIGSTOP) and stopped; clients are killed, too.
-    At the end all ledgers of the clients are compared with what the broker holds. Exits with 1 if anything is lost,
-    there twice, half there, changed, out of order or not as decided. 'docs/drills.md' says what that proves.
+    The drill starts a new broker with your settings. Several clients send, run transactions, read and relay, while the
+    broker is killed (SIGKILL) at random moments and at named points, paused (SIGSTOP) and stopped; clients are killed,
+    too. At the end the ledgers of all clients are compared with what the broker holds. Exits with 1 if anything is
+    lost, there twice, half there, changed, out of order or not as decided. 'docs/drills.md' says what that proves.
     """
     import twisted  # noqa: F401 - of what is missing for a broker the entry point tells, before anything is made
 

@@ -24,7 +24,9 @@ from txbroker.cli.output import json_line
 
 @click.command(cls=Command, short_help="Print what is in a data directory, or in one file of it.")
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--from-lsn", type=click.IntRange(min=0), default=0, help="Begin at this record of a journal.")
+@click.option(
+    "--from-lsn", type=click.IntRange(min=0), default=0, help="Begin at this record of the journal."
+)
 @click.option(
     "--from-offset",
     type=click.IntRange(min=0),
@@ -33,7 +35,7 @@ from txbroker.cli.output import json_line
 )
 @click.option("--limit", type=click.IntRange(1, sys.maxsize), help="End after so many lines.")
 @click.option(
-    "--partition", metavar="TOPIC-INDEX", help="Of a data directory, the frames of this partition's segments."
+    "--partition", metavar="TOPIC-INDEX", help="Print the frames of this partition of a data directory."
 )
 @click.option("--values", is_flag=True, help="Show keys and the beginnings of values too.")
 @pass_invocation
@@ -46,11 +48,13 @@ def dump(
     partition: str | None,
     values: bool,
 ) -> None:
-    """Print what is in PATH, one item a line: a journal file's records, the frames of a segment or a staged file, the
-    entries of an index, the sections of a checkpoint; of a data directory the records of its journal, or --partition.
+    """Print what is in PATH, one item a line.
 
-    Reads only. Damage is shown where it is; behind it the dump goes on where sound bytes begin again, and says so.
-    Exits with 6 if there is any.
+    PATH is a file: a journal file (its records), a segment or a staged file (frames), an index (entries), a
+    checkpoint (sections). Or it is a data directory: the records of its journal, or the frames of --partition.
+
+    Nothing is written. Damage is shown where it is; after it the dump goes on where sound bytes begin again, and says
+    so. Exits with 6 if there is damage.
     """
     damaged = False
     with files_that_stay(path):

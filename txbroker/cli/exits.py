@@ -36,7 +36,7 @@ class Exit(enum.IntEnum):
     NO = 1
     """There is no such thing, something is left or wrong, or the person asked said no; nothing was changed."""
     USAGE = 2
-    """The command line makes no sense; nothing was sent."""
+    """The command line makes no sense; nothing was done."""
     REFUSED = 3
     """The broker refused; nothing was changed, and trying again unchanged will not help."""
     UNREACHABLE = 4

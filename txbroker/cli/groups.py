@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def groups() -> None:
-    """See where consumer groups stand, and move them."""
+    """Show the positions of consumer groups, and move them."""
 
 
 @groups.command("list")
@@ -46,7 +46,7 @@ def list_groups(invocation: Invocation) -> None:
 @click.argument("name")
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:
-    """Show the positions of the group NAME; exit 1 if there is none."""
+    """Show the positions of the group NAME. Exits with 1 if it does not exist."""
     with invocation.connect() as broker:
         group = known_group(broker.groups(), name)
         offsets = broker.group_offsets(name)
@@ -123,17 +123,21 @@ class Move:
 @groups.command()
 @click.argument("name")
 @click.option(
-    "--topic", "topics", multiple=True, help="Only this topic (default: all the group has). Repeatable."
+    "--topic", "topics", multiple=True, help="Move only positions in this topic (default: all). Repeatable."
 )
 @click.option(
-    "--partition", "partitions", multiple=True, type=click.IntRange(0), help="Only this one. Repeatable."
+    "--partition",
+    "partitions",
+    multiple=True,
+    type=click.IntRange(0),
+    help="Move only this partition. Repeatable.",
 )
-@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To this offset.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="Move to this offset.")
 @click.option(
-    "--to-time", metavar="TIME", help="To the first message appended at that time or later, as -1h."
+    "--to-time", metavar="TIME", help="Move to the first message appended at that time or later, as -1h."
 )
-@click.option("--to-earliest", is_flag=True, help="To the oldest message there is.")
-@click.option("--to-latest", is_flag=True, help="Past the newest message.")
+@click.option("--to-earliest", is_flag=True, help="Move to the oldest message.")
+@click.option("--to-latest", is_flag=True, help="Move behind the newest message.")
 @click.option("--execute", is_flag=True, help="Do it. Without this, only the plan is shown.")
 @pass_invocation
 def reset(
@@ -147,9 +151,9 @@ def reset(
     to_latest: bool,
     execute: bool,
 ) -> None:
-    """Move the group NAME. Shows what it would do; with --execute it is done.
+    """Move the positions of the group NAME. Without --execute, only the plan is shown.
 
-    Stop the group's consumers first: one that runs goes on from where it is and commits over this.
+    Stop the group's consumers first: a running consumer goes on from where it is, and commits over the new position.
     """
     target = Target.chosen(to_offset, to_time, to_earliest, to_latest)
     with invocation.connect() as broker:

@@ -76,7 +76,7 @@ def _shared_options() -> list[click.Parameter]:
             ["--broker"],
             metavar="URL",
             envvar="TXBROKER_URL",
-            help=f"Where the broker listens, a Twisted endpoint (or TXBROKER_URL). Default {DEFAULT_BROKER}.",
+            help=f"Address of the broker, a Twisted endpoint (or TXBROKER_URL). Default {DEFAULT_BROKER}.",
             **shared,
         ),
         click.Option(

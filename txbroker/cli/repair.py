@@ -38,9 +38,9 @@ SETTINGS = JournalSettings(low_water_bytes=0)
 """For the one start that a repair makes: none of it is kept."""
 
 
-@click.command(cls=Command, short_help="Make the damaged data DIRECTORY of a stopped broker start.")
+@click.command(cls=Command, short_help="Repair the damaged data DIRECTORY of a stopped broker.")
 @DIRECTORY
-@click.option("--execute", "really", is_flag=True, help="Do it; without this the plan is only shown.")
+@click.option("--execute", "really", is_flag=True, help="Repair; without this, only the plan is shown.")
 @click.option("--dry-run", is_flag=True, help="Only show the plan. That is what happens without --execute.")
 @click.option("--accept-unproven", is_flag=True, help=ACCEPT_HELP)
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -48,11 +48,11 @@ SETTINGS = JournalSettings(low_water_bytes=0)
 def repair(
     invocation: Invocation, directory: str, really: bool, dry_run: bool, accept_unproven: bool, yes: bool
 ) -> None:
-    """Make the damaged data DIRECTORY of a stopped broker one that starts again.
+    """Change the damaged data DIRECTORY of a stopped broker so that it starts again.
 
-    Shows what is damaged, what would be changed, and by name what is lost with it: nothing is invented, nothing
-    reordered, nothing is shown that was not committed. What is replaced is kept in a side folder. Exits with 6 where
-    there is something to repair, or no way to.
+    Without --execute, only the plan is shown: what is damaged, what would be changed, and by name what would be lost.
+    A repair invents and reorders nothing, and shows nothing that was not committed. What is replaced is kept in a
+    folder inside DIRECTORY. Exits with 6 if there is something to repair, or no way to repair it.
     """
     if really and dry_run:
         raise Failure("--execute and --dry-run are opposites; nothing was read", Exit.USAGE)

@@ -40,16 +40,18 @@ WAIT = (
     help="postgresql://..., sqlite:///PATH or mysql://..., without a password; or file:PATH or env:NAME, where the URL "
     f"stands. Default env:{VARIABLE}.",
 )
-@click.option("--watch", is_flag=True, help="Go on, a pass every --interval, until Ctrl-C.")
-@click.option("--once", is_flag=True, help="One pass. The default.")
+@click.option("--watch", is_flag=True, help="Make a pass every --interval, until Ctrl-C.")
+@click.option("--once", is_flag=True, help="Make one pass. This is the default.")
 @click.option(
-    "--interval", type=Parsed("duration", pause), default="10s", help="Between passes. Default 10s."
+    "--interval", type=Parsed("duration", pause), default="10s", help="Time between two passes. Default 10s."
 )
-@click.option("--create", is_flag=True, help="Make the decision table if there is none, and resolve nothing.")
+@click.option(
+    "--create", is_flag=True, help="Make the decision table if it does not exist, and resolve nothing."
+)
 @click.option(
     "--adopt",
     type=click.Choice(["replacement", "separate"]),
-    help="The table came with a copy of the database: it replaces the first one for good, or both live on.",
+    help="The database is a copy: it replaces the original for good, or both live on.",
 )
 @pass_invocation
 def resolve(
@@ -63,7 +65,7 @@ def resolve(
 ) -> None:
     """End what blocks of `txbroker.atomic` have left prepared, as their database decided.
 
-    Exits with 1 if something is still undecided (a database transaction is open), or contradicted by force.
+    Exits with 1 if something is still undecided (a database transaction is open), or contradicted by a forced outcome.
     """
     if watch and (once or create or adopt):
         raise click.UsageError("--watch goes with none of --once, --create and --adopt")

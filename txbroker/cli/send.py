@@ -29,7 +29,9 @@ WINDOW = 1_000
 @click.command(cls=Command)
 @click.argument("topic")
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
-@click.option("--key", help="Messages of one key keep their order; it also picks the partition.")
+@click.option(
+    "--key", help="The key, which chooses the partition: messages with the same key keep their order."
+)
 @click.option(
     "--header",
     "headers",
@@ -47,7 +49,9 @@ WINDOW = 1_000
 )
 @click.option("--partition", type=click.IntRange(0), metavar="N", help="Send to this partition.")
 @click.option(
-    "--compression", type=click.Choice(list(CODECS)), help="Compress batches so. They stay so in the log."
+    "--compression",
+    type=click.Choice(list(CODECS)),
+    help="Compress batches; the broker stores them compressed.",
 )
 @pass_invocation
 def send(
@@ -62,8 +66,8 @@ def send(
 ) -> None:
     """Send messages to TOPIC.
 
-    Each VALUE is a message; without any, each --file; without those, each line of stdin.
-    Returns when all are forced to disk. With --json each receipt is a line.
+    Each VALUE is a message. Without a VALUE each --file is a message, and without files each line of stdin.
+    The command ends when all messages are forced to disk. With --json each receipt is a line.
     """
     if values and files:
         raise click.UsageError("say either VALUEs or --file, not both")

@@ -34,7 +34,11 @@ LOOK = 0.1
 @click.command(cls=Command)
 @click.argument("topic")
 @click.option(
-    "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one. Repeatable."
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Show only this partition. Repeatable.",
 )
 @click.option(
     "--from-offset", type=int, metavar="N", help="Begin at this offset; -N for the last N of each partition."
@@ -42,10 +46,10 @@ LOOK = 0.1
 @click.option(
     "--from-time",
     type=Parsed("time", lambda text: moment(text, now_micros())),
-    help="Begin with what was appended at that time or later: 2026-01-01T10:00 (UTC), or -10m.",
+    help="Begin with the first message appended at that time or later: 2026-01-01T10:00 (UTC), or -10m.",
 )
 @click.option("--group", help="Begin where this group stands. The group is not moved.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Wait for new messages at the end, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after so many messages.")
 @pass_invocation
 def tail(
@@ -60,8 +64,8 @@ def tail(
 ) -> None:
     """Print the messages of TOPIC.
 
-    It begins with the last ten of each partition, unless told where. Only committed messages are shown. Those of
-    one partition come in their order. With --json each is a line.
+    It begins with the last ten messages of each partition, unless an option says where. Only committed messages are
+    shown. The messages of a partition keep their order. With --json each message is a line.
     """
     if sum(chosen is not None for chosen in (from_offset, from_time, group)) > 1:
         raise click.UsageError("say at most one of --from-offset, --from-time, --group")

@@ -30,7 +30,7 @@ def topics() -> None:
     "--partitions",
     type=click.IntRange(1, MAX_PARTITIONS_PER_TOPIC),
     metavar="N",
-    help="How many (default: 1).",
+    help="Number of partitions (default: 1).",
 )
 @click.option(
     "--set",
@@ -40,7 +40,7 @@ def topics() -> None:
     type=Parsed("setting", setting),
     help="A setting, such as retention_age=7d or segment_bytes=64MiB. Repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Leave one that is there as it is, and succeed.")
+@click.option("--if-not-exists", is_flag=True, help="If the topic exists, leave it unchanged and succeed.")
 @pass_invocation
 def create(
     invocation: Invocation,
@@ -49,7 +49,7 @@ def create(
     settings: tuple[tuple[str, int | None], ...],
     if_not_exists: bool,
 ) -> None:
-    """Create the topic NAME; one that exists is refused, unless you say --if-not-exists."""
+    """Create the topic NAME. Without --if-not-exists, a topic that exists is refused."""
     wanted: dict[str, Any] = dict(settings)
     with invocation.connect() as broker:
         created = True
@@ -68,7 +68,7 @@ def create(
 @topics.command("list", short_help="List all topics.")
 @pass_invocation
 def list_topics(invocation: Invocation) -> None:
-    """List all topics; those that the broker keeps for itself apart."""
+    """List all topics. The topics that the broker keeps for itself are listed separately."""
     with invocation.connect() as broker:
         found = broker.topics()
         own = broker.topics([OUTCOMES_TOPIC])
@@ -90,7 +90,7 @@ def _row(topic: TopicInfo) -> tuple[object, ...]:
 @click.argument("name")
 @pass_invocation
 def describe(invocation: Invocation, name: str) -> None:
-    """Show the settings and partitions of the topic NAME; exit 1 if there is none."""
+    """Show the settings and partitions of the topic NAME. Exits with 1 if it does not exist."""
     with invocation.connect() as broker:
         topic = known_topic(broker.topics([name]), name)
     columns = ("partition", "number", "start offset", "end offset", "messages", "bytes", "segments")

@@ -58,15 +58,17 @@ def choice_options(command: F) -> F:
         click.option(
             "--older-than",
             type=Parsed("duration", duration),
-            help="Prepared (or ended, or begun) longer ago than this.",
+            help="Choose what was prepared (or ended, or begun) longer ago than this.",
         ),
-        click.option("--topic", metavar="NAME", help="With messages for this topic."),
-        click.option("--owner", metavar="NAME", help="Of the client of this name, or at this address."),
+        click.option("--topic", metavar="NAME", help="Choose transactions with messages for this topic."),
+        click.option(
+            "--owner", metavar="NAME", help="Choose transactions of the client with this name or address."
+        ),
         click.option(
             "--xid",
             metavar="FORMAT:PREFIX",
             type=Parsed("xid prefix", xid_prefix),
-            help="With an xid of this format (* is any) whose global id begins so.",
+            help="Choose xids of this format (* is any) whose global id begins with PREFIX.",
         ),
     )
     for option in reversed(options):

@@ -41,10 +41,12 @@ def ending_options(command: F) -> F:
         click.option(
             "--execute",
             is_flag=True,
-            help="End those that the options choose; without it they are only shown.",
+            help="End the transactions that the options choose; without it they are only shown.",
         ),
-        click.option("--by", default=getpass.getuser, help="Who does it (default: your login)."),
-        click.option("--why", required=True, help="Why; kept in the journal with who."),
+        click.option(
+            "--by", default=getpass.getuser, help="Your name, which is journaled (default: your login)."
+        ),
+        click.option("--why", required=True, help="The reason, which is journaled."),
         click.option("--yes", is_flag=True, help="Do not ask."),
     )
     for option in reversed(options):
@@ -57,33 +59,35 @@ def transactions() -> None:
     """List, show and end transactions.
 
     A transaction is named by its number (SESSION-SERIAL) or its xid (FORMAT:GLOBAL:BRANCH), both as `list`
-    prints them. A part of an xid that does not print is 0x and hex.
+    prints them. A part of an xid that cannot be printed is written as 0x and hex digits.
     """
 
 
 @transactions.command("list", short_help="List what is undecided or damaged, the oldest first.")
-@click.option("--in-doubt", is_flag=True, help="Only prepared ones: they wait for a decision.")
+@click.option("--in-doubt", is_flag=True, help="Show only prepared transactions, which wait for a decision.")
 @click.option(
     "--state",
     "states",
     multiple=True,
     type=click.Choice([state_name(state) for state in BEGUN]),
-    help="Only these. Repeatable.",
+    help="Show only transactions in this state. Repeatable.",
 )
-@click.option("--forced", is_flag=True, help="Only outcomes that a person or the orphan policy forced.")
-@click.option("--damaged", is_flag=True, help="Only forced outcomes whose coordinators decided otherwise.")
+@click.option("--forced", is_flag=True, help="Show only outcomes that a person or the orphan policy forced.")
+@click.option(
+    "--damaged", is_flag=True, help="Show only forced outcomes whose coordinators decided the opposite."
+)
 @choice_options
 @click.option(
     "--limit", type=click.IntRange(1), help=f"How many at a time (default: {PAGE}; with --json: all)."
 )
-@click.option("--page", type=click.IntRange(1), default=1, help="Which page of them.")
+@click.option("--page", type=click.IntRange(1), default=1, help="The page to show.")
 @click.option(
     "--watch",
     type=Parsed("duration", pause),
     is_flag=False,
     flag_value="2s",
     metavar="[EVERY]",
-    help="Show it again and again, every 2s or as often as this, until Ctrl-C.",
+    help="Show the list again every 2s, or as often as EVERY says, until Ctrl-C.",
 )
 @pass_invocation
 def list_transactions(
@@ -221,8 +225,8 @@ def rollback(invocation: Invocation, /, **said: Any) -> None:
 def forget(invocation: Invocation, /, **said: Any) -> None:
     """Forget how decided transactions ended; options choose from forced outcomes.
 
-    Asking for one is then told that it is forgotten. One whose coordinator decided otherwise is shown as damage until
-    then: mend it first.
+    A coordinator that asks for a forgotten outcome is told that it is forgotten. An outcome that the coordinator
+    contradicted is shown as damage until it is forgotten, so repair that first.
     """
     verb, done = "Forget the outcome of", "forgotten"
     end_by_hand(invocation, verb, done, lambda broker: broker.forget_transaction, forced=True, **said)

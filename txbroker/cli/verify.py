@@ -27,17 +27,19 @@ MOST_SHOWN = 200
 
 @click.command(cls=Command, short_help="Check every byte of a data DIRECTORY.")
 @DIRECTORY
-@click.option("--quick", "level", flag_value="quick", help="Of segments only sizes, indexes and both ends.")
+@click.option(
+    "--quick", "level", flag_value="quick", help="Check only sizes, indexes and both ends of segments."
+)
 @click.option(
     "--deep", "level", flag_value="deep", help="Compare the journal with the logs too, message by message."
 )
 @pass_invocation
 def verify(invocation: Invocation, directory: str, level: str | None) -> None:
-    """Check every file of DIRECTORY: journal, checkpoints, staged frames, segments, indexes. Reads only.
+    """Check every file of DIRECTORY: journal, checkpoints, staged frames, segments, indexes. Nothing is written.
 
-    Checksums are computed by a second implementation. For the directory of a stopped broker, a copy, an archive or a
-    read-only medium; a running broker's is refused. Exits with 6 if anything is damaged; the torn trace of a crash,
-    or an index that is made again, is none.
+    DIRECTORY is that of a stopped broker, a copy, an archive or a read-only medium; the directory of a running broker
+    is refused. Checksums are computed by a second implementation. Exits with 6 if anything is damaged. The torn trace
+    of a crash, and an index that a start makes again, are no damage.
     """
     filesystem = data_directory(directory)
     tally, depth = Tally(), Level(level or Level.FULL.value)

@@ -264,6 +264,6 @@ class TestTopicsThatMayBeThere:
         [record] = caplog.records
         assert (record.name, record.levelname) == ("txbroker.client", "WARNING")
         assert record.getMessage() == (
-            "topic t2 is there already and stays as it is: it has 2 partitions, not 3; "
+            "topic t2 exists already and is not changed: it has 2 partitions, not 3; "
             "its segment_bytes is 256MiB, not 1MiB; its retention_age is None, not 1h"
         )

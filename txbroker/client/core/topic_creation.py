@@ -53,7 +53,7 @@ async def create_topic(
             return found[0]
         if found and exist_ok:
             if differences := _differences(found[0], partitions, settings):
-                log.warning("topic %s is there already and stays as it is: %s", name, "; ".join(differences))
+                log.warning("topic %s exists already and is not changed: %s", name, "; ".join(differences))
             return found[0]
 
 
