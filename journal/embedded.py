@@ -1,7 +1,9 @@
-"""The engine inline, for programs that want the log without the service: one thread, every call forced.
+"""The embedded log: the engine in the thread of a program, without the service. Every call is forced when it
+returns.
 
-The service can open a directory that was made here. The other way round only until the service has journaled what the
-embedded log has no fold for, such as producers and groups; then it is refused, so that nothing of that is lost.
+The service can open a directory that was made here. The embedded log can open a directory of the service until the
+service has journaled records for which the embedded log has no fold, such as producers and groups; then it is
+refused, so that none of them are lost.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = No
 class Log:
     """An embedded log: topics with partitions, appends and transactions, all forced when a call returns.
 
-    Not thread-safe. Use it as a context manager, or :meth:`close` it.
+    It is not thread-safe. Use it as a context manager, or call :meth:`close`.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class Log:
 
     @property
     def engine(self) -> Engine:
-        """What it stands on; raises :class:`journal.errors.LogClosed`, as everything does, once it is closed."""
+        """The engine under the log. Raises :class:`journal.errors.LogClosed`, as every method does, once the log is
+        closed.
+        """
         if self._engine is None:
             raise LogClosed("the log has been closed; nothing was changed. Open the directory again")
         return self._engine
@@ -77,7 +81,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Checkpoint, so that the next start has nothing to replay, and let the directory go, whatever happens.
+        """Write a checkpoint, so that the next start has nothing to replay, and release the directory.
 
         Closing twice does nothing.
         """
@@ -94,7 +98,7 @@ class Log:
     # -- topics ------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **settings: Unpack[TopicChoices]) -> None:
-        """Make a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``.
+        """Create a topic; raises ``TopicExists``, ``InvalidName`` or ``InvalidSetting``.
 
         The settings are those of :class:`journal.settings.TopicChoices`: durations in seconds, sizes in bytes.
         """
@@ -111,7 +115,7 @@ class Log:
 
     @property
     def topics(self) -> dict[str, int]:
-        """Topics and how many partitions each has."""
+        """Return the number of partitions of each topic, by name."""
         topics = self.engine.catalog.topics
         return {name: len(topic.partitions) for name, topic in topics.items() if not is_internal(name)}
 
@@ -134,7 +138,7 @@ class Log:
         headers: Mapping[str, bytes] | None = None,
         partition: int = 0,
     ) -> int:
-        """Append one message; returns its offset, once it is forced to disk."""
+        """Append one message; return its offset, once it is forced to disk."""
         store = self._store(topic, partition)
         frames = frame.encode(value, time.time_ns() // 1000, key, headers)
         count = check_run(frames)
@@ -164,13 +168,14 @@ class Log:
                 offset = messages[-1].offset + 1
 
     def start_offset(self, topic: str, partition: int = 0) -> int:
-        """The offset of a partition's first message, or of the next one to come if it has none."""
+        """Return the offset of a partition's first message, or of the next one to come if it has none."""
         return self._store(topic, partition).start_offset
 
     def trim(self, topic: str, offset: int, partition: int = 0) -> None:
-        """Let a partition begin at ``offset`` (at its end at most); an offset below its start changes nothing.
+        """Remove the messages of a partition below ``offset`` (its end at most). An offset below its start changes
+        nothing.
 
-        Segments that lie wholly below are unlinked after the next checkpoint.
+        Segments that lie wholly below it are unlinked after the next checkpoint.
         """
         store, offset = self._store(topic, partition), whole("offset", offset, NOTHING_CHANGED)
         start = min(offset, store.end_offset)
@@ -186,7 +191,7 @@ class Log:
         return EmbeddedTransaction(self, TransactionNumber(self.engine.start_number << 32, self._serial))
 
     def prepared(self) -> list[Xid]:
-        """The xids of the transactions that have been prepared and not decided, over restarts too."""
+        """Return the xids of the transactions that are prepared and not decided, also of earlier starts."""
         live = self.engine.transactions.live.values()
         return [t.xid for t in live if t.state is State.PREPARED and t.xid is not None]
 
@@ -210,7 +215,7 @@ class Log:
 
 
 class EmbeddedTransaction:
-    """Messages for any partitions that appear together or not at all."""
+    """A transaction: its messages, for any partitions, become visible together or not at all."""
 
     def __init__(self, log: Log, number: TransactionNumber) -> None:
         self._log = log
@@ -225,7 +230,7 @@ class EmbeddedTransaction:
         headers: Mapping[str, bytes] | None = None,
         partition: int = 0,
     ) -> None:
-        """Stage one message. It gets its offset at commit."""
+        """Add one message. It gets its offset at commit."""
         store = self._log._store(topic, partition)
         frames = frame.encode(value, time.time_ns() // 1000, key, headers)
         self._log.engine.transactions.add(self._number, store.number, frames, check_run(frames))
@@ -233,7 +238,10 @@ class EmbeddedTransaction:
         self._totals = Totals(sent.messages + 1, sent.requests + 1, crc32c(frames, sent.checksum))
 
     def prepare(self, xid: Xid) -> None:
-        """Make it survive everything; end it with :meth:`journal.Log.commit` or :meth:`journal.Log.rollback`."""
+        """Prepare; end the transaction later with :meth:`journal.Log.commit` or :meth:`journal.Log.rollback`.
+
+        After this call the transaction survives a crash.
+        """
         self._log.engine.transactions.prepare(self._number, checked_xid(xid), self._totals)
         self._log._settle()
 
@@ -243,7 +251,7 @@ class EmbeddedTransaction:
         self._log._settle()
 
     def rollback(self) -> None:
-        """Drop everything that was staged."""
+        """Roll back: drop everything that was added."""
         self._log.engine.transactions.rollback(self._number, Cause.CLIENT)
         self._log._settle()
 

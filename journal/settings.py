@@ -1,4 +1,4 @@
-"""What can be set per topic about its storage."""
+"""The settings of a topic."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ OPTIONAL = frozenset({"retention_bytes", "retention_age", "max_message_bytes"})
 
 
 class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
-    """Storage settings of a topic; sizes in bytes, times in µs.
+    """Storage settings of a topic. Sizes are in bytes, times in µs.
 
-    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment,
-    ``segment_bytes`` when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at
-    least (None: everything), ``max_message_bytes`` is the largest frame, also opened (None: the broker's limit).
-    ``check_compressed`` says whether a compressed batch is opened when it comes in, to count what it holds (1), or
-    believed (0). Appended fields get defaults, so that older checkpoints stay readable.
+    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment, ``segment_bytes``
+    when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at least (None: everything).
+    ``max_message_bytes`` is the largest frame, also opened (None: the broker's limit). ``check_compressed`` says
+    whether a compressed batch is opened when it arrives, to count what it holds (1), or the client is believed (0).
+    Appended fields get defaults, so that older checkpoints stay readable.
     """
 
     force_messages: int = 1_000
@@ -58,9 +58,9 @@ QUANTITIES: Final = quantities_of(TopicSettings)
 
 
 class TopicChoices(TypedDict, total=False):
-    """What can be chosen about a topic as it is created, as keyword arguments; what is left out has its default.
+    """The settings of a topic as keyword arguments; what is left out has its default.
 
-    Durations are seconds or a ``timedelta``, sizes are bytes; :class:`TopicSettings` says what each of them is for.
+    Durations are seconds or a ``timedelta``, sizes are bytes. :class:`TopicSettings` says what each of them means.
     """
 
     force_messages: int

@@ -17,7 +17,9 @@ from journal.xid import Xid as Xid
 
 
 class TransactionNumber(NamedTuple):
-    """Which transaction: the session's number (never reused) and the serial its client chose (from 1)."""
+    """The number of a transaction: the session's number (never reused) and the serial that its client chose (from
+    1).
+    """
 
     session: int
     serial: int

@@ -1,9 +1,9 @@
 """txbroker: the message broker that takes part in your database transaction.
 
-``connect()`` gives the blocking client; :mod:`txbroker.client.twisted` and :mod:`txbroker.client.asyncio`
-hold the other two faces. Every error is in :mod:`txbroker.errors`. Importing this package imports neither
-Twisted nor a client: those are loaded when first asked for. It raises ImportError if another package stands in the
-place of ``journal``, and warns if one stands in that of ``spark``.
+``connect()`` returns the blocking client; :mod:`txbroker.client.twisted` and :mod:`txbroker.client.asyncio` have
+the clients for Twisted and asyncio. Every error is in :mod:`txbroker.errors`. Importing this package imports
+neither Twisted nor a client: each is loaded when it is first used. The import raises ImportError if another package
+is installed under the name ``journal``, and warns if another one is installed under the name ``spark``.
 """
 
 from __future__ import annotations

@@ -57,11 +57,13 @@ def join(
     participant: str = "",
     max_bytes: int = MAX_BYTES,
 ) -> Messages:
-    """Send with the transactions of ``manager`` (``transaction.manager``, or one of your own).
+    """Return what sends messages with the transactions of ``manager`` (``transaction.manager``, or one of your
+    own).
 
-    With a ``coordinator``, ``participant`` is the name under which the broker is registered there, and a crash between
-    vote and finish is made good by its log. Without one, what is prepared then waits at the broker for a person.
-    At most ``max_bytes`` of one transaction wait in memory until its vote. For any number of threads.
+    With a ``coordinator``, ``participant`` is the name under which the broker is registered there, and the
+    coordinator's log makes good a crash between vote and finish. Without one, what is prepared then waits at the
+    broker for a person. At most ``max_bytes`` of one transaction wait in memory until its vote. Any number of
+    threads may use the result.
     """
     if coordinator is not None:
         coordinator.check_registered(participant)
@@ -83,7 +85,7 @@ class _Message(NamedTuple):
 
 
 class Messages:
-    """What :func:`join` gives: sends with the manager's current transaction."""
+    """The messages of :func:`join`: it sends with the manager's current transaction."""
 
     def __init__(
         self, manager: Any, broker: Connection, coordinator: Registry | None, name: str, max_bytes: int
@@ -103,10 +105,11 @@ class Messages:
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> None:
-        """Send a message when the current transaction commits. Arguments as in ``Connection.send``.
+        """Send a message when the current transaction commits. The arguments are those of ``Connection.send``.
 
-        It is kept here until the vote: an unknown topic or an oversized message is refused then, and the transaction
-        aborts. Raises BufferFull over ``max_bytes``; the transaction may go on without this message.
+        The message is kept in memory until the vote. An unknown topic or a message that is too large is refused
+        then, and the transaction aborts. Raises BufferFull over ``max_bytes``; the transaction may go on without
+        this message.
         """
         self.broker._driver.check_process()
         moment = time.time_ns() // 1000 if timestamp is None else timestamp

@@ -33,9 +33,10 @@ def atomic(
     timeout: float | None = None,
     connect_database: Connector | None = None,
 ) -> AsyncAtomic:
-    """One transaction for rows and messages, as an ``async with``; arguments as of :func:`txbroker.atomic`.
+    """Return an ``async with`` that commits rows and messages together. Arguments are those of
+    :func:`txbroker.atomic`.
 
-    ``connect_database`` opens *blocking* connections: the resolver works in a thread of its own.
+    ``connect_database`` opens *blocking* connections, because the resolver works in a thread of its own.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -93,7 +94,7 @@ class AsyncSide(BrokerSide[Transaction]):
 
 
 class AsyncAtomic(Block[Transaction]):
-    """A block of the asyncio face. For one task."""
+    """A block of :func:`txbroker.databases.asyncio.atomic`. For one task."""
 
     _statement = "async with"
 

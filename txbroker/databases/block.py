@@ -96,7 +96,7 @@ class BrokerSide(Generic[T_co]):
 
 
 class Block(Generic[T_co]):
-    """A block: what is sent and received in it becomes real together with the rows, or never."""
+    """A block: its messages and positions are committed together with the rows, or not at all."""
 
     _statement = "with"
 
@@ -115,12 +115,12 @@ class Block(Generic[T_co]):
 
     @property
     def xid(self) -> Xid | None:
-        """Which transaction this is, once it has begun: for ``broker.wait_outcome`` and the logs."""
+        """The xid of the transaction, once it has begun: for ``broker.wait_outcome`` and for logs."""
         return self.deciding.xid
 
     @property
     def outcome(self) -> State:
-        """ACTIVE, COMMITTED, ROLLED_BACK; PREPARED if it is not known how it ended."""
+        """ACTIVE, COMMITTED or ROLLED_BACK; PREPARED if it is not known how the block ended."""
         return self.deciding.outcome
 
     @property

@@ -32,13 +32,14 @@ def atomic(
     timeout: float | None = None,
     connect_database: Connector | None = None,
 ) -> Atomic:
-    """One transaction for the rows of ``database`` and the messages of ``broker``: a context manager.
+    """Return a context manager that commits the rows of ``database`` and the messages of ``broker`` together.
 
-    ``database`` is a connection of PEP 249 that is not in autocommit mode, or what SQLAlchemy has. A transaction that
-    is open on it is joined. ``application`` names the program in xids, for people. ``wait``: return once it is
-    "decision" (committed in the database; the broker shows the messages within moments) or "commit" (they are
-    shown), which waits ``timeout`` seconds (None: the broker connection's). ``connect_database`` opens connections for
-    the resolver, where the driver does not tell how. See ``docs/atomic.md``.
+    ``database`` is a connection of PEP 249 that is not in autocommit mode, or a Session or Connection of
+    SQLAlchemy. A transaction that is open on it is joined. ``application`` names the program in xids, for people.
+    ``wait`` says when the block returns: with "decision" once the database has committed (the broker shows the
+    messages within moments), with "commit" once the messages are visible, for which it waits ``timeout`` seconds
+    (None: the broker connection's). ``connect_database`` opens connections for the resolver, where the driver does
+    not tell how. ``docs/atomic.md`` explains all of it.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -51,10 +52,11 @@ def atomic(
 
 
 def create_decision_table(database: Any, adopt: str = "") -> str:
-    """Make the table ``txbroker_decision`` if there is none, and commit; return its identity.
+    """Make the table ``txbroker_decision`` if it does not exist, and commit; return its identity.
 
-    ``adopt`` is for a copy of a database: "replacement" if it takes the place of the first one for good, "separate" if
-    both live on. Raises Misuse inside of a transaction, DecisionTableRefused for a copy that is not adopted.
+    ``adopt`` is for a copy of a database: "replacement" if the copy takes the place of the original for good,
+    "separate" if both live on. Raises Misuse inside a transaction, DecisionTableRefused for a copy that is not
+    adopted.
     """
     return run(identity.create(adapt(database), adopt))
 
@@ -117,7 +119,7 @@ class Calls(Begun, Protocol):
 
 
 class Atomic(Block[Calls]):
-    """A block of the blocking face. For one thread."""
+    """A block of :func:`txbroker.atomic`. For one thread."""
 
     def send(
         self,

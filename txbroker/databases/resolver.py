@@ -1,6 +1,7 @@
-"""Ending what blocks have left prepared at the broker, as their database decided. ``docs/atomic.md`` has the proof.
+"""The resolver: it ends what blocks have left prepared, as their database decided. ``docs/atomic.md`` has the
+proof.
 
-Any number of resolvers may run at a time, in any processes; each step is decided by the key of the decision table.
+Any number of resolvers may run at the same time, in any processes; the key of the decision table decides each step.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ class Told(enum.Enum):
 
 
 class Resolution(NamedTuple):
-    """What one pass did. ``waiting``: their database transactions are still open, or were when it looked.
+    """What one pass of a resolver did.
 
-    ``contradicted``: the database committed, but the transaction was rolled back at the broker by force. A person
-    has to make them agree; the rows stay. ``removed`` counts rows that were left over. ``elsewhere`` counts
-    transactions of blocks that this table does not decide.
+    ``waiting``: their database transactions are still open, or were when the resolver looked. ``contradicted``: the
+    database committed, but the transaction was rolled back at the broker by force. A person has to make them agree;
+    the rows stay. ``removed`` counts rows that were left over. ``elsewhere`` counts transactions of blocks that
+    this table does not decide.
     """
 
     committed: list[Xid]
@@ -54,17 +56,17 @@ class Resolution(NamedTuple):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there was nothing to do or to tell."""
+        """Whether there was nothing to do or to report."""
         return not (self.committed or self.rolled_back or self.waiting or self.contradicted)
 
 
 class Resolver:
-    """Resolves for one decision table at one broker, through a database connection of its own. For one thread.
+    """A resolver for one decision table at one broker, with a database connection of its own. For one thread.
 
-    ``connect_database`` opens a DB-API connection, ``broker`` is a connection or an address. ``grace``:
-    transactions that have been prepared for less than so many seconds are left alone; that saves work, truth does
-    not depend on it. ``lock_timeout``: how many seconds one pass waits, for all programs together whose transactions
-    are still open, as far as the database lets that be said; they are left for the next pass.
+    ``connect_database`` opens a DB-API connection; ``broker`` is a connection or an address. Transactions that have
+    been prepared for less than ``grace`` seconds are left alone, which saves work and affects no outcome.
+    ``lock_timeout`` is how many seconds one pass waits for all programs together whose transactions are still open,
+    if the database allows to say so; those that are still open then are left for the next pass.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Resolver:
         """Those that were not decided when they were last asked, longest ago first."""
 
     def look(self) -> Identity:
-        """Which table this is; raises DecisionTableMissing, DecisionTableRefused."""
+        """Return the identity of the decision table; raises DecisionTableMissing, DecisionTableRefused."""
         return self.table.look()
 
     def close_database(self) -> None:
@@ -97,9 +99,9 @@ class Resolver:
     # -- one pass ----------------------------------------------------------------------------------
 
     def resolve(self, sweep: bool = True) -> Resolution:
-        """One pass over all that is in doubt, then over rows that are left over. Raises what stops it.
+        """Make one pass over all that is in doubt, then over rows that are left over. Raises what stops it.
 
-        Without ``sweep`` the database is asked nothing when nothing is in doubt.
+        Without ``sweep`` the database is not asked if nothing is in doubt.
         """
         self._waited = 0.0
         done = Resolution([], [], [], [], 0, 0)
@@ -160,7 +162,9 @@ class Resolver:
         return max(0.0, self.lock_timeout - self._waited)
 
     def in_doubt(self) -> tuple[list[Xid], int, int]:
-        """The prepared transactions to decide here; how many blocks' others there are, and how many too young ones."""
+        """Return the prepared transactions to decide here, how many belong to other tables, and how many are too
+        young.
+        """
         name, broker, grace = self.table.name or self.look().name, self.broker.identity, self.grace * 1e6
         found = self.broker.transactions([State.PREPARED], format_id=xids.FORMAT_ID)
         mine = [info for info in found if xids.belongs(info.xid, name, broker)]
@@ -169,15 +173,16 @@ class Resolver:
         return old, len(found) - len(mine), len(mine) - len(old) - busy
 
     def decide(self, xid: Xid, patience: float | None = None) -> str:
-        """What the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or WAITING.
+        """Return what the database says of a prepared xid: COMMITTED, ROLLED_BACK (the mark is there now), or
+        WAITING.
 
-        ``patience`` in seconds; None is ``lock_timeout``.
+        ``patience`` is in seconds; None is ``lock_timeout``.
         """
         seconds = self.lock_timeout if patience is None else patience
         return self.table.decide(xids.row_key(xid), self.broker.identity, seconds)
 
     def tell(self, xid: Xid, verdict: str) -> Told:
-        """Have the broker do it."""
+        """Tell the broker to commit or to roll back."""
         try:
             self.broker.end_prepared(xid, verdict == COMMITTED)
         except errors.HeuristicOutcome as error:
@@ -224,7 +229,7 @@ class Resolver:
     def remove(self, keys: Iterable[str], patience: float | None = None) -> int:
         """Delete the rows of transactions whose end the broker has acknowledged; return how many there were.
 
-        ``patience`` in seconds; None is ``lock_timeout``.
+        ``patience`` is in seconds; None is ``lock_timeout``.
         """
         return self.table.delete(list(keys), self.lock_timeout if patience is None else patience)
 

@@ -41,10 +41,11 @@ CLOSE_IDLE = 5.0
 
 
 class Status(NamedTuple):
-    """How the background fares. ``tables`` are the identities of the decision tables it looks after.
+    """What the background of a connection has done. ``tables`` are the identities of its decision tables.
 
-    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged``: commits and roll-backs that the
-    broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing did.
+    ``waiting`` and ``contradicted`` are those of the last passes. ``unacknowledged`` counts commits and rollbacks
+    that the broker has not answered yet. ``failure`` is what stopped the last round, or a part of it, "" if nothing
+    did.
     """
 
     is_running: bool
@@ -74,10 +75,10 @@ class _Charge:
 
 
 class Background:
-    """The worker of one connection. ``open_broker`` gives the connection it resolves with: the user's, if ``drive``
-    moves that, else one of its own.
+    """The resolver in the background of one connection: ``broker.resolver``.
 
-    ``interval`` may be set at any time.
+    ``open_broker`` returns the connection that it resolves with: the program's own, if ``drive`` moves that, else
+    one of its own. ``interval`` may be set at any time.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class Background:
     # -- for blocks --------------------------------------------------------------------------------
 
     def knows(self, name: str) -> bool:
-        """Whether this table is looked after."""
+        """Return whether this decision table is resolved here."""
         return name in self._charges
 
     def watch(self, name: str, connector: Connector | None) -> None:
-        """Look after a decision table from now on, at once for a start."""
+        """Resolve for a decision table from now on, beginning with a pass at once."""
         with self._watching:
             if name not in self._charges:
                 self._charges = {**self._charges, name: _Charge(connector)}
@@ -121,14 +122,16 @@ class Background:
         self._wake.release()
 
     def track(self, told: Promise[Any], key: str) -> None:
-        """The broker is being told of a decision; with a key, that row may be deleted when it has acknowledged."""
+        """Note that the broker is being told of a decision; the row with this key is deleted when it has
+        acknowledged.
+        """
         self._told.append((told, key))
         if self._asleep:
             self._asleep = False
             self._wake.release()
 
     def hurry(self) -> None:
-        """Something is in doubt: look now."""
+        """Make a pass now, because something is in doubt."""
         for charge in self._charges.values():
             charge.due = 0.0
         self._wake.release()
@@ -145,7 +148,7 @@ class Background:
 
     @property
     def status(self) -> Status:
-        """How it fares."""
+        """What the background has done."""
         charges = self._charges
         failures = [self._failure] if self._failure else []
         failures += [f"{name}: {charge.failure}" for name, charge in charges.items() if charge.failure]

@@ -48,13 +48,16 @@ def run_atomic(
     timeout: float | None = None,
     connect_database: Connector | None = None,
 ) -> Deferred[T]:
-    """Like ``pool.runInteraction``, with messages: ``interaction(cursor, tx, *args)`` runs in a thread of the pool.
+    """Run ``interaction(cursor, tx, *args)`` in a thread of the pool, as ``pool.runInteraction`` does, with
+    messages.
 
-    ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred ends with the interaction's result
-    once all is decided (see :func:`txbroker.atomic`, also for the other arguments), or with what it raised.
+    ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred fires with the interaction's
+    result once everything is decided, or with what the interaction raised. The other arguments are those of
+    :func:`txbroker.atomic`.
 
-    Cancelled, it fails at once. The thread goes on to its next call of ``tx`` or to the end of the interaction; before
-    COMMIT both are rolled back then, later the database decides: the error's notes say which, and the xid.
+    If the Deferred is cancelled, it fails at once, and the thread goes on to its next call of ``tx`` or to the end
+    of the interaction. Before COMMIT both sides are rolled back then; later the database decides. The notes of the
+    error say which of these holds, and the xid.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -139,7 +142,7 @@ class GivingUp:
 
 
 class ThreadTransaction:
-    """A transaction of the Twisted client, used from another thread than the reactor's."""
+    """A transaction of the Twisted client, for use in another thread than the reactor's."""
 
     def __init__(self, reactor: Any, transaction: Transaction, giving_up: GivingUp) -> None:
         self._reactor = reactor

@@ -1,8 +1,7 @@
-"""The blocking client: ``txbroker.connect()``. docs/clients.md tells what it does when answers get lost.
+"""The blocking client: ``txbroker.connect()``. docs/clients.md says what it does when answers get lost.
 
-A :class:`Connection` may be used from several threads. What belongs to one piece of work may not: a
-:class:`Consumer` and a :class:`Transaction` are for one thread at a time, and between ``tpc_begin`` and the
-end of that transaction only the thread that began it may send.
+Several threads may use a :class:`Connection`. A :class:`Consumer` and a :class:`Transaction` are for one thread at
+a time, and between ``tpc_begin`` and the end of that transaction only the thread that began it may send.
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ def connect(
     compression_level: int | None = None,
     partitioner: Partitioner | None = None,
 ) -> Connection:
-    """Connect to a broker; see :class:`txbroker.client.core.options.Options` for what the arguments mean.
+    """Connect to a broker. :class:`txbroker.client.core.options.Options` says what the arguments mean.
 
-    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, VersionRefused if
-    it speaks another protocol.
+    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, and
+    :class:`VersionRefused` if it speaks another version of the protocol.
     """
     name = process_name() if client == "" else client
     sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
@@ -84,9 +83,9 @@ def connect(
 class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     """A session with a broker that outlives its TCP connections. A context manager; closing flushes.
 
-    Every method raises :class:`ConnectionClosed` after :meth:`close`, :class:`ProcessForked` in a child
-    process, :class:`ConnectionUnavailable` when nothing was sent in time, :class:`RequestTimedOut` when an
-    answer is out.
+    After :meth:`close` every method raises :class:`ConnectionClosed`, and in a child process
+    :class:`ProcessForked`. A method raises :class:`ConnectionUnavailable` if nothing could be sent in time, and
+    :class:`RequestTimedOut` if something was sent and no answer came in time.
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
@@ -110,7 +109,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             self._reporter.start()
 
     def run(self, operation: Coroutine[Promise[Any], None, T], timeout: float | None = None) -> T:
-        """Run one operation of the core and wait for its end. Interrupted meanwhile, it is given up."""
+        """Run one operation of the core and wait for its end. An interrupt cancels the operation."""
         driver = self._driver
         if driver.is_forked or self.core.asking:
             self._admit(operation)
@@ -165,12 +164,13 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
-        """Send a message, return once it is forced to the broker's disk.
+        """Send a message, and return once it is forced to the broker's disk.
 
-        Without ``partition`` the key chooses it as in Kafka. ``value`` None is a tombstone, ``timestamp`` a
-        ``datetime`` with a time zone or µs since 1970 UTC (None: now). Between ``tpc_begin`` and its end the message
-        belongs to that transaction: the receipt then has no offset. Raises :class:`OutcomeUnknown` if it may or may
-        not be stored, :class:`WrongType` and :class:`WrongValue` for what is no message.
+        Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
+        ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). Between ``tpc_begin``
+        and the end of that transaction the message belongs to the transaction, and its receipt has no offset.
+        Raises :class:`OutcomeUnknown` if the message may or may not be stored, :class:`WrongType` and
+        :class:`WrongValue` for arguments that are no message.
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp)
@@ -191,9 +191,10 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> SendFuture:
-        """Send without waiting; the future ends with a receipt or an error, whatever happens.
+        """Send a message without waiting. The future always ends, with a receipt or an error.
 
-        Messages of one partition keep their order, over retries too. Not between ``tpc_begin`` and its end.
+        Messages of one partition keep their order, also over retries. Raises Misuse between ``tpc_begin`` and the
+        end of that transaction.
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
@@ -265,10 +266,10 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         return current
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until all messages sent asynchronously are answered; raise the first failure among them.
+        """Wait until all messages that were sent asynchronously are answered, and raise the first failure among
+        them.
 
-        Failures that a future has already told are left out. Raises ``TimeoutError`` after ``timeout``
-        seconds.
+        Failures that a future has already reported are left out. Raises ``TimeoutError`` after ``timeout`` seconds.
         """
         limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
         flush(self, limit)
@@ -276,26 +277,28 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     # -- transactions ------------------------------------------------------------------------------
 
     def transaction(self, xid: Xid | None = None) -> Transaction:
-        """A one-phase transaction as a context manager: commits at its end, rolls back on an exception.
+        """Return a one-phase transaction: a context manager that commits, or rolls back on an exception.
 
-        With an ``xid`` it can be prepared.
+        A transaction with an ``xid`` can be prepared.
         """
         self._driver.look()  # what begins on a dead connection could only be rolled back
         core = TransactionCore(self.core, self._producer, self._serials, xid)
         return Transaction(self, core)
 
     def tpc_begin(self, xid: Xid) -> None:
-        """PEP 249: sends and offset commits of this thread belong to ``xid`` from now on."""
+        """PEP 249: begin the transaction ``xid``, to which this thread's sends and offset commits belong from now
+        on.
+        """
         self._driver.look()
         self._two_phase.begin(xid)
         self._two_phase_thread = threading.get_ident()
 
     def commit(self) -> None:
-        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to commit."""
+        """Raise Misuse inside a two-phase transaction, as PEP 249 asks; outside there is nothing to commit."""
         raise errors.Misuse("commit() has no transaction to commit: use tpc_commit() or transaction()")
 
     def rollback(self) -> None:
-        """PEP 249 forbids this inside of a two-phase transaction; outside there is nothing to roll back."""
+        """Raise Misuse inside a two-phase transaction, as PEP 249 asks; outside there is nothing to roll back."""
         raise errors.Misuse("rollback() has no transaction: use tpc_rollback() or transaction()")
 
     # -- consuming ---------------------------------------------------------------------------------
@@ -314,7 +317,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         claim: bool = True,
         out_of_range: str = "earliest",
     ) -> Consumer:
-        """Read on and on; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
+        """Return a consumer of these topics. :class:`txbroker.client.consumer.options.ConsumerOptions` explains the
+        arguments.
+        """
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
@@ -327,10 +332,11 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait up to ``timeout`` seconds (None: the client's) for unanswered sends, then close.
+        """Wait up to ``timeout`` seconds (None: the client's timeout) for unanswered sends, then close the
+        connection.
 
-        What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous
-        send that nobody has been told of. Closing twice does nothing.
+        What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous send
+        that no future and no :meth:`flush` has reported. Closing twice does nothing.
         """
         try:
             self._close(timeout)

@@ -30,8 +30,8 @@ class ConsumingConnection(Joins, Protocol):
 class Consumer(ClientConsumer):
     """Messages as they come: iterate, or :meth:`poll`. For one thread at a time; a context manager.
 
-    Iterating ends when the consumer is closed or, without ``follow``, at the end that the partitions had when
-    it began. An error (no broker for longer than the timeout, say) is raised once; iterating again goes on.
+    Iteration ends when the consumer is closed or, without ``follow``, at the end that the partitions had when it
+    began. An error (no broker for longer than the timeout, for example) is raised once; iterating again goes on.
     """
 
     _connection: ConsumingConnection
@@ -61,12 +61,12 @@ class Consumer(ClientConsumer):
             self._iterator = None
 
     def poll(self, timeout: float = 0.0) -> list[Message]:
-        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
         delivery = self._driver.delivery(self._core, until(self._driver.core.clock, timeout))
         return [] if delivery is None else delivery.rest()
 
     def close(self) -> None:
-        """Stop reading; commits nothing."""
+        """Stop reading. Nothing is committed."""
         check_asking(self._driver.core.asking, self._driver.core.thread())
         self.closed = True
         if not self._driver.is_forked:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class SendFuture:
-    """Has the methods of ``concurrent.futures.Future``; it shares its batch's answer (0.2 µs instead of 2).
+    """The future of a message; it has the methods of ``concurrent.futures.Future``.
 
-    Not a subclass: ``concurrent.futures.wait`` does not take it; ``Connection.flush`` waits for all.
+    It is no subclass, because it shares the answer of its batch (0.2 µs instead of 2). So
+    ``concurrent.futures.wait`` does not take it; ``Connection.flush`` waits for all.
     """
 
     __slots__ = ("_batch", "_driver", "_position", "_queue")
@@ -34,7 +35,7 @@ class SendFuture:
         self._position = position
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Wait for the receipt; raises what the send failed with, or ``TimeoutError``."""
+        """Wait for the receipt; raises the error of the send, or ``TimeoutError``."""
         offset = self._wait(timeout).base_offset + self._position
         return Receipt(self._queue.topic, self._queue.index, offset)
 
@@ -55,7 +56,7 @@ class SendFuture:
         return sent
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait; return what the send failed with, or None."""
+        """Wait for the end of the send, and return its error, or None."""
         try:
             self._wait(timeout)
         except BaseException as error:
@@ -64,23 +65,23 @@ class SendFuture:
         return self._batch.error
 
     def done(self) -> bool:
-        """Whether the answer is here."""
+        """Return whether the answer has come."""
         return self._batch.done
 
     def running(self) -> bool:
-        """Whether the answer is still to come."""
+        """Return whether the answer is still to come."""
         return not self._batch.done
 
     def cancel(self) -> bool:
-        """A message that was taken cannot be taken back."""
+        """Return False: a message that was accepted cannot be taken back."""
         return False
 
     def cancelled(self) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Call ``callback(self)`` when the answer is here, on the thread that received it."""
+        """Call ``callback(self)`` when the answer has come, on the thread that received it."""
         driver = self._driver
         check_asking(driver.core.asking, driver.core.thread())
         self._batch.watched = False

@@ -36,8 +36,8 @@ class Runner(Protocol):
 class Transaction(ClientTransaction):
     """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
 
-    For one thread at a time. Several may be open on a connection. It is gone when the connection dies before
-    the commit was sent; the next call says so (:class:`TransactionRolledBack`).
+    It is for one thread at a time. Several may be open on a connection. If the connection dies before the commit
+    was sent, the transaction is rolled back, and the next call raises :class:`TransactionRolledBack`.
     """
 
     _connection: Runner
@@ -56,7 +56,7 @@ class Transaction(ClientTransaction):
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
-        """Add a message; the receipt has no offset yet. Arguments as in ``Connection.send``."""
+        """Add a message. Its receipt has no offset yet. The arguments are those of ``Connection.send``."""
         before = self._core.contents.added
         try:
             found: Receipt = self._run(self._core.send(topic, value, key, headers, partition, timestamp))
@@ -76,7 +76,7 @@ class Transaction(ClientTransaction):
         *,
         by_key: bool = True,
     ) -> None:
-        """Add messages in columns of equal length, in their order: see
+        """Add messages from columns of equal length, in their order, as
         :func:`txbroker.client.transactions.bulk.send_many`.
         """
         columns = (topic, values, keys, headers, partitions, timestamps)
@@ -88,7 +88,7 @@ class Transaction(ClientTransaction):
             raise
 
     def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
-        """Add messages that are frames already: see :func:`txbroker.client.transactions.bulk.send_frames`."""
+        """Add messages that are frames already, as :func:`txbroker.client.transactions.bulk.send_frames`."""
         before = self._core.contents.added
         try:
             self._run(bulk.send_frames(self._core, topic, split))
@@ -99,10 +99,11 @@ class Transaction(ClientTransaction):
     def receive(
         self, topics: str | Sequence[str], group: str, timeout: float | None = None, **choices: Any
     ) -> Message | None:
-        """Receive the group's next message; its position moves with this transaction, or not at all.
+        """Return the group's next message; the group's position moves with this transaction, or not at all.
 
-        None if ``timeout`` seconds pass without one. Rolled back, the same message comes again. What is read ahead
-        stays with the connection; ``choices`` (fields of :class:`ConsumerOptions`) count at the first call.
+        Returns None if ``timeout`` seconds pass without a message. After a rollback the same message is returned
+        again. What has been read ahead stays with the connection. ``choices`` (fields of :class:`ConsumerOptions`)
+        are used at the first call.
         """
         connection = self._connection
         end = until(self._core.core.clock, timeout)
@@ -112,7 +113,7 @@ class Transaction(ClientTransaction):
         return None if delivery is None else delivery.one()
 
     def prepare(self) -> None:
-        """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
+        """Prepare a transaction that has an xid. From now on it survives everything until it is decided."""
         try:
             self._run(self._core.prepare())
         except errors.TxBrokerError:

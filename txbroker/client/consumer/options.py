@@ -23,11 +23,12 @@ Start = str | int | datetime
 
 
 class ConsumerOptions(NamedTuple):
-    """What a consumer reads and how. ``max_wait`` in seconds, ``max_bytes`` and ``prefetch`` in bytes.
+    """What a consumer reads and how. ``max_wait`` is in seconds, ``max_bytes`` and ``prefetch`` are in bytes.
 
-    ``start`` is "committed" (of the group; where it has none, and without a group: "earliest"), "earliest",
-    "latest", an offset, or a ``datetime`` with a time zone (the first message appended then or later).
-    ``out_of_range`` says where to go on when retention took the position: "earliest", "latest" or "raise".
+    ``start`` is "committed" (the position of the group; if there is none, as "earliest"), "earliest", "latest", an
+    offset, or a ``datetime`` with a time zone (the first message appended then or later). ``follow`` waits for new
+    messages at the end. ``claim`` claims the partitions for the group. ``out_of_range`` says where to go on if
+    retention removed the position: "earliest", "latest" or "raise".
     """
 
     topics: tuple[str, ...]

@@ -94,19 +94,22 @@ _STATE: Final = "nothing was opened"
 
 
 class Options(NamedTuple):
-    """How a client behaves. Times in seconds, sizes in bytes.
+    """How a client behaves. Times are in seconds, sizes in bytes.
 
-    ``timeout`` bounds every operation. ``producer`` is a stable name that fences earlier holders of it.
-    ``max_buffered`` bounds unanswered messages; over it senders wait, or get BufferFull if ``when_full`` is
-    "raise". A batch goes out when nothing of its partition is in flight and its first message has waited
-    ``linger`` (less than ``timeout``, for it must not run out of time before it goes), or when it has ``batch_bytes``;
-    0 sends every message alone. With ``reports``, a topic, the client reports there every ``report_interval`` what it
-    has sent, counted in windows of ``report_window``.
+    ``client`` names the program for operators. ``producer`` is a stable name that fences earlier connections with
+    that name. ``timeout`` bounds every operation. With ``reconnect`` a lost connection is made again.
 
-    ``compression`` ("zstd", "lz4" or None) is for batches, at ``compression_level`` (None: the codec's default).
-    ``partitioner(topic, key, partitions)`` gives the index of the partition for a message without an explicit one, or
-    None to leave it to the key. It is called for each message, under the connection's lock: it must be quick, and must
-    not use the connection.
+    ``max_buffered`` bounds unanswered messages. Above it senders wait, or get BufferFull if ``when_full`` is
+    "raise". A batch goes out when no other batch of its partition is in flight and its first message has waited
+    ``linger`` (less than ``timeout``), or when it has ``batch_bytes``; 0 sends every message alone.
+
+    ``reports`` is a topic in which the client reports every ``report_interval`` what it has sent, counted in
+    windows of ``report_window``. ``compression`` ("zstd", "lz4" or None) compresses batches, at
+    ``compression_level`` (None: the codec's default).
+
+    ``partitioner(topic, key, partitions)`` returns the index of the partition for a message without an explicit
+    one, or None to leave the choice to the key. It is called for each message, while the connection's lock is held:
+    it must be quick, and must not use the connection.
     """
 
     client: str = ""

@@ -21,10 +21,10 @@ class Durability(enum.Enum):
 
 
 class Receipt(NamedTuple):
-    """Where a message went. ``partition`` is the index in the topic; ``offset`` is its place there.
+    """Where a message was stored: ``partition`` is the index in the topic, ``offset`` the place in the partition.
 
-    ``offset`` is None inside a transaction until it is committed; the receipts of ``Transaction.receipts``
-    then have it.
+    Inside a transaction ``offset`` is None until the commit; the receipts of ``Transaction.receipts`` have it
+    afterwards.
     """
 
     topic: str
@@ -34,7 +34,8 @@ class Receipt(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message read. ``partition`` is the index in the topic, ``timestamp`` the sender's, µs since 1970 UTC.
+    """A message that was read. ``partition`` is the index in the topic, ``timestamp`` the sender's, µs since 1970
+    UTC.
 
     ``value`` is None for a tombstone.
     """
@@ -49,9 +50,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Frames(NamedTuple):
-    """Frames of one partition as they were read, and from where to where its log goes.
+    """Frames of one partition as they were read, and where the log of the partition begins and ends.
 
-    The first may begin below the offset asked for (a wrapper that holds it).
+    The first frame may begin below the offset that was asked for, if it is a wrapper that holds it.
     """
 
     data: memoryview
@@ -60,9 +61,9 @@ class Frames(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """A group's position in a partition: the next ``offset`` to read, None if it has none yet.
+    """The position of a group in a partition: the next ``offset`` to read, None if it has none yet.
 
-    ``pending_by`` names the undecided transaction that will move it, "" if there is none.
+    ``pending_by`` names the undecided transaction that will move the position, "" if there is none.
     """
 
     topic: str
@@ -83,7 +84,7 @@ class Run(NamedTuple):
 
 
 class PartContent(NamedTuple):
-    """How much an undecided transaction has for one partition."""
+    """How many messages and bytes an undecided transaction has for one partition."""
 
     topic: str
     partition: int
@@ -101,10 +102,10 @@ class GroupMove(NamedTuple):
 
 
 class TransactionDetails(NamedTuple):
-    """A transaction with the first of its messages (offsets count from 0 within each part).
+    """A transaction with its first messages (their offsets count from 0 within each part).
 
-    ``contents`` are all that an undecided one has, ``runs`` where those of a committed one are. ``obstacle`` says why
-    its messages cannot be read, "" if they can.
+    ``contents`` says how much an undecided transaction has, ``runs`` where the messages of a committed one are.
+    ``obstacle`` says why its messages cannot be read, "" if they can.
     """
 
     transaction: TransactionInfo

@@ -1,4 +1,4 @@
-"""Many messages of a transaction in one call: for programs that have them in columns, as Spark's tasks do."""
+"""Many messages of a transaction in one call, for programs that have them in columns, as Spark's tasks do."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ async def send_many(
     *,
     by_key: bool = True,
 ) -> None:
-    """Add messages in their order. Each column is as long as ``values``, or None for none of it.
+    """Add messages in their order. Each column is as long as ``values``, or None.
 
-    Where ``partitions`` says nothing the key chooses, or, without ``by_key``, whole batches go to one after the other.
-    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one
+    partition after the other. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before
+    the refused one have been added then.
     """
     _check_column("values", values)
     for name, column in {
@@ -74,9 +75,11 @@ async def send_many(
 async def send_frames(
     transaction: Transaction, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
 ) -> None:
-    """Add messages that are frames already: ``split`` gives them by partition, told how many the topic has.
+    """Add messages that are frames already: ``split`` gets the number of partitions, and returns frames by
+    partition.
 
-    Raises as :meth:`Transaction.send` does; what came before the message that is refused has been added then.
+    Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been
+    added then.
     """
     core = transaction.core
     route = await transaction.ready(topic)

@@ -30,17 +30,17 @@ class ClientTransaction:
 
     @property
     def number(self) -> TransactionNumber | None:
-        """Its number, once something was sent."""
+        """The number of the transaction, once something was sent."""
         return self._core.number
 
     @property
     def stage(self) -> Stage:
-        """How far it is."""
+        """How far the transaction is."""
         return self._core.stage
 
     @property
     def runs(self) -> list[Run]:
-        """After the commit: where the messages of each partition begin."""
+        """Where the messages of each partition begin; known after the commit."""
         return self._core.runs
 
     @part_method

@@ -1,6 +1,6 @@
-"""Django: messages sent inside of ``transaction.atomic()`` are committed with it.
+"""Django: messages that are sent inside ``transaction.atomic()`` are committed with it.
 
-An application to put into ``INSTALLED_APPS``; ``docs/orms.md`` says how it works.
+This is an application to put into ``INSTALLED_APPS``; ``docs/orms.md`` says how it works.
 """
 
 from __future__ import annotations

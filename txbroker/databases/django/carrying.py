@@ -57,9 +57,9 @@ def send(
     *,
     using: str = DEFAULT_DB_ALIAS,
 ) -> None:
-    """Send a message with the transaction of database ``using``: it waits here until that commits.
+    """Send a message with the transaction of database ``using``: it waits in the program until that commits.
 
-    Raises Misuse outside of ``transaction.atomic()``, BufferFull. The broker's own refusals come with the commit.
+    Raises Misuse outside ``transaction.atomic()``, BufferFull. The broker's own refusals come with the commit.
     """
     connection = _in_transaction(using)
     message = Waiting(*message_of(topic, value, key, headers, partition, timestamp))
@@ -82,9 +82,9 @@ def receive(
     using: str = DEFAULT_DB_ALIAS,
     **choices: Any,
 ) -> Message | None:
-    """Receive a group's next message with the transaction of ``using``; see ``Transaction.receive``.
+    """Return a group's next message, received with the transaction of ``using``; see ``Transaction.receive``.
 
-    Raises Misuse in a savepoint: its roll-back would not give the message back.
+    Raises Misuse in a savepoint, because its rollback would not give the message back.
     """
     connection = _in_transaction(using)
     if _in_savepoint(connection):
@@ -98,7 +98,7 @@ def receive(
 
 
 def waiting(*, using: str = DEFAULT_DB_ALIAS) -> list[Waiting]:
-    """What would be sent if the transaction of ``using`` were committed now. For tests, mostly."""
+    """Return the messages that would be sent if the transaction of ``using`` were committed now. Meant for tests."""
     return [func.message for _, func, *_ in connections[using].run_on_commit if isinstance(func, _Entry)]
 
 

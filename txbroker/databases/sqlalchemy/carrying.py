@@ -51,11 +51,11 @@ def carry(
     timeout: float | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Messages:
-    """Have the commits of ``sessions`` carry messages; say it once, when the program starts.
+    """Have the commits of ``sessions`` carry messages. Call it once, when the program starts.
 
     ``sessions`` is a sessionmaker, a scoped_session, a class of Sessions or one Session. ``broker`` is a blocking
-    connection, or a function that gives one in the process and thread that commits. Other arguments as of
-    :func:`txbroker.atomic`. Send with the result's ``send(session, topic, value)``.
+    connection, or a function that returns one in the process and thread that commits. The other arguments are those
+    of :func:`txbroker.atomic`. Send with ``send(session, topic, value)`` of the result.
     """
     check_wait(wait)
     check_application(application)
@@ -118,7 +118,7 @@ def _savepoints(connection: Connection) -> frozenset[str]:
 
 
 class Messages:
-    """Sends with Sessions; made by :func:`carry`. Safe to share between threads, as a Session is not."""
+    """The messages of Sessions, made by :func:`carry`. Threads may share it, unlike a Session."""
 
     def __init__(self, broker: Broker, terms: Terms, max_bytes: int) -> None:
         self._broker = broker
@@ -136,9 +136,10 @@ class Messages:
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> None:
-        """Send a message with the Session's transaction: it waits here until that commits. Arguments as elsewhere.
+        """Send a message with the Session's transaction: it waits in the program until the transaction commits.
 
-        Raises BufferFull, and Misuse for a Session whose commit cannot carry.
+        The arguments are those of ``Connection.send``. Raises BufferFull, and Misuse for a Session whose commit
+        cannot carry.
         """
         session = plain_session(session)
         if session.twophase:
@@ -155,7 +156,7 @@ class Messages:
         carried.add(_savepoints(connection), message)
 
     def waiting(self, session: Any) -> list[Waiting]:
-        """What the Session's transaction would carry if it were committed now."""
+        """Return the messages that the Session's transaction would send if it were committed now."""
         session = plain_session(session)
         if not session.in_transaction():
             return []
