@@ -175,7 +175,7 @@ def test_a_group_is_not_moved_back_to_where_it_was_moved_first(rig, broker, room
     moved = lost(rig, broker, messages.CommitOffsets, rig.operations.set_offsets("g", "orders", {0: 0}))
     commit(room, partition, 3)
     rig.connect()
-    with pytest.raises(errors.OutcomeUnknown, match="Look where it stands"):
+    with pytest.raises(errors.OutcomeUnknown, match=r"Look at its positions with group_offsets\(\)"):
         moved.result()
     assert position(room, partition) == 3
 

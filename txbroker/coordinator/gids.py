@@ -28,8 +28,8 @@ def check_name(name: str) -> str:
     """Return the name of a participant if it can be a branch qualifier; raises InvalidName."""
     if not _NAME.fullmatch(name):
         raise errors.InvalidName(
-            f"participant {name[:80]!r}: names are 1 to {MAX_NAME} characters of A-Z, a-z, 0-9, _, . and -, for they "
-            "stand in the xids of what is prepared; nothing was done"
+            f"participant {name[:80]!r}: names are 1 to {MAX_NAME} characters of A-Z, a-z, 0-9, _, . and -, because "
+            "they are part of the xids; nothing was done"
         )
     return name
 

@@ -216,7 +216,7 @@ class CoordinatedTransaction:
         if untold:
             raise errors.DeliveryPending(
                 f"transaction {self.gid} is committed, but {', '.join(untold)} could not be told ({failure}) and "
-                "shows it later. That happens by itself; do not do the work again"
+                "shows it later, by itself. Do not do the work again"
             ) from failure
 
     # -- the other end -----------------------------------------------------------------------------

@@ -39,15 +39,15 @@ _UNENDED = (Condition.OPEN, Condition.BORROWED, Condition.PIPELINED)
 WAITS = ("decision", "commit")
 _OVERTAKEN = (
     "the database transaction of this block was ended inside of it, and another block has begun on the connection "
-    "since: none of this block's messages will be seen. Leave commit and rollback to the block"
+    "since: none of this block's messages become visible. Leave commit and rollback to the block"
 )
 NOT_BEGUN = (
-    "txbroker: the block has not begun, and nothing of it was done at either side: it can be run again, on another "
-    "connection if this one is closed or lost"
+    "txbroker: the block has not begun, and nothing was done at either side: run it again, on another connection if "
+    "this one is closed or lost"
 )
 ROLLED_BACK = (
-    "txbroker: rolled back at both sides; unless the block has itself committed rows, neither rows nor messages of it "
-    "are there, and it can be run again"
+    "txbroker: rolled back at both sides: neither rows nor messages of the block are there, unless it has committed "
+    "rows by itself; it can be run again"
 )
 
 T = TypeVar("T")
@@ -194,7 +194,7 @@ class Deciding:
         if condition in (Condition.BORROWED, Condition.PIPELINED):
             raise errors.Misuse(
                 f"at the end of the block the database connection {_REFUSED[condition]}. Nothing is prepared, and none "
-                "of the block's messages will be seen; what becomes of the rows is for whoever ends that"
+                "of the block's messages become visible; the rows depend on how that transaction ends"
             )
         key = xids.row_key(self.xid)
         try:
@@ -283,8 +283,8 @@ class Deciding:
     def _unknown(self, error: BaseException) -> str:
         return (
             f"whether the database committed is not known ({told(error)}). Rows and messages have the same "
-            f"fate, and a resolver finds out which; broker.wait_outcome(xid) tells it. xid {self.xid}. Do not do the "
-            "work again before"
+            f"outcome, and a resolver finds out which; broker.wait_outcome(xid) returns it. xid {self.xid}. Do not do "
+            "the work again before"
         )
 
     async def _is_rolled_back(self, error: BaseException) -> bool:

@@ -52,12 +52,11 @@ def run_atomic(
     messages.
 
     ``tx.send`` and ``tx.receive`` block that thread, not the reactor. The Deferred fires with the interaction's
-    result once everything is decided, or with what the interaction raised. The other arguments are those of
+    result once everything is decided, or with what it raised. The other arguments are those of
     :func:`txbroker.atomic`.
 
-    If the Deferred is cancelled, it fails at once, and the thread goes on to its next call of ``tx`` or to the end
-    of the interaction. Before COMMIT both sides are rolled back then; later the database decides. The notes of the
-    error say which of these holds, and the xid.
+    A Deferred that is cancelled fails at once. The thread goes on to its next call of ``tx``, or to the end. Before
+    COMMIT both sides are rolled back then, later the database decides: the error's notes say which, and the xid.
     """
     check_wait(wait)
     if not isinstance(broker, Connection):
@@ -113,7 +112,7 @@ class GivingUp:
         if not self._is_given_up:
             error.add_note(
                 f"txbroker: the database was being asked to commit, or had committed; rows and messages have the same "
-                f"fate, and broker.wait_outcome(xid) tells it. xid {self.xid}"
+                f"outcome, and broker.wait_outcome(xid) returns it. xid {self.xid}"
             )
             return error
         error.add_note(

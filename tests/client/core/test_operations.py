@@ -198,7 +198,7 @@ class TestGroupsOverALostAnswer:
         self, rig, broker, error
     ):
         moved, _ = self.move(rig, broker, error, 7)
-        with pytest.raises(errors.OutcomeUnknown, match="Look where it stands"):
+        with pytest.raises(errors.OutcomeUnknown, match=r"Look at its positions with group_offsets\(\)"):
             moved.result()
         assert broker.offsets[1] == 7
 

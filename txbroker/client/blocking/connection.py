@@ -62,7 +62,7 @@ def connect(
     compression_level: int | None = None,
     partitioner: Partitioner | None = None,
 ) -> Connection:
-    """Connect to a broker. :class:`txbroker.client.core.options.Options` says what the arguments mean.
+    """Connect to a broker; see :class:`txbroker.client.core.options.Options` for the arguments.
 
     Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, and
     :class:`VersionRefused` if it speaks another version of the protocol.
@@ -166,11 +166,10 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     ) -> Receipt:
         """Send a message, and return once it is forced to the broker's disk.
 
-        Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
-        ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). Between ``tpc_begin``
-        and the end of that transaction the message belongs to the transaction, and its receipt has no offset.
-        Raises :class:`OutcomeUnknown` if the message may or may not be stored, :class:`WrongType` and
-        :class:`WrongValue` for arguments that are no message.
+        Without ``partition`` the key chooses it, as in Kafka. A ``value`` of None is a tombstone. ``timestamp`` is
+        a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). Between ``tpc_begin`` and its end the
+        message belongs to that transaction, and its receipt has no offset. Raises :class:`OutcomeUnknown` if it may
+        or may not be stored, and :class:`WrongType` or :class:`WrongValue` for arguments that are no message.
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp)
@@ -193,8 +192,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     ) -> SendFuture:
         """Send a message without waiting. The future always ends, with a receipt or an error.
 
-        Messages of one partition keep their order, also over retries. Raises Misuse between ``tpc_begin`` and the
-        end of that transaction.
+        Messages of one partition keep their order, also over retries. Not between ``tpc_begin`` and its end.
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
@@ -277,7 +275,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     # -- transactions ------------------------------------------------------------------------------
 
     def transaction(self, xid: Xid | None = None) -> Transaction:
-        """Return a one-phase transaction: a context manager that commits, or rolls back on an exception.
+        """Return a transaction, a context manager: it commits in one phase, or rolls back on an exception.
 
         A transaction with an ``xid`` can be prepared.
         """
@@ -286,19 +284,17 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         return Transaction(self, core)
 
     def tpc_begin(self, xid: Xid) -> None:
-        """PEP 249: begin the transaction ``xid``, to which this thread's sends and offset commits belong from now
-        on.
-        """
+        """PEP 249: let sends and offset commits of this thread belong to ``xid`` from now on."""
         self._driver.look()
         self._two_phase.begin(xid)
         self._two_phase_thread = threading.get_ident()
 
     def commit(self) -> None:
-        """Raise Misuse inside a two-phase transaction, as PEP 249 asks; outside there is nothing to commit."""
+        """Raise Misuse inside a two-phase transaction (PEP 249); outside there is nothing to commit."""
         raise errors.Misuse("commit() has no transaction to commit: use tpc_commit() or transaction()")
 
     def rollback(self) -> None:
-        """Raise Misuse inside a two-phase transaction, as PEP 249 asks; outside there is nothing to roll back."""
+        """Raise Misuse inside a two-phase transaction (PEP 249); outside there is nothing to roll back."""
         raise errors.Misuse("rollback() has no transaction: use tpc_rollback() or transaction()")
 
     # -- consuming ---------------------------------------------------------------------------------
@@ -317,9 +313,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         claim: bool = True,
         out_of_range: str = "earliest",
     ) -> Consumer:
-        """Return a consumer of these topics. :class:`txbroker.client.consumer.options.ConsumerOptions` explains the
-        arguments.
-        """
+        """Return a consumer; see :class:`txbroker.client.consumer.options.ConsumerOptions` for the arguments."""
         options = consumer_options(
             topics, group, partitions=partitions, start=start, max_wait=max_wait, follow=follow, prefetch=prefetch,
             max_bytes=max_bytes, claim=claim, out_of_range=out_of_range,
@@ -332,11 +326,10 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait up to ``timeout`` seconds (None: the client's timeout) for unanswered sends, then close the
-        connection.
+        """Wait up to ``timeout`` seconds (None: the client's) for unanswered sends, then close the connection.
 
         What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous send
-        that no future and no :meth:`flush` has reported. Closing twice does nothing.
+        that was not reported yet. Closing twice does nothing.
         """
         try:
             self._close(timeout)

@@ -360,7 +360,7 @@ class Driver:
                 while self._has_work() and not self._closed:
                     self._turn(None, None)
             except Exception:
-                log.exception("the client's thread failed; callers go on by themselves")
+                log.exception("the client's background thread failed; calls that wait go on without it")
             finally:
                 with self.lock:
                     self._hand_over()

@@ -218,8 +218,8 @@ class Operations:
             if now != wanted:
                 raise errors.OutcomeUnknown(
                     f"the answer to moving group {group!r} was lost, and it has been moved or claimed by somebody else "
-                    f"since ({error}); whether it stood where it was moved to in between is not known. Look where it "
-                    "stands"
+                    f"since ({error}); whether it was at the new position in between is not known. Look at its "
+                    "positions with group_offsets()"
                 ) from error
 
     @client_method

@@ -11,6 +11,7 @@ Which = TransactionNumber | Xid | str
 """A transaction: its number (also as text, "12-3") or its xid."""
 
 _WHICH = "a transaction's number such as '12-3', as text or TransactionNumber, or an Xid"
+_STATE = "nothing was asked"
 
 
 class Named(NamedTuple):
@@ -29,11 +30,11 @@ def named(which: Any) -> Named:
         try:
             which = TransactionNumber.parse(which)
         except ValueError:
-            raise wrong_value("which", which, _WHICH) from None
+            raise wrong_value("which", which, _WHICH, _STATE) from None
     if not isinstance(which, tuple) or len(which) != 2:
-        raise wrong_type("which", which, _WHICH)
+        raise wrong_type("which", which, _WHICH, _STATE)
     session, serial = which
-    return Named(whole("the session of which", session), whole("the serial of which", serial))
+    return Named(whole("the session of which", session, _STATE), whole("the serial of which", serial, _STATE))
 
 
 def states_of(states: Any) -> list[State]:

@@ -97,7 +97,7 @@ class Transaction:
         if self._dead is None and self.stage is Stage.OPEN:
             self._dead = errors.TransactionRolledBack(
                 f"a send of transaction {self.number or '(not begun)'} was cancelled or interrupted, so it can only be "
-                "rolled back; nothing of it will be seen. Begin it anew"
+                "rolled back; none of its messages become visible. Begin it again"
             )
 
     async def ready(self, topic: str) -> Route:
@@ -401,7 +401,7 @@ class Transaction:
         if isinstance(error, (errors.OutcomeUnknown, errors.ConnectionClosed)):
             self._gone = True
             error = errors.TransactionRolledBack(
-                f"transaction {self.number} is rolled back, for its connection died before it was prepared "
+                f"transaction {self.number} is rolled back, because its connection died before it was prepared "
                 f"({error}); begin it anew"
             )
         else:

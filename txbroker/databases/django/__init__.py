@@ -1,4 +1,4 @@
-"""Django: messages that are sent inside ``transaction.atomic()`` are committed with it.
+"""Django: messages sent inside of ``transaction.atomic()`` are committed with it.
 
 This is an application to put into ``INSTALLED_APPS``; ``docs/orms.md`` says how it works.
 """
