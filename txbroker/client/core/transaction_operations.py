@@ -131,8 +131,8 @@ class TransactionOperations:
                 return state
             if core.clock() + pause >= deadline:
                 raise errors.OutcomeUnknown(
-                    f"transaction {which} is still {state.name.lower().replace('_', ' ')} after {timeout:g} s: whoever "
-                    "decides it has not come by yet. It waits for that at the broker; ask again later",
+                    f"transaction {which} is still {state.name.lower().replace('_', ' ')} after {timeout:g} s: its "
+                    "coordinator or resolver has not decided it yet. It waits at the broker; ask again later",
                     xid=which if isinstance(which, Xid) else None,
                 )
             await core.waits.sleep(pause)
