@@ -52,7 +52,7 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
     """Stopped with Ctrl-C."""
     PIPE_CLOSED = 141
-    """Who read the output went away, as ``head`` does; no answer is a "no" for that."""
+    """The reader of the output has gone away, as ``head`` does; that is no answer "no"."""
 
 
 _EXITS: tuple[tuple[type[TxBrokerError], Exit], ...] = (

@@ -251,7 +251,7 @@ def carry_out(broker: Connection, group: str, moves: list[Move]) -> None:
 
 
 def held_json(held: Mapping[tuple[str, int], str]) -> list[dict[str, object]]:
-    """The positions that an undecided transaction will move: whoever reads there waits for it."""
+    """The positions that an undecided transaction will move; consumers wait there for it."""
     return [
         {"topic": topic, "partition": index, "transaction": transaction}
         for (topic, index), transaction in held.items()

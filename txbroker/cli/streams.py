@@ -16,7 +16,7 @@ class OutputLost(OSError):
 
 
 class ReaderLeft(OutputLost):
-    """Who read the output went away, as ``head`` does."""
+    """The reader of the output has gone away, as ``head`` does."""
 
 
 class _Raw(io.FileIO):

@@ -178,7 +178,7 @@ def closing_lines(
 
 
 def warn_of_damage(broker: Connection) -> None:
-    """Who looks for what is in doubt should not miss what has gone wrong."""
+    """Print a line about contradicted outcomes, which a list of what is in doubt does not have."""
     damaged = broker.status().get("outcomes_contradicted", 0)
     if damaged:
         click.echo(

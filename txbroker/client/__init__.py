@@ -1,1 +1,1 @@
-"""The clients: one core without I/O under a blocking, a Twisted and an asyncio face. See docs/clients.md."""
+"""The clients: blocking, for Twisted and for asyncio, over one core without I/O. See docs/clients.md."""
