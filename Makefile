@@ -62,7 +62,8 @@ lint: .venv/.ready  ## lint, format, types and layers only
 	$(RUN) mypy $(TYPED)
 	.venv/bin/lint-imports --config setup.cfg
 
-SPHINX = .make/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs
+# All pages are read anew each time: a page that Sphinx has kept from a build with warnings would not warn again.
+SPHINX = .make/docs/bin/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env --conf-dir docs
 .PHONY: docs
 docs: .make/docs/.ready  ## build the documentation site in build/docs
 	$(SPHINX) $(ARGS) . build/docs

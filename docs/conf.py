@@ -14,11 +14,13 @@ project = "txbroker"
 author = "the txbroker authors"
 root_doc = "docs/index"
 include_patterns = ["ARCHITECTURE.md", "docs/**"]
-exclude_patterns = [".*", "build", "dist", "**/__pycache__"]
+exclude_patterns = [".*", "build", "dist", "docs/static", "**/__pycache__"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "site_extension"]
 
 html_theme = "furo"
 html_title = "txbroker"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sourcelink = False

@@ -4,12 +4,15 @@ The directive ``command-help`` shows what ``txbroker COMMAND --help`` prints, fo
 command line has no text of its own.
 """
 
+import builtins
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from pygments.lexers.special import TextLexer
@@ -18,7 +21,9 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
+from txbroker import Resolver
 from txbroker.cli import command_line
+from txbroker.coordinator import Coordinator
 
 WIDTH = 100
 PLAIN_BLOCKS = ("hex", "mermaid")
@@ -73,16 +78,31 @@ def refer_by_last_name(
     return content if in_signature(node) else None
 
 
+def hide_constructor(app: Sphinx, what: str, name: str, shown: Any, *_: Any) -> tuple[str, None] | None:  # noqa: ARG001
+    """Leave out the arguments of a class that only this library makes; a program gets its objects from calls."""
+    made_by_programs = (tuple, msgspec.Struct, Coordinator, Resolver)
+    return ("", None) if what == "class" and not issubclass(shown, made_by_programs) else None
+
+
+def link_pages(app: Sphinx, what: str, name: str, shown: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
+    """Make links of the pages that a docstring names by their files."""
+    lines[:] = [re.sub(r"(`{0,2})docs/(\w+)\.md\1", r":doc:`/docs/\2`", line) for line in lines]
+
+
 def name_in_full(app: Sphinx, page: nodes.document) -> None:  # noqa: ARG001
     """Give the types in a function's signature the names that its own module has for them.
 
     Sphinx leaves a signature as it is written where one of its types is imported for type checkers only. Three
-    clients have a class ``Connection`` each, and the reference has to lead to the one that is meant.
+    clients have a class ``Connection`` each, and the reference has to lead to the one that is meant. Python's own
+    types are no references, or ``bytes`` would lead to an attribute of that name.
     """
     for signature in page.findall(addnodes.desc_signature):
         shown = getattr(sys.modules.get(signature.get("module")), signature.get("fullname", ""), None)
         home = sys.modules.get(getattr(shown, "__module__", ""))
         for reference in signature.findall(addnodes.pending_xref):
+            if hasattr(builtins, reference["reftarget"]):
+                reference.replace_self(reference.children)
+                continue
             kind = getattr(home, reference["reftarget"], None)
             if isinstance(kind, type):
                 reference["reftarget"] = f"{kind.__module__}.{kind.__qualname__}"
@@ -107,6 +127,8 @@ def lead_to_the_first_page(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Make all of it known to Sphinx."""
     app.add_directive("command-help", CommandHelp)
+    app.connect("autodoc-process-signature", hide_constructor)
+    app.connect("autodoc-process-docstring", link_pages)
     app.connect("doctree-read", name_in_full)
     app.connect("missing-reference", refer_by_last_name)
     app.connect("build-finished", lead_to_the_first_page)
