@@ -358,14 +358,14 @@ def test_a_message_placed_twice_is_found(records):
 def test_a_commit_of_other_counts_than_were_added_is_found(records):
     records.added(1, b"a")
     [problem] = records.committed(1, 0, 2)
-    assert "its adds are {1: 1}" in problem
+    assert "what was sent in it is {1: 1}" in problem
 
 
 def test_a_commit_of_a_transaction_that_was_rolled_back_is_found(records):
     records.added(1, b"a")
     records.follow(TransactionRolledBack(SESSION, 1, 0, Cause.CLIENT))
     [problem] = records.committed(1, 0, 1)
-    assert "its adds are {}" in problem
+    assert "what was sent in it is {}" in problem
 
 
 def test_a_commit_of_what_a_restart_rolled_back_is_found_and_one_of_what_was_prepared_is_right(records):
@@ -404,7 +404,7 @@ def test_transactions_of_starts_whose_records_are_missing_are_not_known_whole(re
     records.check.interrupted(start)
     assert records.committed(7, 10, 3) == []
     records.check.interrupted(start - 1)
-    assert "its adds are {}" in records.committed(8, 20, 3)[0]
+    assert "what was sent in it is {}" in records.committed(8, 20, 3)[0]
 
 
 def test_files_before_the_one_that_is_needed_are_not_whatever_became_of_the_headers_between():
