@@ -6,7 +6,6 @@ it is counted: what a request costs depends on its limits, not on what somebody 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -73,9 +72,7 @@ def check_run(
             raise too_short(position, end, _NOT_STORED)
         length, crc, offset, _, count, flag, attribute_length = _unpack_header(data, position)
         if length > limit:
-            raise MessageTooLarge(
-                f"frame of {length} bytes at {position}, the limit is {limit}; nothing was stored"
-            )
+            raise _too_large(position, length, limit)
         if length < HEADER_BYTES or length > end - position:
             raise wrong_length(position, length, end, _NOT_STORED)
         if offset:
@@ -102,14 +99,13 @@ def check_run(
     return messages
 
 
-def check_runs(runs: Iterable[tuple[memoryview, int, bool]], most: int) -> list[int]:
-    """As :func:`check_run` for each (data, limit, opens); ``most`` and what opens are bounded over all of them."""
-    found, left = [], [_ALL]
-    for data, limit, opens in runs:
-        count = check_run(data, limit, opens, most, left)
-        found.append(count)
-        most -= count
-    return found
+def whole_room() -> list[_Room]:
+    """What compressed frames may open to over several runs of one request, for ``left`` of :func:`check_run`."""
+    return [_ALL]
+
+
+def _too_large(at: int, length: int, limit: int) -> MessageTooLarge:
+    return MessageTooLarge(f"frame of {length} bytes at {at}, the limit is {limit}; nothing was stored")
 
 
 def too_many_messages(at: int, most: int) -> MessageTooLarge:

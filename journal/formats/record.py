@@ -10,7 +10,6 @@ Times named ``at`` are journal time: microseconds that only grow and stand still
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import Annotated, NamedTuple
 
@@ -338,9 +337,11 @@ AnyRecord = (
 
 def slices(
     record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview
-) -> Iterator[tuple[Run, memoryview]]:
-    """Yield each run of a deciding record with its frames; raises :class:`CorruptJournal` if they do not fit."""
+) -> list[tuple[Run, memoryview]]:
+    """Each run of a deciding record with its frames; raises :class:`CorruptJournal` if they do not fit."""
     runs, view = record.runs, memoryview(data)
+    if len(runs) == 1 and not runs[0].start:
+        return [(runs[0], view)]
     edges = [*(run.start for run in runs), len(view)]
     if edges[0] != 0 or edges != sorted(edges):
         raise CorruptJournal(
@@ -349,8 +350,7 @@ def slices(
             "",
             0,
         )
-    for run, end in zip(runs, edges[1:], strict=True):
-        yield run, view[run.start : end]
+    return [(run, view[run.start : end]) for run, end in zip(runs, edges[1:], strict=True)]
 
 
 _encode_head = msgspec.msgpack.Encoder().encode

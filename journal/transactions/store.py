@@ -6,8 +6,8 @@ record accepted; the fold in :mod:`journal.transactions.table` does what it says
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NoReturn
+from collections.abc import Collection, Mapping
+from typing import Final, NoReturn
 
 from zope.interface import implementer
 
@@ -44,6 +44,8 @@ from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent
+
+_NONE_BEFORE: Final[Mapping[int, int]] = {}
 
 
 @implementer(ITransactionStore)
@@ -205,13 +207,16 @@ class JournalTransactionStore(TransactionTable):
     def _judge_unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
         """Whether there is room, and a place, for what a deciding request brings."""
         self._judge_size(known, unsent.bytes, unsent.messages, 0)
+        if len(unsent.runs) == 1 and not unsent.positions:
+            self._judge_partition(known, unsent.runs[0][0])
+            return
         used: Collection[int] = known.partitions if known else ()
         fresh: set[int] = set()
-        for run in unsent.runs:
-            if run.partition not in fresh:
-                self._judge_partition(known, run.partition, len(fresh))
-            if run.partition not in used:
-                fresh.add(run.partition)
+        for partition, _, _ in unsent.runs:
+            if partition not in fresh:
+                self._judge_partition(known, partition, len(fresh))
+            if partition not in used:
+                fresh.add(partition)
         if unsent.positions:
             self._judge_offsets(known, sum(len(each.offsets) for each in unsent.positions))
         for group in unsent.positions:
@@ -272,10 +277,10 @@ class JournalTransactionStore(TransactionTable):
                 self._judge_unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
         self._judge_unsent(number, transaction, unsent)
-        checksums = dict(transaction.checksums) if transaction else {}
+        checksums = transaction.checksums if transaction else _NONE_BEFORE
         record = TransactionPrepared(
             *number, xid, totals, self._engine.now(), seen, owner,
-            unsent.with_checksums(checksums), unsent.positions,
+            unsent.as_recorded(checksums), unsent.positions,
         )  # fmt: skip
         self._engine.accept(record, unsent.joined())
 
@@ -326,13 +331,7 @@ class JournalTransactionStore(TransactionTable):
                 return ended
             if ended is not None or not one_phase:
                 self._refuse_ended(ended or self.outcome(number))
-            if xid is not None:
-                self._judge_xid(number, xid)
-            self._judge_arrived(Transaction(number, 0), totals)
-            self._judge_unsent(number, None, unsent)
-            record, data = self._whole(number, cause, seen, unsent, xid, owner)
-            self._engine.accept(record, data)
-            return self.outcomes.by_number[number]
+            return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner)
         if transaction.state is State.ACTIVE and not one_phase:
             raise TransactionConflict(
                 f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
@@ -365,30 +364,38 @@ class JournalTransactionStore(TransactionTable):
         placements = self._placements(transaction, unsent)
         record = CommittedRecord(
             *transaction.number, placements, self._engine.now(), cause, seen, by, why, totals,
-            unsent.with_checksums(dict(transaction.checksums)), unsent.positions,
-            unsent.checksum(transaction.checksum),
+            unsent.as_recorded(transaction.checksums), unsent.positions, unsent.checksum(transaction.checksum),
         )  # fmt: skip
         counts = transaction.staged.counts()
         firsts = {place.partition: place.base_offset + counts.get(place.partition, 0) for place in placements}
         return record, unsent.stamped(firsts)
 
-    def _whole(
+    def _begin_and_commit(
         self,
         number: TransactionNumber,
         cause: Cause,
+        totals: Totals | None,
         seen: int,
         unsent: Unsent,
         xid: Xid | None,
         owner: str,
-    ) -> tuple[CommittedRecord, bytes | memoryview]:
-        """The decision for what nothing was added to: its frames go to the tails of the logs at once."""
+    ) -> Outcome:
+        """Decide for what nothing was added to: its frames go to the tails of the logs at once."""
+        if xid is not None:
+            self._judge_xid(number, xid)
+        if totals is not None and totals != NO_TOTALS:
+            self._judge_arrived(Transaction(number, 0), totals)
+        self._judge_unsent(number, None, unsent)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
+        runs = unsent.as_recorded(_NONE_BEFORE)
+        checksum = runs[0].checksum if len(runs) == 1 else unsent.checksum(0)
+        session, serial = number
         record = CommittedRecord(
-            *number, placements, at, cause, seen, "", "", None, unsent.with_checksums({}), unsent.positions,
-            unsent.checksum(0), xid, owner,
+            session, serial, placements, at, cause, seen, "", "", None, runs, unsent.positions, checksum, xid, owner
         )  # fmt: skip
-        return record, data
+        self._engine.accept(record, data)
+        return self.outcomes.by_number[number]
 
     def _append(self, unsent: Unsent, at: int) -> tuple[list[Placement], bytes | memoryview]:
         """Put what comes with the request into its logs; where it lies there, and the stamped frames.

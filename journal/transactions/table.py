@@ -451,8 +451,13 @@ def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
 
     Raises :class:`CorruptJournal` if it does not place just what its runs hold.
     """
+    runs, placements = record.runs, record.placements
+    if len(runs) == len(placements) == 1:
+        [run], [placement] = runs, placements
+        if run.partition == placement.partition and run.count == placement.count:
+            return {placement.partition: placement.base_offset}
     counts: dict[int, int] = {}
-    for run in record.runs:
+    for run in runs:
         counts[run.partition] = counts.get(run.partition, 0) + run.count
     if counts != {placement.partition: placement.count for placement in record.placements}:
         raise misplaced(TransactionNumber(record.session, record.serial), lsn, record.placements, counts)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -16,31 +15,22 @@ from journal.transaction import Totals
 NO_TOTALS: Final = Totals(0, 0, 0)
 """What was added before, if nothing was."""
 
-
-class UnsentRun(NamedTuple):
-    """Checked, unstamped frames for a partition, and how many messages they hold."""
-
-    partition: int
-    messages: int
-    frames: bytes | memoryview
+UnsentRun = tuple[int, int, bytes | memoryview]
+"""A partition, how many messages go to it, and their checked, unstamped frames."""
 
 
 class Unsent:
-    """Runs and positions in the order in which they were given."""
+    """Runs and positions in the order in which they were given; how many ``messages`` and ``bytes`` the runs have."""
+
+    __slots__ = ("bytes", "messages", "positions", "runs")
 
     def __init__(self, runs: Sequence[UnsentRun] = (), positions: list[GroupPositions] | None = None) -> None:
         self.runs = runs
         self.positions = positions or []
-
-    @cached_property
-    def messages(self) -> int:
-        """How many messages the runs hold."""
-        return sum([run.messages for run in self.runs])
-
-    @cached_property
-    def bytes(self) -> int:
-        """How many bytes the runs have."""
-        return sum([len(frames) for *_, frames in self.runs])
+        self.messages = self.bytes = 0
+        for _, count, frames in runs:
+            self.messages += count
+            self.bytes += len(frames)
 
     def sizes(self) -> dict[int, int]:
         """How many bytes there are for each partition."""
@@ -51,15 +41,15 @@ class Unsent:
 
     def checksum(self, before: int) -> int:
         """CRC-32C of what was sent before, which is ``before``, and of all runs behind it."""
-        for *_, frames in self.runs:
+        for _, _, frames in self.runs:
             before = crc32c(frames, before)
         return before
 
-    def with_checksums(self, checksums: dict[int, int]) -> list[Run]:
-        """The runs as a record has them, behind what was sent for each partition before. Changes ``checksums``."""
-        found, start = [], 0
+    def as_recorded(self, checksums: Mapping[int, int]) -> list[Run]:
+        """The runs as a record has them; ``checksums`` are those of what was sent for each partition before."""
+        found, start, sums = [], 0, dict(checksums)
         for partition, count, frames in self.runs:
-            checksums[partition] = checksum = crc32c(frames, checksums.get(partition, 0))
+            sums[partition] = checksum = crc32c(frames, sums.get(partition, 0))
             found.append(Run(partition, count, start, checksum))
             start += len(frames)
         return found

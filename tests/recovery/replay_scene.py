@@ -12,7 +12,7 @@ from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpene
 from journal.recovery.start import recover
 from journal.testing import ManualClock
 from journal.transaction import Cause, Totals
-from journal.transactions.unsent import Unsent, UnsentRun
+from journal.transactions.unsent import Unsent
 from tests.support.builders import Recorder
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
 from txbroker.folds.producers import ProducersFold
@@ -102,7 +102,7 @@ class Sender:
         if self.engine.allocator.available() < 300 * KIB + size:
             self.engine.sync()
             self.room.flush()
-        unsent = Unsent([UnsentRun(partition, *run) for partition, run in runs.items()])
+        unsent = Unsent([(partition, *run) for partition, run in runs.items()])
         self.engine.transactions.commit(
             number, Cause.CLIENT, None, seen, unsent=unsent, xid=name, owner=owner
         )
@@ -116,7 +116,7 @@ class Sender:
             xid = xid_of(f"once {begun.number}") if named else None
             self.whole(begun.number, runs, 0, f"client {slot}", xid)
         else:
-            unsent = Unsent([UnsentRun(partition, *run) for partition, run in runs.items()])
+            unsent = Unsent([(partition, *run) for partition, run in runs.items()])
             totals = begun.totals if begun.totals.requests else None
             self.engine.transactions.commit(begun.number, Cause.CLIENT, totals, unsent=unsent)
         self.clock.advance(3)
@@ -131,7 +131,7 @@ class Sender:
     def prepare_at_once(self, slot, partitions):
         if slot not in self.begun:
             begun = self.room.begin(session=7 + slot % 2)
-            unsent = Unsent([UnsentRun(partition, 1, run_of(b"prepared")) for partition in partitions])
+            unsent = Unsent([(partition, 1, run_of(b"prepared")) for partition in partitions])
             name = xid_of(f"prepared {begun.number}")
             self.engine.transactions.prepare(begun.number, name, owner=f"client {slot}", unsent=unsent)
 

@@ -14,19 +14,17 @@ from twisted.logger import Logger
 
 from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
-from journal.formats.frame import walk
-from journal.formats.frame_check import check_run, check_runs
+from journal.formats.frame_check import check_run
 from journal.formats.outcome import verb
-from journal.transaction import Cause, State, Totals, TransactionNumber
-from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
+from journal.transaction import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
+from txbroker.broker.request_content import RequestContent, carries
 from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import (
     GenerationFenced,
-    InvalidFrame,
     InvalidSetting,
     MemoryExhausted,
     OffsetPending,
@@ -79,6 +77,7 @@ class Transacting:
         self._stores = engine.catalog.stores
         self._max_frame = settings.max_frame
         self._consuming = consuming
+        self._content = RequestContent(engine, settings.max_frame, consuming)
         self._sessions = sessions
         self.next_session = 0
         """The lowest session number that has not been given out."""
@@ -160,25 +159,22 @@ class Transacting:
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            unsent = self._unsent(session, number, command, data)
+            unsent = self._content.of(session, number, command, data)
             self._transactions.prepare(
                 number, command.xid, command.totals, command.seen, session.owner, unsent
             )
         except (RequestRefused, StorageUnavailable) as error:
-            self._refused(session, number, _carries(command, data), before, error)
+            self._refused(session, number, carries(command, data), before, error)
             raise
         return Done(command.correlation)
 
     def commit(self, session: Session, command: Commit, data: memoryview) -> Committed:
         """Commit: of one's own in one phase, of a prepared one from anywhere, by force from an operator."""
-        carries, before = _carries(command, data), session.last_serial
-        number = (
-            TransactionNumber(session.number, command.serial) if carries else self.number_of(session, command)
-        )
+        if command.runs or command.positions or data:
+            return self._commit_content(session, command, data)
+        number = self.number_of(session, command)
         known = self._live.get(number)
         own = number.session == session.number
-        if carries:
-            self._check_own(session, command, known)
         if known is None and own:
             self._check_not_passed(session, number, command)
         cause, by, why = self._authority(session, command, number)
@@ -189,15 +185,9 @@ class Transacting:
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
-            unsent = self._unsent(session, number, command, data)
-            outcome = self._transactions.commit(
-                number, cause, totals, seen, by, why, unsent, command.xid, session.owner
-            )
+            outcome = self._transactions.commit(number, cause, totals, seen, by, why)
         except TransactionRolledBack:
             self._tell(session, command, number)
-            raise
-        except (RequestRefused, StorageUnavailable) as error:
-            self._refused(session, number, _carries(command, data), before, error)
             raise
         heuristic = outcome.heuristic and not command.operator
         if heuristic:
@@ -206,66 +196,47 @@ class Transacting:
             self._say_forced(number)
         return Committed(command.correlation, outcome.placements, heuristic)
 
-    def _check_own(self, session: Session, command: Commit, known: Transaction | None) -> None:
-        """Raise for a commit with content that is not of this session's own transaction."""
-        if command.operator or command.session not in (0, session.number) or not command.serial:
+    def _commit_content(self, session: Session, command: Commit, data: memoryview) -> Committed:
+        """Commit one's own in one phase, with what comes with the request."""
+        serial, before, xid = command.serial, session.last_serial, command.xid
+        number = number_of((session.number, serial))
+        known = self._live.get(number)
+        if command.operator or command.session not in (0, session.number) or not serial:
             raise TransactionConflict(
                 "a commit that carries messages or positions ends a transaction of its own session, which it names by "
                 "its serial, and is no operator's; nothing has changed"
             )
-        if command.xid is not None:
-            checked_xid(command.xid)
-        if known is not None and command.xid not in (None, known.xid):
-            raise TransactionConflict(
-                f"xid {command.xid} is not that of transaction {known.number}; nothing has changed"
+        if xid is not None:
+            checked_xid(xid)
+        if not 0 <= command.seen < serial:
+            _check_seen(number, command.seen)
+        if known is not None:
+            if xid not in (None, known.xid):
+                raise TransactionConflict(
+                    f"xid {xid} is not that of transaction {number}; nothing has changed"
+                )
+            if known.state is State.ACTIVE:
+                self._check_offsets(number)
+        elif before < serial <= MAX_SERIAL:
+            session.last_serial = serial
+        else:
+            self._check_not_passed(session, number, command)
+            self._claim_serial(session, serial)
+        try:
+            unsent = self._content.of(session, number, command, data)
+            outcome = self._transactions.commit(
+                number, CLIENT, command.totals, command.seen, "", "", unsent, xid, session.owner
             )
-
-    def _unsent(
-        self, session: Session, number: TransactionNumber, command: Prepare | Commit, data: memoryview
-    ) -> Unsent:
-        """What a deciding request brings, checked."""
-        if not _carries(command, data):
-            return NOTHING
-        pieces = _pieces(command.runs, data)
-        known = self._live.get(number)
-        if (
-            number in self._transactions.outcomes.by_number
-            if known is None
-            else known.state is State.PREPARED
-        ):
-            # It comes again: that it is the same is all that matters, also if its topic is gone.
-            runs = [UnsentRun(n, sum(count for *_, count in walk(frames)), frames) for n, frames in pieces]
-            return Unsent(runs, command.positions)
-        unsent = Unsent(self._checked(session, pieces), command.positions)
-        for group in unsent.positions:
-            self._consuming.judge(group.group, group.id, group.offsets)
-            for offset in group.offsets:
-                self._consuming.check_free(group.group, offset)
-        if self._engine.full:
-            raise disk_full()
-        return unsent
-
-    def _checked(self, session: Session, pieces: list[tuple[int, memoryview]]) -> list[UnsentRun]:
-        limited = []
-        for partition, frames in pieces:
-            store = self._stores.get(partition)
-            if store is None:
-                raise unknown_partition(partition)
-            limited.append(
-                (frames, frame_limit(store, self._max_frame), store.settings.check_compressed != 0)
-            )
-        counts = check_runs(limited, MAX_REQUEST_MESSAGES)
-        session.work += REQUEST * max(0, sum(counts) - 1)
-        return [
-            UnsentRun(partition, count, frames)
-            for (partition, frames), count in zip(pieces, counts, strict=True)
-        ]
+        except (RequestRefused, StorageUnavailable) as error:
+            self._refused(session, number, True, before, error)
+            raise
+        return Committed(command.correlation, outcome.placements, outcome.heuristic)
 
     def _refused(
         self,
         session: Session,
         number: TransactionNumber,
-        carries: bool,
+        has_content: bool,
         before: int,
         error: RequestRefused | StorageUnavailable,
     ) -> None:
@@ -275,7 +246,7 @@ class Transacting:
         """
         if isinstance(error, MemoryExhausted):
             session.last_serial = before
-        elif carries and not isinstance(error, TransactionConflict):
+        elif has_content and not isinstance(error, TransactionConflict):
             self._undo(number, error)
 
     def _undo(self, number: TransactionNumber, error: RequestRefused | StorageUnavailable) -> None:
@@ -291,7 +262,7 @@ class Transacting:
         """There was no memory for it in the end: what had begun cannot become complete any more."""
         if isinstance(command, Add | AddOffsets):
             self.doom(session, command)
-        elif _carries(command):
+        elif carries(command):
             number = TransactionNumber(session.number, command.serial)
             session.last_serial = max(session.last_serial, command.serial)
             self._undo(number, error)
@@ -483,24 +454,6 @@ class Transacting:
                 f"xid {command.xid} is not that of transaction {number}; nothing has changed"
             )
         return number
-
-
-def _carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
-    """Whether a deciding request brings something."""
-    return bool(command.runs or command.positions or data)
-
-
-def _pieces(runs: list[tuple[int, int]], data: memoryview) -> list[tuple[int, memoryview]]:
-    """The frames of each run, by partition; raises InvalidFrame unless they are all of the data."""
-    found, start = [], 0
-    for partition, length in runs:
-        found.append((partition, data[start : start + length]))
-        start += length
-    if start != len(data) or any(length < 0 for _, length in runs):
-        raise InvalidFrame(
-            f"the runs of the request take {start} bytes, it has {len(data)}; nothing was stored"
-        )
-    return found
 
 
 def _check_seen(number: TransactionNumber, seen: int) -> None:

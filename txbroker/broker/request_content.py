@@ -1,0 +1,91 @@
+"""What a request that decides brings: messages and positions that were not sent before, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journal.constants import MAX_REQUEST_MESSAGES
+from journal.formats.frame import walk
+from journal.formats.frame_check import check_run, whole_room
+from journal.transaction import State, TransactionNumber
+from journal.transactions.unsent import NOTHING, Unsent, UnsentRun
+from txbroker.broker.consumer_groups import Consuming
+from txbroker.broker.scheduler import REQUEST
+from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
+from txbroker.broker.session import Session
+from txbroker.errors import InvalidFrame
+from txbroker.wire.messages import Commit, Prepare
+
+if TYPE_CHECKING:
+    from journal.engine.engine import Engine
+
+
+def carries(command: Prepare | Commit, data: bytes | memoryview = b"") -> bool:
+    """Whether a deciding request brings something."""
+    return bool(command.runs or command.positions or data)
+
+
+class RequestContent:
+    """Checks what deciding requests bring. Nothing changes before all of it has been judged."""
+
+    def __init__(self, engine: Engine, max_frame: int, consuming: Consuming) -> None:
+        self._engine = engine
+        self._live = engine.transactions.live
+        self._outcomes = engine.transactions.outcomes
+        self._stores = engine.catalog.stores
+        self._max_frame = max_frame
+        self._consuming = consuming
+
+    def of(
+        self, session: Session, number: TransactionNumber, command: Prepare | Commit, data: memoryview
+    ) -> Unsent:
+        """The content of a request; raises what is wrong with it."""
+        if not (command.runs or command.positions or data):
+            return NOTHING
+        known = self._live.get(number)
+        comes_again = number in self._outcomes.by_number if known is None else known.state is State.PREPARED
+        if comes_again:  # that it is the same is all that matters, also if its topic is gone
+            return Unsent(_unchecked(command.runs, data), command.positions)
+        unsent = Unsent(self._checked(command.runs, data), command.positions)
+        session.work += REQUEST * max(0, unsent.messages - 1)
+        for group in unsent.positions:
+            self._consuming.judge(group.group, group.id, group.offsets)
+            for offset in group.offsets:
+                self._consuming.check_free(group.group, offset)
+        if self._engine.full:
+            raise disk_full()
+        return unsent
+
+    def _checked(self, runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]:
+        found: list[UnsentRun] = []
+        start, most = 0, MAX_REQUEST_MESSAGES
+        left = None if len(runs) == 1 else whole_room()
+        for partition, length in runs:
+            store = self._stores.get(partition)
+            if store is None:
+                raise unknown_partition(partition)
+            frames = data[start : start + length]
+            opens = store.settings.check_compressed != 0
+            count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
+            found.append((partition, count, frames))
+            start, most = start + length, most - count
+        _check_length(start, data)
+        return found
+
+
+def _unchecked(runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]:
+    found: list[UnsentRun] = []
+    start = 0
+    for partition, length in runs:
+        frames = data[start : start + length]
+        found.append((partition, sum(count for *_, count in walk(frames)), frames))
+        start += length
+    _check_length(start, data)
+    return found
+
+
+def _check_length(length: int, data: memoryview) -> None:
+    if length != len(data):
+        raise InvalidFrame(
+            f"the runs of the request take {length} bytes, it has {len(data)}; nothing was stored"
+        )
