@@ -6,7 +6,7 @@ are methods of :class:`Stage`. Whatever a broker makes up (sessions, partitions,
 by a name, so that a script stays valid when numbers, the bytes of records, or optional fields change.
 
 What is heard is told on the level of fields: nothing random, no time of a clock, no size in bytes, no message meant for
-people. ``python -m tests.corpus.dialogues`` records all anew.
+people. ``python -m tests.corpus.dialogues`` records all anew, with ``again`` what is heard now of the same scripts.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -406,14 +407,32 @@ def record(count: int) -> None:
     """Make scripts from the seeds 0 to below ``count``, play them, and keep what was heard."""
     from tests.corpus.dialogues_drawn import script_of
 
-    lines = []
+    dialogues = []
     for seed in range(count):
-        settings = seed % len(SETTINGS)
-        script = script_of(seed)
+        settings, script = seed % len(SETTINGS), script_of(seed)
         heard = perform(settings, script)
-        lines.append(json.dumps({"seed": seed, "settings": settings, "script": script, "heard": heard}))
-    FILE.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
+        dialogues.append({"seed": seed, "settings": settings, "script": script, "heard": heard})
+    _write(dialogues)
+
+
+def record_again() -> None:
+    """Play the scripts that there are, keep what is heard now, and print the seeds of those that differ."""
+    dialogues = recorded()
+    for dialogue in dialogues:
+        heard = json.loads(json.dumps(perform(dialogue["settings"], dialogue["script"])))
+        if heard != dialogue["heard"]:
+            print(dialogue["seed"])
+        dialogue["heard"] = heard
+    _write(dialogues)
+
+
+def _write(dialogues: list[dict[str, Any]]) -> None:
+    text = "\n".join(map(json.dumps, dialogues))
+    FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
 if __name__ == "__main__":
-    record(160)
+    if sys.argv[1:] == ["again"]:
+        record_again()
+    else:
+        record(160)
