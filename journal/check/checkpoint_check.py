@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import msgspec
 
 from journal.check.findings import Affected, Finding, second_crc32c, unreadable
-from journal.check.journal_walk import file_size, read_some
 from journal.check.run_check import messages_of
 from journal.check.segment_walk import partitions
 from journal.checkpoints.rows import read_sound
@@ -21,6 +20,7 @@ from journal.log.catalog import HeadRow, TopicRow
 from journal.log.starts import StartRow
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.state import TransactionRow
+from journal.vfs.file_window import file_size, read_some
 from journal.words import count_text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from journal.formats.journal_headers import (
 )
 from journal.formats.record import AnyRecord
 from journal.interfaces import IFilesystem
-from journal.vfs.file_window import FileWindow
+from journal.vfs.file_window import FileWindow, file_size, read_some, window
 
 
 class JournalEntry(NamedTuple):
@@ -237,16 +236,6 @@ def walk_file(
                 yield from _walk_beyond(bytes_of, path, header, scan, from_lsn)
 
 
-@contextmanager
-def window(filesystem: IFilesystem, path: str) -> Iterator[FileWindow]:
-    """A file's bytes, a few MiB in memory at a time."""
-    file = filesystem.open(path, writable=False)
-    try:
-        yield FileWindow(file.read, file.size())
-    finally:
-        file.close()
-
-
 def _agrees_on_group(bytes_of: FileWindow, group: Group, salt: int) -> bool:
     header = unpack_group_header(bytes_of.at(group.position, GROUP_HEADER_BYTES), 0, salt, second_crc32c)
     body = bytes_of.at(group.position + GROUP_HEADER_BYTES, group.header.length)
@@ -322,21 +311,3 @@ def _walk_beyond(
 ) -> Iterator[JournalEntry | Finding]:
     for group in groups_beyond(bytes_of, header, scan):
         yield from walk_group(bytes_of, path, header.salt, group, from_lsn, group.next_lsn, beyond=True)
-
-
-def read_some(filesystem: IFilesystem, path: str, position: int, length: int) -> bytes:
-    """Some bytes of a file; fewer only where it ends."""
-    file = filesystem.open(path, writable=False)
-    try:
-        return bytes(file.read(position, length))
-    finally:
-        file.close()
-
-
-def file_size(filesystem: IFilesystem, path: str) -> int:
-    """A file's length in bytes."""
-    file = filesystem.open(path, writable=False)
-    try:
-        return int(file.size())
-    finally:
-        file.close()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from journal.check.checkpoint_check import checkpoints
 from journal.check.findings import Finding, of_partition
-from journal.check.journal_walk import file_size, read_some, walk_journal
+from journal.check.journal_walk import walk_journal
 from journal.check.segment_walk import FrameEntry, walk_segment
 from journal.errors import InvalidFrame
 from journal.formats import outcome_entry
@@ -24,6 +24,7 @@ from journal.formats.record import Messages, TopicCreated
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import segments_of
+from journal.vfs.file_window import file_size, read_some
 
 
 class Archived(NamedTuple):

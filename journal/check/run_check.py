@@ -10,7 +10,7 @@ from journal.errors import InvalidFrame
 from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.interfaces import IFilesystem
-from journal.vfs.file_window import FileWindow
+from journal.vfs.file_window import window
 
 
 def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:
@@ -39,22 +39,19 @@ def messages_of(data: memoryview | bytes, first_offset: int | None) -> int:
 
 def frames_of(filesystem: IFilesystem, path: str) -> Iterator[FrameEntry | Finding]:
     """The frames of a staged file. They have no offsets yet: what is told is how many messages come before each."""
-    file = filesystem.open(path, writable=False)
-    try:
-        window, position, messages = FileWindow(file.read, file.size()), STAGED_HEADER_BYTES, 0
-        while position < window.size:
-            header = window.at(position, HEADER_BYTES)
+    with window(filesystem, path) as bytes_of:
+        position, messages = STAGED_HEADER_BYTES, 0
+        while position < bytes_of.size:
+            header = bytes_of.at(position, HEADER_BYTES)
             fields = HEADER.unpack(header) if len(header) == HEADER_BYTES else (0, 0, 0, 0, 0, 0, 0)
             length, crc, _, timestamp, count, flag, _ = fields
-            if not HEADER_BYTES <= length <= window.size - position or not count:
+            if not HEADER_BYTES <= length <= bytes_of.size - position or not count:
                 yield Finding(path, position, "no frame begins there; the rest cannot be read")
                 return
-            frame = window.at(position, length)
+            frame = bytes_of.at(position, length)
             if second_crc32c(frame[CRC_START:]) == crc:
                 yield FrameEntry(position, length, messages, timestamp, count, flag, frame)
             else:
                 yield Finding(path, position, f"the frame of {count} messages fails its checksum")
             position += length
             messages += count
-    finally:
-        file.close()

@@ -33,6 +33,7 @@ from journal.log.segment import BrokenChain, Segment, header_fault, read_run
 from journal.log.segment_index import SegmentIndex
 from journal.transaction import TransactionNumber
 from journal.transactions.staging import Entry, damaged_frames
+from journal.vfs.file_window import opened
 from journal.vfs.open_files import OpenFiles
 from journal.words import count_text
 
@@ -88,11 +89,8 @@ class _OfSegment(ABC):
         return timed(self._read)
 
     def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
-        file = self.files.filesystem.open(self.segment.path, writable=False)
-        try:
+        with opened(self.files.filesystem, self.segment.path) as file:
             return self._check(file)
-        finally:
-            file.close()
 
     @abstractmethod
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
@@ -207,11 +205,8 @@ class JournalPiece(NamedTuple):
         return timed(self._read)
 
     def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
-        file = self.filesystem.open(self.path, writable=False)
-        try:
+        with opened(self.filesystem, self.path) as file:
             return self._check(file)
-        finally:
-            file.close()
 
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
         try:
@@ -324,12 +319,9 @@ class CheckpointPiece(NamedTuple):
         return timed(self._read)
 
     def _read(self) -> tuple[int, CorruptData | None, Piece | None]:
-        file = self.filesystem.open(self.path, writable=False)
-        try:
+        with opened(self.filesystem, self.path) as file:
             size = int(file.size())
             file.forget_cached(0, size)
-        finally:
-            file.close()
         try:
             read_checkpoint(self.filesystem, self.lsn)
         except CorruptData as error:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from journal.check.block_check import Block, blocks_of, failing
 from journal.check.findings import Affected, Finding, of_partition, second_crc32c, told_if_unreadable
 from journal.check.index_check import all_of, made_again, misled, read_index
-from journal.check.journal_walk import file_size, read_some
 from journal.check.segment_walk import FrameEntry, is_known_flag, walk_segment
 from journal.errors import InvalidFrame
 from journal.formats import filenames
@@ -21,6 +20,7 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
 from journal.log.segment import BrokenChain, Read, Segment, header_fault, walk_headers
+from journal.vfs.file_window import file_size, opened, read_some
 from journal.words import span
 
 Count = Callable[[int, int], object]
@@ -88,8 +88,7 @@ class _SegmentCheck:
             if fault.foreign:
                 return
         yield from indexes
-        file = self._filesystem.open(path, writable=False)
-        try:
+        with opened(self._filesystem, path) as file:
             blocks = blocks_of(state, known, len(known) if quick else 0)
             wrong = list(failing(file.read, blocks, lambda size: self._count(0, size)))
             if wrong and not any(failing(file.read, blocks_of(state, ()), lambda size: self._count(0, size))):
@@ -98,8 +97,6 @@ class _SegmentCheck:
             sound = not wrong and file.size() >= state.size
             if not indexes:
                 yield from self._gaps(file.read, known)
-        finally:
-            file.close()
         if sound:
             self._count(state.end_offset - blocks[0].start.offset, 0)
         if not sound or deep:

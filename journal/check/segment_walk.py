@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from journal.check.findings import Finding, of_partition, second_crc32c
-from journal.check.journal_walk import read_some
 from journal.constants import MAX_FRAME, MIB
 from journal.formats import filenames
 from journal.formats.compression import CODECS
@@ -26,6 +25,7 @@ from journal.formats.frame import (
 )
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
 from journal.interfaces import IFile, IFilesystem
+from journal.vfs.file_window import opened, read_some
 from journal.words import span
 
 _READ_BYTES = MIB
@@ -84,12 +84,9 @@ def walk_segment(
     frame with a possible offset is looked for, and the walk goes on there. What lies beyond the newest checkpoint's
     end may be torn: a start cuts it and writes it again.
     """
-    file = filesystem.open(path, writable=False)
-    try:
+    with opened(filesystem, path) as file:
         size = file.size()
         yield from _walk_frames(file, path, base_offset, position, size if end is None else min(end, size))
-    finally:
-        file.close()
 
 
 def _walk_frames(

@@ -21,7 +21,6 @@ from journal.check.journal_walk import (
     JournalEntry,
     JournalFile,
     chain_findings,
-    file_size,
     header_findings,
     leaves_out,
     surveyed,
@@ -41,6 +40,7 @@ from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.transaction import TransactionNumber
+from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger
 from journal.wal.writer import Journal
 

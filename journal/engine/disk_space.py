@@ -12,6 +12,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull
 from journal.formats import filenames
 from journal.interfaces import IFilesystem
+from journal.vfs.file_window import file_size
 
 FIRST_FILES = 2
 """Journal files that a first start lays out: the one that is written, and the spare."""
@@ -45,11 +46,7 @@ def ballast_bytes(filesystem: IFilesystem) -> int:
     """How much ballast there is; less than there should be after a power cut amid its filling."""
     if not filesystem.exists(filenames.BALLAST):
         return 0
-    file = filesystem.open(filenames.BALLAST, writable=False)
-    try:
-        return int(file.size())
-    finally:
-        file.close()
+    return file_size(filesystem, filenames.BALLAST)
 
 
 def shortage(filesystem: IFilesystem, settings: JournalSettings, files: int) -> str:

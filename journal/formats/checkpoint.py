@@ -20,6 +20,7 @@ from journal.errors import CorruptJournal, UnknownFormat
 from journal.formats import filenames
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
+from journal.vfs.file_window import opened
 from journal.vfs.filesystem import write_fully
 
 MAGIC = b"TXBCKPT\x01"
@@ -150,8 +151,7 @@ def read_checkpoint(
 
 
 def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes], int]) -> Iterator[bytes]:
-    file = filesystem.open(path, writable=False)
-    try:
+    with opened(filesystem, path) as file:
         if (found := file.read(0, len(MAGIC))) != MAGIC:
             raise _of_no_known_form(path, found)
         position, end = len(MAGIC), file.size()
@@ -167,8 +167,6 @@ def _read_sections(filesystem: IFilesystem, path: str, checksum: Callable[[bytes
                 raise _damaged(path, position, "a section fails its checksum")
             yield body
             position += _SECTION.size + length
-    finally:
-        file.close()
 
 
 def _of_no_known_form(path: str, magic: bytes) -> CorruptJournal:
@@ -185,8 +183,7 @@ def walk_sections(
 
     Goes on behind a section that fails its checksum, for as long as lengths can be true.
     """
-    file = filesystem.open(path, writable=False)
-    try:
+    with opened(filesystem, path) as file:
         position, end = len(MAGIC), file.size()
         if file.read(0, len(MAGIC)) != MAGIC:
             yield 0, _damaged(path, 0, "it does not begin as a checkpoint does")
@@ -199,8 +196,6 @@ def walk_sections(
             body = file.read(position + _SECTION.size, length)
             yield position, _section(path, position, body, checksum(body) == crc)
             position += _SECTION.size + length
-    finally:
-        file.close()
 
 
 def _section(path: str, position: int, body: bytes, sound: bool) -> Any:

@@ -7,6 +7,7 @@ import msgspec
 from journal.errors import CorruptData
 from journal.formats import filenames
 from journal.interfaces import IFilesystem
+from journal.vfs.file_window import opened
 
 
 class RepairNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +35,14 @@ def repair_notes(filesystem: IFilesystem) -> list[RepairNote]:
     """The repairs that were made here, oldest first. Raises :class:`CorruptData` if the file cannot be read."""
     if not filesystem.exists(filenames.REPAIRS):
         return []
-    file = filesystem.open(filenames.REPAIRS, writable=False)
     try:
-        return _decode(bytes(file.read(0, file.size())))
+        with opened(filesystem, filenames.REPAIRS) as file:
+            return _decode(bytes(file.read(0, file.size())))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptData(
             f"{filenames.REPAIRS} cannot be read ({error}): what earlier repairs lost is in it. Nothing was changed",
             filenames.REPAIRS,
         ) from error
-    finally:
-        file.close()
 
 
 def told(note: RepairNote) -> str:

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from journal.formats import filenames
 from journal.interfaces import IFilesystem
+from journal.vfs.file_window import read_some
 from journal.vfs.filesystem import write_fully
 
 MAGIC = b"TXBWITN\x01"
@@ -65,11 +66,7 @@ def read_witness(filesystem: IFilesystem) -> Witness | None:
     """The directory's witness; None if it is missing or damaged."""
     if not filesystem.exists(filenames.WITNESS):
         return None
-    file = filesystem.open(filenames.WITNESS, writable=False)
-    try:
-        return unpack_witness(file.read(0, _LAYOUT.size))
-    finally:
-        file.close()
+    return unpack_witness(read_some(filesystem, filenames.WITNESS, 0, _LAYOUT.size))
 
 
 def write_witness(filesystem: IFilesystem, witness: Witness, durably: bool = False) -> None:

@@ -16,6 +16,7 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import SegmentState
 from journal.interfaces import IFilesystem
 from journal.log.segment import BrokenChain, Segment, walk_headers
+from journal.vfs.file_window import opened
 from journal.words import span
 
 _NO_END = 1 << 63
@@ -87,8 +88,7 @@ def unproven(filesystem: IFilesystem, beyond: Beyond, end: int) -> Unproven | No
 
     Where the chain of frames breaks it ends: what lies behind is torn, or was there before the file got that name.
     """
-    file = filesystem.open(beyond.segment.path, writable=False)
-    try:
+    with opened(filesystem, beyond.segment.path) as file:
         segment = beyond.segment.grown(file.size(), _NO_END, 0, 0)
         found: Unproven | None = None
         try:
@@ -104,5 +104,3 @@ def unproven(filesystem: IFilesystem, beyond: Beyond, end: int) -> Unproven | No
         except BrokenChain:
             return found
         return found
-    finally:
-        file.close()

@@ -14,6 +14,7 @@ from journal.formats.store_state import SegmentState
 from journal.interfaces import IFilesystem
 from journal.log.proof import Beyond, files_beyond
 from journal.log.segment import Segment, header_fault
+from journal.vfs.file_window import opened
 from journal.words import span
 
 _base_offset = attrgetter("base_offset")
@@ -141,8 +142,7 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[
     path = segment.path
     if path.rpartition("/")[2] not in names:
         raise _refused(segment, "the file is missing", 0)
-    file = filesystem.open(path, writable=False)
-    try:
+    with opened(filesystem, path) as file:
         size = int(file.size())
         if size < segment.size:
             raise _refused(segment, f"the file ends there, {segment.size} bytes had been forced", size)
@@ -151,8 +151,6 @@ def _check(filesystem: IFilesystem, segment: Segment, names: set[str]) -> tuple[
         if fault is not None and fault.foreign:
             raise _refused(segment, fault.what, 0)
         return size, fault is None
-    finally:
-        file.close()
 
 
 def _refused(segment: Segment, what: str, position: int) -> CorruptSegment:

@@ -8,6 +8,7 @@ from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.log.proof import files_beyond, unproven
 from journal.log.segment_list import Strangers
+from journal.vfs.file_window import file_size
 
 
 class LogFiles:
@@ -64,7 +65,7 @@ class LogFiles:
                 self.compare(store)
             for beyond in self._found[store].beyond:
                 path, base = beyond.segment.path, beyond.segment.base_offset
-                if self._size(path) <= store.proven_size(base):
+                if file_size(self._filesystem, path) <= store.proven_size(base):
                     continue
                 if found := unproven(self._filesystem, beyond, store.end_offset):
                     raise found.refusal(store.end_offset)
@@ -92,10 +93,3 @@ class LogFiles:
             for partition, path in parsed
             if partition is not None and partition.number >= self._catalog.next_partition
         ]
-
-    def _size(self, path: str) -> int:
-        file = self._filesystem.open(path, writable=False)
-        try:
-            return int(file.size())
-        finally:
-            file.close()

@@ -42,6 +42,7 @@ from journal.transaction import State, TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import without_files
 from journal.transactions.store import JournalTransactionStore
+from journal.vfs.file_window import file_size, window
 from journal.vfs.filesystem import write_fully
 from journal.vfs.open_files import OpenFiles
 from journal.wal.end_scan import JournalScan
@@ -215,7 +216,7 @@ class _Recovery:
 
     def _rewrite_unproven(self, scan: FileScan) -> None:
         """Make true on disk what was only read from the page cache, perhaps."""
-        unproven = scan.unproven(self._filesystem_bytes(scan.path))
+        unproven = scan.unproven(file_size(self._filesystem, scan.path))
         if not unproven:
             return
         file = self._filesystem.open(scan.path)
@@ -223,13 +224,6 @@ class _Recovery:
             for position, end in unproven:
                 write_fully(file, position, [file.read(position, end - position)])
             file.force()
-        finally:
-            file.close()
-
-    def _filesystem_bytes(self, path: str) -> int:
-        file = self._filesystem.open(path, writable=False)
-        try:
-            return int(file.size())
         finally:
             file.close()
 
@@ -283,12 +277,12 @@ class _Recovery:
         return replay.at
 
     def _replay_file(self, replay: Replay, scan: FileScan, from_lsn: int, meter: Meter) -> None:
-        with self._scan.window(scan.path) as window:
+        with window(self._filesystem, scan.path) as bytes_of:
             for group in scan.located:
                 meter.advance(group.end - group.position)
-                body = scan.whole(group, window, from_lsn)
+                body = scan.whole(group, bytes_of, from_lsn)
                 if body is None:
-                    for lsn, unpacked in scan.records_of(group, window, from_lsn):
+                    for lsn, unpacked in scan.records_of(group, bytes_of, from_lsn):
                         replay.one(lsn, unpacked.record, unpacked.data)
                 else:
                     header, start = group.header, group.position + GROUP_HEADER_BYTES

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from journal.check import Finding, Level, verify
 from journal.check.checkpoint_check import checkpoints, live_rows
 from journal.check.findings import Affected
-from journal.check.journal_walk import file_size
 from journal.check.segment_walk import partitions, segments
 from journal.errors import Irreparable
 from journal.formats import filenames
@@ -38,6 +37,7 @@ from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_o
 from journal.repair.staged_plan import StagedPlan, plan_staged
 from journal.transaction import TransactionNumber
 from journal.transactions.state import TransactionRow
+from journal.vfs.file_window import file_size
 from journal.wal.end_scan import own_witness, stranger
 from journal.words import count_text
 

@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from journal.check.journal_walk import file_size, read_some
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote, repair_notes
@@ -26,6 +25,7 @@ from journal.repair.diagnosis import Diagnosis
 from journal.repair.first_start import start_once
 from journal.repair.pieces import Change, Slice, write_pieces
 from journal.transaction import TransactionNumber
+from journal.vfs.file_window import file_size, read_some
 from journal.vfs.filesystem import write_fully
 
 SPARE_BYTES = 1 << 20

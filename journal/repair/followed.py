@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.followed import carried
-from journal.check.journal_walk import JournalEntry, read_some
+from journal.check.journal_walk import JournalEntry
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
@@ -22,6 +22,7 @@ from journal.interfaces import IFilesystem
 from journal.repair.pieces import Slice, Stamped
 from journal.transaction import TransactionNumber
 from journal.transactions.state import TransactionRow
+from journal.vfs.file_window import read_some
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from journal.check.journal_walk import JournalEntry, journal_files, read_some, walk_group, window
+from journal.check.journal_walk import JournalEntry, journal_files, walk_group
 from journal.constants import START_STRIDE
 from journal.formats import filenames
 from journal.formats.journal_headers import (
@@ -26,6 +26,7 @@ from journal.interfaces import IFilesystem
 from journal.repair.journal_choice import Choice
 from journal.repair.journal_runs import Run, SoundFile, SoundGroup
 from journal.repair.pieces import Change, Piece, Slice
+from journal.vfs.file_window import read_some, window
 
 SKIPPED_STARTS = 1024
 """How many start numbers are passed over when records were lost: starts that they were of must not come again."""

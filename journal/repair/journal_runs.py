@@ -7,19 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from journal.check.findings import Finding
-from journal.check.journal_walk import (
-    JournalEntry,
-    groups_beyond,
-    journal_files,
-    survey_any,
-    walk_group,
-    window,
-)
+from journal.check.journal_walk import JournalEntry, groups_beyond, journal_files, survey_any, walk_group
 from journal.constants import START_STRIDE
 from journal.formats import filenames
 from journal.formats.journal_headers import FIRST_GROUP, FileHeader, FileScan, Group
 from journal.interfaces import IFilesystem
 from journal.repair.salt import find_salt
+from journal.vfs.file_window import window
 
 
 @dataclass(frozen=True, slots=True)

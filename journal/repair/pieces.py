@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from journal.check.journal_walk import read_some
 from journal.constants import MIB
 from journal.formats.frame import stamp
 from journal.interfaces import IFile, IFilesystem
+from journal.vfs.file_window import read_some
 from journal.vfs.filesystem import write_fully
 
 

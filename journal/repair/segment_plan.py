@@ -15,7 +15,6 @@ from struct import error as StructError
 
 from journal.check.block_check import Block, Span, blocks_of, failing, known_places, proven_frames
 from journal.check.findings import second_crc32c
-from journal.check.journal_walk import read_some
 from journal.check.segment_walk import FrameEntry, header_of, walk_segment
 from journal.constants import MIB
 from journal.formats import filenames
@@ -26,6 +25,7 @@ from journal.formats.store_state import SegmentState, StoreState
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Again, Hole
 from journal.repair.pieces import Change, Piece, Slice, bytes_of
+from journal.vfs.file_window import opened, read_some
 
 _NO_NONCE = bytes(16)
 
@@ -174,8 +174,7 @@ def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> No
     """Find out what of a segment's source is proven, and what not."""
     state, source = segment.state, segment.source
     blocks = blocks_of(state, known_places(filesystem, source, state.salt, state.end_offset, state.size))
-    file = filesystem.open(source, writable=False)
-    try:
+    with opened(filesystem, source) as file:
         whole = blocks_of(state, ())
         if not any(failing(file.read, whole, _nobody)):
             blocks = whole  # whatever its index says
@@ -193,8 +192,6 @@ def _prove(filesystem: IFilesystem, segment: DamagedSegment, accept: bool) -> No
                     frames = unproven if accept else []
             for span in frames:
                 _join(segment.spans, span)
-    finally:
-        file.close()
 
 
 def _nobody(_: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journal.check.findings import second_crc32c
-from journal.check.journal_walk import read_some
 from journal.check.run_check import messages_of
 from journal.errors import InvalidFrame
 from journal.formats import filenames
@@ -20,6 +19,7 @@ from journal.repair.followed import Finder
 from journal.repair.pieces import Change, Piece, Slice
 from journal.transactions.staging import Entry
 from journal.transactions.state import TransactionRow
+from journal.vfs.file_window import read_some
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@ Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
@@ -22,7 +21,7 @@ from journal.formats.journal_headers import (
 from journal.formats.witness import NOTHING, Witness
 from journal.interfaces import IFilesystem
 from journal.progress import Progress
-from journal.vfs.file_window import FileWindow
+from journal.vfs.file_window import read_some, window
 from journal.wal.writer import Journal
 
 
@@ -95,11 +94,7 @@ class JournalScan:
 
     def _read_header(self, lsn: int) -> FileHeader:
         path = filenames.journal_file(lsn)
-        file = self._filesystem.open(path, writable=False)
-        try:
-            data = file.read(0, FIRST_GROUP)
-        finally:
-            file.close()
+        data = read_some(self._filesystem, path, 0, FIRST_GROUP)
         header = unpack_file_header(data, path)
         if header.first_lsn != lsn:
             raise CorruptJournal(
@@ -159,9 +154,9 @@ class JournalScan:
         if following is not None and following.previous_first != header.first_lsn:
             raise _missing_before(following, f"its records up to LSN {following.previous_end - 1} are needed")
         end = None if following is None else following.previous_end
-        with self.window(path) as window:
-            scan = FileScan(window, path, header, end)
-            size = window.size
+        with window(self._filesystem, path) as bytes_of:
+            scan = FileScan(bytes_of, path, header, end)
+            size = bytes_of.size
             proof = self._proof_of_damage(scan, size)
         self._journal.adopt(
             header, path, [(group.header.first_lsn, group.position) for group in scan.located]
@@ -200,15 +195,6 @@ class JournalScan:
         if scan.header_is_damaged:
             return "no crash damages a group's header, which lies in one sector"
         return None
-
-    @contextmanager
-    def window(self, path: str) -> Iterator[FileWindow]:
-        """A file's bytes, for as long as the context lasts."""
-        file = self._filesystem.open(path, writable=False)
-        try:
-            yield FileWindow(file.read, file.size())
-        finally:
-            file.close()
 
 
 def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: Witness) -> str:

@@ -26,6 +26,7 @@ from journal.formats.journal_headers import (
     unpack_group_header,
 )
 from journal.interfaces import IFile, IFilesystem, IJournal
+from journal.vfs.file_window import file_size, opened
 from journal.vfs.filesystem import write_fully, zero_fill
 
 JOIN_BELOW = 1024
@@ -238,20 +239,13 @@ class Journal:
         room = keep - len(self._recycled())
         for path in paths:
             lsn = filenames.parse_journal_file(path.rpartition("/")[2])
-            if room > 0 and lsn is not None and self._is_full_size(path):
+            if room > 0 and lsn is not None and file_size(filesystem, path) >= self._file_bytes:
                 filesystem.rename(path, filenames.recycled_file(lsn))
                 room -= 1
             else:
                 filesystem.unlink(path)
         if paths:
             filesystem.force_directory(filenames.JOURNAL_DIRECTORY)
-
-    def _is_full_size(self, path: str) -> bool:
-        file = self._filesystem.open(path, writable=False)
-        try:
-            return bool(file.size() >= self._file_bytes)
-        finally:
-            file.close()
 
     # -- reading back --------------------------------------------------------------------------------
 
@@ -263,8 +257,7 @@ class Journal:
         written = self._files[bisect_right(self._files, lsn, key=_first_lsn) - 1]
         number = bisect_right(written.lsns, lsn) - 1
         first, position = written.lsns[number], written.positions[number]
-        file = self._filesystem.open(written.path, writable=False)
-        try:
+        with opened(self._filesystem, written.path) as file:
             head = file.read(position, BLOCK)
             header = unpack_group_header(memoryview(head), 0, written.header.salt)
             if header is None or header.first_lsn != first:
@@ -275,8 +268,6 @@ class Journal:
                 )
                 raise CorruptJournal(message, written.path, position)
             data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))
-        finally:
-            file.close()
         return first, _unpack_group(data, header.records, lsn, written, first)
 
 

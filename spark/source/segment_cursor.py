@@ -13,6 +13,7 @@ from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import DamagedIndex, above_offset, anchors, floor_offset
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.log.segment import BrokenChain, Segment, header_fault, is_frame_of, walk_headers
+from journal.vfs.file_window import opened
 from journal.vfs.filesystem import OSFile, OSFilesystem
 from spark.source.checkpoints import VERIFY, newest_checkpoint
 from spark.source.heads import UnsoundBlock
@@ -36,11 +37,8 @@ class DirectoryFiles:
 
     def read_all(self, path: str) -> bytes:
         """All that a file holds; raises ``OSError``."""
-        file = self.open(path)
-        try:
+        with opened(self.filesystem, path) as file:
             return file.read(0, file.size())
-        finally:
-            file.close()
 
 
 def segments_of(log: Log) -> list[Segment]:

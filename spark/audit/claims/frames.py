@@ -21,7 +21,9 @@ from journal.formats.frame import CRC_START, HEADER, HEADER_BYTES, LOST, TOMBSTO
 from journal.formats.frame_check import count_in_wrapper
 from journal.formats.frame_times import times_and_sizes
 from journal.formats.index import Anchor
-from journal.vfs.filesystem import OSFile, OSFilesystem
+from journal.interfaces import IFile
+from journal.vfs.file_window import file_size, opened
+from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.slices import Slice
 from spark.frame_columns import Numbers, headers_at
@@ -94,8 +96,7 @@ def walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Fi
 
 
 def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | Finding]:
-    file = filesystem.open(part.path, writable=False)
-    try:
+    with opened(filesystem, part.path) as file:
         proof = _proof(filesystem, file, part)
         if proof.misled is not None:
             yield proof.misled
@@ -115,8 +116,6 @@ def _walk(filesystem: OSFilesystem, part: Slice) -> Iterator[Frames | Damage | F
             what = f"its frames end at byte {position} with offset {offset - 1}, what follows begins with {part.end}"
             yield Damage(min(offset, part.end), max(offset, part.end) - 1, position, what)
         yield from proof.others
-    finally:
-        file.close()
 
 
 class _Proof(NamedTuple):
@@ -131,7 +130,7 @@ class _Proof(NamedTuple):
     misled: Finding | None = None
 
 
-def _proof(filesystem: OSFilesystem, file: OSFile, part: Slice) -> _Proof:
+def _proof(filesystem: OSFilesystem, file: IFile, part: Slice) -> _Proof:
     known = known_places(filesystem, part.path, part.salt, part.end, part.end_position)
     begin = Anchor(part.first, part.position, part.running)
     end = Anchor(part.end, part.end_position, part.end_running)
@@ -181,22 +180,14 @@ def _over(
         last = each.affects.last_offset
         yield Damage(offset, part.end - 1 if last is None else last, each.position, each.problem)
         offset = part.end if last is None else last + 1
-    size = min(_size(filesystem, part.path), part.end_position)
+    size = min(file_size(filesystem, part.path), part.end_position)
     if size < part.end_position and not any(each.affects.last_offset is None for each in damages):
         what = f"the file ends at byte {size}, the checkpoint has {part.size} bytes of it"
         yield Damage(min(offset, part.end - 1), part.end - 1, size, what)
     return None
 
 
-def _size(filesystem: OSFilesystem, path: str) -> int:
-    file = filesystem.open(path, writable=False)
-    try:
-        return int(file.size())
-    finally:
-        file.close()
-
-
-def _block(file: OSFile, position: int, offset: int, end: int, proven: bool) -> tuple[Frames, bool]:
+def _block(file: IFile, position: int, offset: int, end: int, proven: bool) -> tuple[Frames, bool]:
     """The sound frames from there on, as many as a block holds; and whether something else follows them there."""
     data = file.read(position, min(BLOCK_BYTES, end - position))
     if len(data) >= 4 and len(data) < (length := _LENGTH(data)[0]) <= min(MAX_FRAME, end - position):

@@ -15,6 +15,7 @@ from journal.formats.index import Anchor
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.store_state import StoreState
 from journal.log.segment import Segment, segments_of
+from journal.vfs.file_window import opened
 from journal.vfs.filesystem import OSFilesystem
 
 SLICE_BYTES: Final = 48 * MIB
@@ -76,15 +77,12 @@ def _cut_inside(
     filesystem: OSFilesystem, segment: Segment, slice_bytes: int, known: list[Anchor], edges: list[Anchor]
 ) -> None:
     """An entry is believed where a frame agrees: what it says else, is reported of the slice that it lies in."""
-    file = filesystem.open(segment.path, writable=False)
-    try:
+    with opened(filesystem, segment.path) as file:
         for each in known:
             is_far = each.position - edges[-1].position >= slice_bytes
             is_far = is_far and segment.size - each.position >= slice_bytes // 4
             if is_far and frame_at(file, each.position, each.offset, segment.size):
                 edges.append(each)
-    finally:
-        file.close()
 
 
 class SliceMap:

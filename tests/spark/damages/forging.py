@@ -12,7 +12,7 @@ import msgspec
 from crc32c import crc32c
 
 from journal.check.checkpoint_check import checkpoint_lsns
-from journal.check.journal_walk import JournalEntry, surveyed, walk_group, window
+from journal.check.journal_walk import JournalEntry, surveyed, walk_group
 from journal.check.segment_walk import FrameEntry, partitions, walk_segment
 from journal.formats import filenames, frame, record
 from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -23,6 +23,7 @@ from journal.formats.record import AnyRecord
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.formats.store_state import SegmentState, StoreState
 from journal.log.segment import Segment, run_on
+from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
 
 Frames = list[bytes]
