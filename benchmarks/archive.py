@@ -20,9 +20,10 @@ from benchmarks.peer import Peer
 from benchmarks.runs import TOPIC, WARM_UP, timed
 from benchmarks.transactions import OnePhase, TwoPhase
 from journal.check.journal_walk import surveyed
-from journal.formats.journal_headers import FIRST_GROUP, GROUP_HEADER_BYTES, blocks, unpack_group_header
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import FileReader, Group
 
 CLIENTS: Final = 64
 KINDS: Final[dict[str, Callable[[Peer, int, bytes], Dialogue]]] = {
@@ -66,11 +67,9 @@ def journal_bytes(filesystem: OSFilesystem) -> int:
     total = 0
     for file in surveyed(filesystem):
         assert file.header is not None
-        data = memoryview((filesystem.root / file.path).read_bytes())
-        position = FIRST_GROUP
-        while (group := unpack_group_header(data, position, file.header.salt)) is not None:
-            size = blocks(GROUP_HEADER_BYTES + group.length)
-            position, total = position + size, total + size
+        with window(filesystem, file.path) as bytes_of:
+            groups = FileReader(bytes_of, file.path, file.header).groups()
+            total += sum(each.end - each.position for each in groups if isinstance(each, Group))
     return total
 
 

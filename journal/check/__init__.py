@@ -8,7 +8,7 @@ walked; its newest journal file and segments then end wherever they ended when t
 from journal.check.checkpoint_check import checkpoints
 from journal.check.file_walk import FileKind, IndexItem, Item, SectionItem, kind_of, walk_any
 from journal.check.findings import Affected, Finding, second_crc32c
-from journal.check.journal_walk import JournalEntry, journal_files, walk_journal
+from journal.check.journal_walk import walk_journal
 from journal.check.outcome_walk import (
     Archived,
     archive_from,
@@ -20,6 +20,7 @@ from journal.check.outcome_walk import (
 from journal.check.segment_walk import FrameEntry, partitions, segments, walk_segment
 from journal.check.tally import Tally
 from journal.check.verification import Level, planned_bytes, verify
+from journal.wal.reader import JournalEntry, journal_files
 
 __all__ = [
     "Affected",

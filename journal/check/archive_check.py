@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from journal.check.findings import Affected, Finding
-from journal.check.journal_walk import JournalEntry
 from journal.errors import InvalidFrame
 from journal.formats import outcome_entry
 from journal.formats.checkpoint import Checkpoint
@@ -26,6 +25,7 @@ from journal.formats.record import (
 )
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 from journal.transactions.outcome_archive import HeadRow, head_of
+from journal.wal.reader import JournalEntry
 
 Part = tuple[int, int, int, int, int]
 """Of a transaction in one partition: its number, the first offset, messages, bytes, checksum."""

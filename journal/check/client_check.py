@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from journal.check.findings import Affected, Finding
-from journal.check.journal_walk import JournalEntry
 from journal.checkpoints.rows import GroupRow, GroupsHead, HeldRow, ProducerRow, ProducersHead
 from journal.constants import RUNS_REMEMBERED
 from journal.formats import filenames
@@ -34,6 +33,7 @@ from journal.formats.record import (
     TransactionRolledBack,
 )
 from journal.transaction import TransactionNumber
+from journal.wal.reader import JournalEntry
 
 Sent = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 """Of a producer in a partition: next sequence, offset after the last message, sequence and offset of each run."""

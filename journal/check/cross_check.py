@@ -15,7 +15,6 @@ from journal.check.checkpoint_check import live_rows
 from journal.check.findings import Affected, Finding
 from journal.check.fold_check import FoldCheck
 from journal.check.followed import Add, Followed, carried, unstamped
-from journal.check.journal_walk import JournalEntry
 from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.run_check import messages_of
@@ -39,6 +38,7 @@ from journal.interfaces import IFilesystem
 from journal.transaction import Cause, State, TransactionNumber
 from journal.transactions.unsent import NO_TOTALS
 from journal.vfs.file_window import read_some
+from journal.wal.reader import JournalEntry
 
 MOST_DAMAGED = 64
 """Damaged messages of one partition behind which it is gone on; each costs looking for the next one."""

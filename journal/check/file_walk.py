@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from journal.check.checkpoint_check import reason_of
 from journal.check.findings import Finding, second_crc32c
-from journal.check.journal_walk import JournalEntry, survey_any, walk_file
+from journal.check.journal_walk import survey_any, walk_file
 from journal.check.run_check import frames_of
 from journal.check.segment_walk import FrameEntry, header_of, walk_segment
 from journal.errors import CorruptData
@@ -21,6 +21,7 @@ from journal.formats.segment_header import SegmentHeader, seed_of
 from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, unpack_staged_header
 from journal.interfaces import IFilesystem
 from journal.vfs.file_window import file_size, read_some
+from journal.wal.reader import JournalEntry
 
 
 class FileKind(enum.Enum):

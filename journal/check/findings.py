@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import crcmod.predefined
+from crc32c import crc32c
 
 from journal.formats import filenames
+from journal.formats.checksum import Checksum
 from journal.transaction import TransactionNumber, Xid
 from journal.words import span
 
 T = TypeVar("T")
 
-second_crc32c: Callable[..., int] = crcmod.predefined.mkCrcFun("crc-32c")
+second_crc32c: Checksum = crcmod.predefined.mkCrcFun("crc-32c")
 """CRC-32C by the second implementation: ``second_crc32c(data, seed=0)``."""
+
+
+class BothChecksums:
+    """CRC-32C by both implementations: the value is that of the first; ``differed`` says whether the other's was not
+    the same for anything.
+    """
+
+    def __init__(self) -> None:
+        self.differed = False
+
+    def __call__(self, data: bytes | memoryview, seed: int = 0) -> int:
+        """The checksum of some bytes."""
+        first = crc32c(data, seed)
+        if second_crc32c(data, seed) != first:
+            self.differed = True
+        return first
 
 
 @dataclass(frozen=True, slots=True)

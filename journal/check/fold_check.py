@@ -14,7 +14,6 @@ import msgspec
 from journal.check.checkpoint_check import live_rows
 from journal.check.client_check import ClientCheck
 from journal.check.findings import Affected, Finding
-from journal.check.journal_walk import JournalEntry
 from journal.check.outcome_check import remembered
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
@@ -36,6 +35,7 @@ from journal.formats.record import (
 from journal.log.catalog import TopicRow
 from journal.log.starts import StartRow, Starts
 from journal.transaction import Cause, State, TransactionNumber, Xid
+from journal.wal.reader import JournalEntry
 
 
 class Ending(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journal.check.findings import second_crc32c
-from journal.check.journal_walk import JournalEntry
 from journal.formats.frame import walk
 from journal.formats.record import Run, TransactionCommitted, TransactionPrepared, slices
 from journal.transaction import Totals, Xid
+from journal.wal.reader import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,64 +1,34 @@
-"""The journal's files as they lie there: their headers, the chain they make, their records one after the other."""
+"""The journal's files as they lie there: the chain they make, and their records with what is wrong in between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-from journal.check.findings import NOBODY, Affected, Finding, second_crc32c, unreadable
+from journal.check.findings import NOBODY, Affected, BothChecksums, Finding, second_crc32c, unreadable
 from journal.constants import BLOCK, START_STRIDE
 from journal.errors import CorruptJournal
-from journal.formats import filenames, record
-from journal.formats.journal_headers import (
-    FILE_MAGIC,
-    FIRST_GROUP,
-    GROUP_HEADER_BYTES,
-    FileHeader,
-    FileScan,
-    Group,
-    header_copies,
-    unpack_file_header,
-    unpack_group_header,
-)
-from journal.formats.record import AnyRecord
+from journal.formats import filenames
+from journal.formats.journal_headers import FILE_MAGIC, FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
-from journal.vfs.file_window import FileWindow, file_size, read_some, window
-
-
-class JournalEntry(NamedTuple):
-    """A record of the journal and where it lies; ``data`` are its frames.
-
-    ``beyond`` says that it was found behind damage, where no start would look for it.
-    """
-
-    path: str
-    position: int
-    lsn: int
-    record: AnyRecord
-    data: memoryview
-    beyond: bool = False
-    length: int = 0
+from journal.vfs.file_window import read_some, window
+from journal.wal.reader import Damage, FileEnd, FileReader, JournalEntry, file_start, journal_files
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFile:
-    """A journal file by its name, and what its header says; None if neither copy of it is sound."""
+    """A journal file by its name, and what its header says; None if neither copy of it is sound.
+
+    ``damaged`` are the copies that are not used, ``size`` is in bytes.
+    """
 
     path: str
     lsn: int
     header: FileHeader | None
     problem: str = ""
     unreadable: bool = False
-
-
-def journal_files(filesystem: IFilesystem) -> list[str]:
-    """Paths of the journal files, oldest first."""
-    if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
-        return []
-    names = filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
-    lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
-    return [filenames.journal_file(lsn) for lsn in lsns]
+    damaged: tuple[int, ...] = ()
+    size: int = 0
 
 
 def surveyed(filesystem: IFilesystem) -> list[JournalFile]:
@@ -71,22 +41,23 @@ def survey(filesystem: IFilesystem, path: str) -> JournalFile:
     file = survey_any(filesystem, path)
     lsn = filenames.parse_journal_file(path.rpartition("/")[2])
     assert lsn is not None, path
-    if file.header is not None and file.lsn != lsn:
+    if file.header is None:
+        return replace(file, lsn=lsn)
+    if file.lsn != lsn:
         problem = f"its header says that its first LSN is {file.lsn}: it is another file under this name"
         return JournalFile(path, lsn, None, problem)
-    return JournalFile(path, lsn, file.header, file.problem, file.unreadable)
+    return file
 
 
 def survey_any(filesystem: IFilesystem, path: str) -> JournalFile:
     """A journal file under whatever name; ``lsn`` is what its header says, 0 without a sound one."""
     try:
-        data = read_some(filesystem, path, 0, FIRST_GROUP)
-        header = unpack_file_header(data, path, second_crc32c)
+        header, damaged, size = file_start(filesystem, path, second_crc32c)
     except CorruptJournal:
-        return JournalFile(path, 0, None, _no_header(data))
+        return JournalFile(path, 0, None, _no_header(read_some(filesystem, path, 0, FIRST_GROUP)))
     except OSError as error:
         return JournalFile(path, 0, None, unreadable(path, error).problem, True)
-    return JournalFile(path, header.first_lsn, header)
+    return JournalFile(path, header.first_lsn, header, damaged=damaged, size=size)
 
 
 def _no_header(data: bytes) -> str:
@@ -134,19 +105,16 @@ def _header_finding(file: JournalFile, following: JournalFile | None, harmless: 
     return Finding(file.path, 0, problem, harmless, lsns, unreadable=file.unreadable and not harmless)
 
 
-def header_findings(filesystem: IFilesystem, files: list[JournalFile]) -> Iterator[Finding]:
+def header_findings(files: list[JournalFile]) -> Iterator[Finding]:
     """Damage of headers, and of lengths, that the other copy, or the records, make good."""
     for file in files:
         if file.header is None:
             continue
-        data = read_some(filesystem, file.path, 0, FIRST_GROUP)
-        for number, copy in enumerate(header_copies(data, second_crc32c)):
-            if copy != file.header:
-                problem = f"copy {number} of its header is damaged; the other one is used"
-                yield Finding(file.path, number * BLOCK, problem, True)
-        size = file_size(filesystem, file.path)
-        if size < file.header.size:
-            yield Finding(file.path, size, f"it had {file.header.size} bytes when it was begun", True)
+        for number in file.damaged:
+            problem = f"copy {number} of its header is damaged; the other one is used"
+            yield Finding(file.path, number * BLOCK, problem, True)
+        if file.size < file.header.size:
+            yield Finding(file.path, file.size, f"it had {file.header.size} bytes when it was begun", True)
 
 
 NOT_NEEDED = "; nothing needs this file any more"
@@ -206,108 +174,36 @@ def walk_file(
     from_lsn: int = 0,
     beyond: bool = False,
 ) -> Iterator[JournalEntry | Finding]:
-    """The records of one file; ``following`` is the header of the next one, which says how far this one goes.
-
-    The whole file is held in memory meanwhile.
-    """
+    """The records of one file; ``following`` is the header of the next one, which says how far this one goes."""
     end = None
     if following is not None and following.previous_first == header.first_lsn:
         end = following.previous_end
+    both = BothChecksums()
     with window(filesystem, path) as bytes_of:
-        scan = FileScan(bytes_of, path, header, end)
-        for group in scan.located:
-            whole = group in scan.groups[-1:] or scan.partial == 0 or group is not scan.located[-1]
-            count = group.header.records if whole else scan.partial
-            if whole and not _agrees_on_group(bytes_of, group, header.salt):
+        for each in FileReader(bytes_of, path, header, end, both).events(from_lsn, beyond):
+            if both.differed:
+                both.differed = False
+                what = f"LSN {each.lsn}" if isinstance(each, JournalEntry) else "a group"
                 yield Finding(
-                    path, group.position, "the two implementations disagree on the group's checksum"
+                    path, each.position, f"the two implementations disagree on the checksum of {what}"
                 )
-            if group.header.first_lsn + count > from_lsn:
-                last = (
-                    group.header.first_lsn + count
-                    if end is None
-                    else min(group.header.first_lsn + count, end)
-                )
-                yield from walk_group(bytes_of, path, header.salt, group, from_lsn, last)
-        finding = judge_end(path, scan, end)
-        if finding is not None:
-            yield finding
-            if beyond:
-                yield from _walk_beyond(bytes_of, path, header, scan, from_lsn)
+            if isinstance(each, JournalEntry):
+                yield each
+            elif isinstance(each, Damage):
+                lost = Affected(first_lsn=each.lsn, last_lsn=each.last_lsn)
+                yield Finding(path, each.position, each.problem, affects=lost)
+            elif isinstance(each, FileEnd):
+                finding = judge_end(path, each, end)
+                if finding is None:
+                    return
+                yield finding
 
 
-def _agrees_on_group(bytes_of: FileWindow, group: Group, salt: int) -> bool:
-    header = unpack_group_header(bytes_of.at(group.position, GROUP_HEADER_BYTES), 0, salt, second_crc32c)
-    body = bytes_of.at(group.position + GROUP_HEADER_BYTES, group.header.length)
-    return header == group.header and second_crc32c(body) == header.body_crc
-
-
-def walk_group(
-    bytes_of: FileWindow, path: str, salt: int, group: Group, from_lsn: int, end: int, beyond: bool = False
-) -> Iterator[JournalEntry | Finding]:
-    """The records of a group from ``from_lsn`` to below ``end``, up to the first that is not sound."""
-    start, position = group.position + GROUP_HEADER_BYTES, 0
-    body = bytes_of.at(start, group.header.length)
-    for lsn in range(group.header.first_lsn, end):
-        seed = record.seed(salt, lsn)
-        try:
-            unpacked = record.unpack(body, position, seed, path, start)
-        except CorruptJournal as error:
-            lost = Affected(first_lsn=lsn, last_lsn=end - 1)
-            yield Finding(path, start + position, str(error).removeprefix(f"{path}: "), affects=lost)
-            return
-        if lsn >= from_lsn:
-            at = start + position
-            if not _agrees(body, position, unpacked.length, seed):
-                problem = f"the two implementations disagree on the checksum of LSN {lsn}"
-                yield Finding(path, at, problem, affects=Affected(first_lsn=lsn, last_lsn=lsn))
-            yield JournalEntry(path, at, lsn, unpacked.record, unpacked.data, beyond, unpacked.length)
-        position += unpacked.length
-
-
-def _agrees(body: memoryview, position: int, length: int, seed: int) -> bool:
-    _, crc, _ = record.HEADER.unpack_from(body, position)
-    return bool(second_crc32c(body[position + record.CRC_END : position + length], seed) == crc)
-
-
-def judge_end(path: str, scan: FileScan, end: int | None) -> Finding | None:
+def judge_end(path: str, end: FileEnd, end_lsn: int | None) -> Finding | None:
     """What ends a file: nothing special, a tear, or damage below what is known to have been forced."""
-    problem = scan.problem.removeprefix(f"{path}: ")
-    lost = Affected(first_lsn=scan.next_lsn, last_lsn=None if end is None else end - 1)
-    if end is not None and scan.next_lsn < end:
-        return Finding(
-            path,
-            scan.stop,
-            f"{problem}, but the next file says that it goes on to LSN {end - 1}",
-            affects=lost,
-        )
-    if end is None and (proof := scan.proof_beyond()) is not None:
-        return Finding(
-            path,
-            scan.stop,
-            f"{problem}, but the group at {proof} proves that it had been forced",
-            affects=lost,
-        )
-    if end is None and scan.is_torn:
-        return Finding(path, scan.stop, f"torn, never acknowledged: {problem}", harmless=True)
+    if end.proof:
+        lost = Affected(first_lsn=end.next_lsn, last_lsn=None if end_lsn is None else end_lsn - 1)
+        return Finding(path, end.position, f"{end.problem}, but {end.proof}", affects=lost)
+    if end_lsn is None and end.is_torn:
+        return Finding(path, end.position, f"torn, never acknowledged: {end.problem}", harmless=True)
     return None
-
-
-def groups_beyond(bytes_of: FileWindow, header: FileHeader, scan: FileScan) -> Iterator[Group]:
-    """Groups of this start behind the damage that ends a scan, oldest first; their bodies are not checked."""
-    position, above = scan.stop + BLOCK, scan.next_lsn
-    while position + GROUP_HEADER_BYTES <= bytes_of.size:
-        found = unpack_group_header(bytes_of.at(position, GROUP_HEADER_BYTES), 0, header.salt)
-        if found is None or found.first_lsn < above:
-            position += BLOCK
-            continue
-        group = Group(position, found)
-        yield group
-        position, above = group.end, group.next_lsn
-
-
-def _walk_beyond(
-    bytes_of: FileWindow, path: str, header: FileHeader, scan: FileScan, from_lsn: int
-) -> Iterator[JournalEntry | Finding]:
-    for group in groups_beyond(bytes_of, header, scan):
-        yield from walk_group(bytes_of, path, header.salt, group, from_lsn, group.next_lsn, beyond=True)

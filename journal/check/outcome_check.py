@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from journal.check.findings import Affected, Finding
-from journal.check.journal_walk import JournalEntry
 from journal.check.outcome_walk import archive_from, archive_state, walk_archive
 from journal.errors import InvalidFrame
 from journal.formats import filenames, outcome_entry
@@ -25,6 +24,7 @@ from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome
 from journal.formats.record import Messages
 from journal.interfaces import IFilesystem
 from journal.transactions.outcome_archive import head_of
+from journal.wal.reader import JournalEntry
 
 _SAME: Final = (
     "state", "cause", "at", "wall", "began", "prepared", "xid", "by", "why", "owner", "heuristic", "messages", "bytes",

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from journal.check.checkpoint_check import next_partition
 from journal.check.findings import Finding, of_partition, unreadable
-from journal.check.journal_walk import JournalEntry
 from journal.check.segment_walk import partitions
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.record import Messages, TopicCreated, TransactionCommitted
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
 from journal.log.proof import Beyond, files_beyond, unproven
+from journal.wal.reader import JournalEntry
 
 
 class ProofCheck:

@@ -14,18 +14,12 @@ from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
-from journal.constants import BLOCK, KIB
+from journal.constants import KIB
 from journal.errors import CorruptData, CorruptJournal, CorruptSegment
 from journal.formats import filenames
 from journal.formats.checkpoint import read_checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, is_sound
-from journal.formats.journal_headers import (
-    FIRST_GROUP,
-    GROUP_HEADER_BYTES,
-    Group,
-    unpack_file_header,
-    unpack_group_header,
-)
+from journal.formats.journal_headers import FIRST_GROUP
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from journal.formats.staged_header import STAGED_HEADER_BYTES
 from journal.interfaces import IFile, IFilesystem
@@ -33,8 +27,9 @@ from journal.log.segment import BrokenChain, Segment, header_fault, read_run
 from journal.log.segment_index import SegmentIndex
 from journal.transaction import TransactionNumber
 from journal.transactions.staging import Entry, damaged_frames
-from journal.vfs.file_window import opened
+from journal.vfs.file_window import FileWindow, opened
 from journal.vfs.open_files import OpenFiles
+from journal.wal.reader import FileEnd, FileReader, file_start
 from journal.words import count_text
 
 PIECE_BYTES = 256 * KIB
@@ -210,29 +205,19 @@ class JournalPiece(NamedTuple):
 
     def _check(self, file: IFile) -> tuple[int, CorruptData | None, Piece | None]:
         try:
-            header = unpack_file_header(file.read(0, FIRST_GROUP), self.path)
+            header = file_start(self.filesystem, self.path).header
         except CorruptJournal as error:
             return FIRST_GROUP, self._damaged(0, str(error)), None
-        lsn, position = self.lsn or header.first_lsn, self.position
-        file.forget_cached(position, PIECE_BYTES)
-        while lsn < self.end and position - self.position < PIECE_BYTES:
-            found = unpack_group_header(memoryview(file.read(position, BLOCK)), 0, header.salt)
-            if found is None or found.first_lsn != lsn:
-                return (
-                    position - self.position,
-                    self._damaged(position, f"the group of LSN {lsn} is not there"),
-                    None,
-                )
-            body = file.read(position + GROUP_HEADER_BYTES, found.length)
-            group = Group(position, found)
-            if crc32c(body) != found.body_crc and group.next_lsn <= self.end:
-                finding = self._damaged(
-                    position, f"the group of LSNs {lsn} to {group.next_lsn - 1} fails its checksum"
-                )
-                return position - self.position, finding, None
-            lsn, position = group.next_lsn, group.end
-        rest = self._replace(lsn=lsn, position=position) if lsn < self.end else None
-        return position - self.position, None, rest
+        bytes_of = FileWindow(file.read, file.size(), PIECE_BYTES)
+        file.forget_cached(self.position, PIECE_BYTES)
+        for each in FileReader(bytes_of, self.path, header, self.end).groups(False, self.position, self.lsn):
+            count = each.position - self.position
+            if isinstance(each, FileEnd):
+                damage = self._damaged(each.position, each.problem) if each.proof else None
+                return count, damage, None
+            if count >= PIECE_BYTES:
+                return count, None, self._replace(lsn=each.header.first_lsn, position=each.position)
+        raise AssertionError("a file has an end")
 
     def _damaged(self, position: int, what: str) -> CorruptJournal:
         return CorruptJournal(

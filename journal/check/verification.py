@@ -18,7 +18,6 @@ from journal.check.decision_check import check_decisions
 from journal.check.findings import Affected, Finding, told_if_unreadable, unreadable
 from journal.check.journal_walk import (
     NOT_NEEDED,
-    JournalEntry,
     JournalFile,
     chain_findings,
     header_findings,
@@ -42,6 +41,7 @@ from journal.interfaces import IFilesystem
 from journal.transaction import TransactionNumber
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger
+from journal.wal.reader import JournalEntry
 from journal.wal.writer import Journal
 
 Progress = Callable[[str, int], object]
@@ -161,7 +161,7 @@ class _Verification:
         for finding in chain_findings(files, needed):
             damaged = damaged or not finding.harmless
             yield finding
-        yield from header_findings(self._filesystem, files)
+        yield from header_findings(files)
         cross = self._cross_check(sound, files) if self._records or self._level is Level.DEEP else None
         for number, file in enumerate(files):
             self._read(file.path)

@@ -6,7 +6,11 @@ linear map of 32 bits, here a matrix for each power of two (as in zlib's ``crc32
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+
+Checksum = Callable[..., int]
+"""An implementation of CRC-32C: ``checksum(data, seed=0)``."""
 
 _POLYNOMIAL = 0x82F63B78
 

@@ -17,6 +17,7 @@ import msgspec
 from crc32c import crc32c
 
 from journal.errors import CorruptJournal
+from journal.formats.checksum import Checksum
 from journal.settings import TopicSettings
 from journal.transaction import Cause, State, Totals, Xid
 
@@ -385,7 +386,9 @@ def pack(record: AnyRecord, data: bytes | memoryview, crc_seed: int) -> bytes:
     return _pack_before_body(CRC_END + len(body) + len(data), crc) + body
 
 
-def unpack(view: memoryview, position: int, crc_seed: int, path: str, start: int = 0) -> Unpacked:
+def unpack(
+    view: memoryview, position: int, crc_seed: int, path: str, start: int = 0, checksum: Checksum = crc32c
+) -> Unpacked:
     """Read the record at ``position`` of a file's bytes, or of those from ``start`` on.
 
     Raises :class:`CorruptJournal` with the reason if it is not whole and sound; ``path`` is for its message.
@@ -398,7 +401,7 @@ def unpack(view: memoryview, position: int, crc_seed: int, path: str, start: int
     if not HEADER_BYTES < length <= room or head_length > length - HEADER_BYTES:
         raise CorruptJournal(f"{path}: the record at {at} says {length} bytes of {room}", path, at)
     body = view[position + CRC_END : position + length]
-    if crc32c(body, crc_seed) != crc:
+    if checksum(body, crc_seed) != crc:
         raise CorruptJournal(f"{path}: the record at {at} fails its checksum", path, at)
     head_end = position + HEADER_BYTES + head_length
     try:

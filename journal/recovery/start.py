@@ -24,7 +24,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, InvalidSetting
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.journal_headers import GROUP_HEADER_BYTES, FileScan
+from journal.formats.journal_headers import GROUP_HEADER_BYTES
 from journal.formats.record import NONCE_BYTES
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
@@ -45,7 +45,8 @@ from journal.transactions.store import JournalTransactionStore
 from journal.vfs.file_window import file_size, window
 from journal.vfs.filesystem import write_fully
 from journal.vfs.open_files import OpenFiles
-from journal.wal.end_scan import JournalScan
+from journal.wal.end_scan import JournalScan, ScannedFile
+from journal.wal.reader import FileReader
 from journal.wal.writer import Journal
 
 
@@ -178,7 +179,7 @@ class _Recovery:
             check_first_start(self._filesystem, self._settings, self._journal.spare_exists())
         if scans:
             self._rewrite_unproven(scans[-1])
-            if self._witness is NOTHING and scans[-1].next_lsn > scans[0].header.first_lsn:
+            if self._witness is NOTHING and scans[-1].end.next_lsn > scans[0].header.first_lsn:
                 self._report.notes.append(f"{WITNESS_LOST}; it is written anew")
         engine = self._engine
         engine.housekeeping = housekeeping = Housekeeping(engine, self._settings, kept)
@@ -214,7 +215,7 @@ class _Recovery:
 
     # -- between the passes ------------------------------------------------------------------------
 
-    def _rewrite_unproven(self, scan: FileScan) -> None:
+    def _rewrite_unproven(self, scan: ScannedFile) -> None:
         """Make true on disk what was only read from the page cache, perhaps."""
         unproven = scan.unproven(file_size(self._filesystem, scan.path))
         if not unproven:
@@ -229,7 +230,7 @@ class _Recovery:
 
     # -- pass 2: fold ------------------------------------------------------------------------------
 
-    def _pass_two(self, checkpoint: Checkpoint | None, scans: list[FileScan], cut_logs: bool) -> int:
+    def _pass_two(self, checkpoint: Checkpoint | None, scans: list[ScannedFile], cut_logs: bool) -> int:
         """Fold checkpoint and journal; return the journal time reached."""
         at, from_lsn = 0, 0
         engine = self._engine
@@ -243,7 +244,7 @@ class _Recovery:
         logs = self._compared_logs()
         if cut_logs:
             logs.cut()
-        at = self._replay([scan for scan in scans if scan.next_lsn > from_lsn], at, from_lsn)
+        at = self._replay([scan for scan in scans if scan.end.next_lsn > from_lsn], at, from_lsn)
         logs.check()
         logs.drop_late()
         return at
@@ -267,26 +268,27 @@ class _Recovery:
                 "not know and would lose. Nothing was changed; open the directory with the program that wrote it"
             )
 
-    def _replay(self, scans: list[FileScan], at: int, from_lsn: int) -> int:
+    def _replay(self, scans: list[ScannedFile], at: int, from_lsn: int) -> int:
         replay = Replay(self._engine, at)
-        self._report.bytes = sum(scan.stop for scan in scans)
+        self._report.bytes = sum(scan.end.position for scan in scans)
         meter = Meter(self._clock, self._progress, "replaying the journal", self._report.bytes)
         for scan in scans:
             self._replay_file(replay, scan, from_lsn, meter)
         self._report.records = replay.records
         return replay.at
 
-    def _replay_file(self, replay: Replay, scan: FileScan, from_lsn: int, meter: Meter) -> None:
+    def _replay_file(self, replay: Replay, scan: ScannedFile, from_lsn: int, meter: Meter) -> None:
         with window(self._filesystem, scan.path) as bytes_of:
-            for group in scan.located:
+            reader = FileReader(bytes_of, scan.path, scan.header)
+            for group in scan.groups:
                 meter.advance(group.end - group.position)
-                body = scan.whole(group, bytes_of, from_lsn)
-                if body is None:
-                    for lsn, unpacked in scan.records_of(group, bytes_of, from_lsn):
-                        replay.one(lsn, unpacked.record, unpacked.data)
-                else:
-                    header, start = group.header, group.position + GROUP_HEADER_BYTES
-                    replay.group(header.first_lsn, header.records, body, scan.path, start)
+                first_lsn, start = group.header.first_lsn, group.position + GROUP_HEADER_BYTES
+                body = reader.body(group) if first_lsn >= from_lsn else None
+                if body is not None:
+                    replay.group(first_lsn, group.sound, body, scan.path, start)
+                elif group.next_lsn > from_lsn:
+                    for entry in reader.records(group, from_lsn):
+                        replay.one(entry.lsn, entry.record, entry.data)
 
     def _make_room(self) -> bool:
         """Give some memory back to the replay; return whether there was any to be had.
@@ -313,10 +315,10 @@ class _Recovery:
     # -- the new start -----------------------------------------------------------------------------
 
     def _begin(
-        self, scans: list[FileScan], checkpoint: Checkpoint | None, housekeeping: Housekeeping
+        self, scans: list[ScannedFile], checkpoint: Checkpoint | None, housekeeping: Housekeeping
     ) -> None:
         """A new file above everything there ever was; then the record that rolls active transactions back."""
-        end = scans[-1].next_lsn if scans else 1
+        end = scans[-1].end.next_lsn if scans else 1
         highest = scans[-1].header.first_lsn if scans else 0
         first_lsn = (max(end, highest) // START_STRIDE + 1) * START_STRIDE
         started = max(scans[-1].header.start if scans else 0, checkpoint.header.start if checkpoint else 0)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.followed import carried
-from journal.check.journal_walk import JournalEntry
 from journal.errors import CorruptJournal, InvalidFrame
 from journal.formats import filenames
 from journal.formats.frame import walk
@@ -23,6 +22,7 @@ from journal.repair.pieces import Slice, Stamped
 from journal.transaction import TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import read_some
+from journal.wal.reader import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from journal.check.journal_walk import JournalEntry, journal_files, walk_group
 from journal.constants import START_STRIDE
 from journal.formats import filenames
 from journal.formats.journal_headers import (
@@ -24,9 +23,10 @@ from journal.formats.journal_headers import (
 )
 from journal.interfaces import IFilesystem
 from journal.repair.journal_choice import Choice
-from journal.repair.journal_runs import Run, SoundFile, SoundGroup
+from journal.repair.journal_runs import Run, SoundFile
 from journal.repair.pieces import Change, Piece, Slice
-from journal.vfs.file_window import read_some, window
+from journal.vfs.file_window import window
+from journal.wal.reader import FileReader, Group, journal_files
 
 SKIPPED_STARTS = 1024
 """How many start numbers are passed over when records were lost: starts that they were of must not come again."""
@@ -103,15 +103,14 @@ def _pieces(filesystem: IFilesystem, run: Run, header: FileHeader, end: int) -> 
     groups: list[Piece] = []
     size = FIRST_GROUP
     for each in run.groups:
-        first = each.group.header.first_lsn
-        count = min(each.count, end - first)
-        if count <= 0:
+        group = each._replace(sound=min(each.sound, end - each.header.first_lsn))
+        if group.sound <= 0:
             break
-        if count == each.group.header.records:
-            length = GROUP_HEADER_BYTES + each.group.header.length
-            groups.append(Slice(run.path, each.group.position, length))
+        if group.is_whole:
+            length = GROUP_HEADER_BYTES + group.header.length
+            groups.append(Slice(run.path, group.position, length))
         else:
-            packed = _shortened(filesystem, run, each, count)
+            packed = _shortened(filesystem, run, group)
             length = len(packed)
             groups.append(packed)
         groups.append(bytes(blocks(length) - length))
@@ -119,18 +118,14 @@ def _pieces(filesystem: IFilesystem, run: Run, header: FileHeader, end: int) -> 
     return [pack_file_header(header._replace(size=size)), *groups]
 
 
-def _shortened(filesystem: IFilesystem, run: Run, each: SoundGroup, count: int) -> bytes:
-    """A group of its first records alone."""
-    start, first = each.group.position + GROUP_HEADER_BYTES, each.group.header.first_lsn
+def _shortened(filesystem: IFilesystem, run: Run, group: Group) -> bytes:
+    """A group of its sound records alone."""
+    start, salt = group.position + GROUP_HEADER_BYTES, run.header.salt
     with window(filesystem, run.path) as bytes_of:
-        last: JournalEntry | None = None
-        for entry in walk_group(bytes_of, run.path, run.header.salt, each.group, 0, first + count):
-            assert isinstance(entry, JournalEntry)
-            last = entry
-    assert last is not None
-    body = read_some(filesystem, run.path, start, last.position + last.length - start)
-    forced = each.group.header.forced_lsn
-    return pack_group_header(len(body), count, first, forced, crc32c(body), run.header.salt) + body
+        *_, last = FileReader(bytes_of, run.path, run.header).records(group)
+        body = bytes_of.at(start, last.position + last.length - start)
+        _, _, first, forced, _ = group.header
+        return pack_group_header(len(body), group.sound, first, forced, crc32c(body), salt) + body
 
 
 def _removals(

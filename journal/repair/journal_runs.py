@@ -6,27 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from journal.check.findings import Finding
-from journal.check.journal_walk import JournalEntry, groups_beyond, journal_files, survey_any, walk_group
+from journal.check.journal_walk import survey_any
 from journal.constants import START_STRIDE
 from journal.formats import filenames
-from journal.formats.journal_headers import FIRST_GROUP, FileHeader, FileScan, Group
+from journal.formats.journal_headers import FIRST_GROUP, FileHeader
 from journal.interfaces import IFilesystem
 from journal.repair.salt import find_salt
 from journal.vfs.file_window import window
-
-
-@dataclass(frozen=True, slots=True)
-class SoundGroup:
-    """A group of which the first ``count`` records are sound."""
-
-    group: Group
-    count: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of it is."""
-        return self.count == self.group.header.records
+from journal.wal.reader import FileReader, Group, JournalEntry, journal_files
 
 
 @dataclass(slots=True)
@@ -40,7 +27,7 @@ class Run:
     header: FileHeader
     first_lsn: int
     end: int
-    groups: list[SoundGroup] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     begins: bool = False
 
 
@@ -83,9 +70,9 @@ def _clip(file: SoundFile, end: int) -> None:
     """Leave out what the next file's header says was never believed: the trace of a crash."""
     for run in file.runs:
         run.groups = [
-            SoundGroup(each.group, min(each.count, end - each.group.header.first_lsn))
+            each._replace(sound=min(each.sound, end - each.header.first_lsn))
             for each in run.groups
-            if each.group.header.first_lsn < end
+            if each.header.first_lsn < end
         ]
         run.end = min(run.end, max(end, run.first_lsn))
     file.runs[1:] = [run for run in file.runs[1:] if run.groups]
@@ -105,30 +92,28 @@ def _sound_file(filesystem: IFilesystem, path: str, newest: bool, damage: list[s
             header, rebuilt = FileHeader(named, 0, salt, 0, named, FIRST_GROUP), True
         elif header.first_lsn != named:
             damage.append(f"{path} is the journal file of LSN {header.first_lsn} under another's name")
-        scan = FileScan(bytes_of, path, header)
-        groups = [SoundGroup(group, group.header.records) for group in scan.groups]
-        if scan.partial:
-            groups.append(SoundGroup(scan.located[-1], scan.partial))
-        proven = scan.proof_beyond() is not None or scan.header_is_damaged
-        for group in groups_beyond(bytes_of, header, scan) if proven or not newest else ():
-            entries = walk_group(bytes_of, path, header.salt, group, 0, group.next_lsn)
-            count = sum(isinstance(each, JournalEntry) for each in entries)
-            if count:
-                groups.append(SoundGroup(group, count))
-        damaged = scan.header_is_damaged or bytes_of.size < header.size
+        groups: list[Group] = []
+        damaged = bytes_of.size < header.size
+        for each in FileReader(bytes_of, path, header).groups(beyond=True):
+            if isinstance(each, Group):
+                groups += [each] if each.sound else []
+                continue
+            damaged = damaged or each.header_is_damaged
+            if newest and not (each.proof or each.header_is_damaged):
+                break  # what lies behind was never believed
         return SoundFile(
             path, header, _runs(path, header, groups), header.first_lsn == named, rebuilt, damaged
         )
 
 
-def _runs(path: str, header: FileHeader, groups: list[SoundGroup]) -> list[Run]:
+def _runs(path: str, header: FileHeader, groups: list[Group]) -> list[Run]:
     runs: list[Run] = []
     for each in groups:
-        first = each.group.header.first_lsn
+        first = each.header.first_lsn
         if not runs or runs[-1].end != first or not runs[-1].groups[-1].is_whole:
             runs.append(Run(path, header, first, first, begins=first == header.first_lsn))
         runs[-1].groups.append(each)
-        runs[-1].end = first + each.count
+        runs[-1].end = each.next_lsn
     if not runs:
         runs.append(Run(path, header, header.first_lsn, header.first_lsn, begins=True))
     return runs
@@ -152,10 +137,8 @@ def _placed(files: list[SoundFile], number: int) -> SoundFile:
 def entries(filesystem: IFilesystem, run: Run, from_lsn: int = 0) -> Iterator[JournalEntry]:
     """The records of a run at ``from_lsn`` or after."""
     with window(filesystem, run.path) as bytes_of:
-        for each in run.groups:
-            end = each.group.header.first_lsn + each.count
-            if end <= from_lsn:
-                continue
-            for entry in walk_group(bytes_of, run.path, run.header.salt, each.group, from_lsn, end):
-                if not isinstance(entry, Finding):
-                    yield entry
+        reader = FileReader(bytes_of, run.path, run.header)
+        for group in run.groups:
+            if group.next_lsn > from_lsn:
+                told = reader.told(group, from_lsn)
+                yield from (each for each in told if isinstance(each, JournalEntry))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from journal.check.findings import Affected
-from journal.check.journal_walk import JournalEntry
 from journal.formats.record import (
     Messages,
     OffsetsCommitted,
@@ -20,6 +19,7 @@ from journal.formats.record import (
 from journal.formats.store_state import StoreState
 from journal.transaction import State, TransactionNumber, Xid
 from journal.transactions.state import TransactionRow
+from journal.wal.reader import JournalEntry
 from journal.words import count_text, span
 
 MOST_NAMED = 1000

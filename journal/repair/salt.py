@@ -11,16 +11,16 @@ from crc32c import crc32c
 
 from journal.constants import BLOCK
 from journal.errors import CorruptJournal
-from journal.formats import record
 from journal.formats.journal_headers import (
     FIRST_GROUP,
     GROUP_CRC_END,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
-    Group,
-    unpack_group_header,
+    FileHeader,
+    group_fields,
 )
 from journal.vfs.file_window import FileWindow
+from journal.wal.reader import FileReader, Group
 
 _ALL = 0xFFFFFFFF
 
@@ -28,30 +28,24 @@ _ALL = 0xFFFFFFFF
 def find_salt(bytes_of: FileWindow, first_lsn: int, path: str) -> int | None:
     """The salt with which a sound group from ``first_lsn`` on is in the file; None if there is none."""
     for position in range(FIRST_GROUP, bytes_of.size - GROUP_HEADER_BYTES + 1, BLOCK):
-        header = bytes(bytes_of.at(position, GROUP_HEADER_BYTES))
-        if int.from_bytes(header[:4], "big") != GROUP_MAGIC:
+        header = bytes_of.at(position, GROUP_HEADER_BYTES)
+        fields = group_fields(header)
+        if fields is None or fields.magic != GROUP_MAGIC or fields.first_lsn < first_lsn:
             continue
-        lsn = int.from_bytes(header[16:24], "big")
-        if lsn < first_lsn:
-            continue
-        covered = header[GROUP_CRC_END:]
-        salt = (seed_of(covered, int.from_bytes(header[4:8], "big")) - lsn) & _ALL
-        found = unpack_group_header(memoryview(header), 0, salt)
-        if found is not None and _proves(bytes_of, Group(position, found), salt, path):
+        salt = (seed_of(bytes(header[GROUP_CRC_END:]), fields.crc) - fields.first_lsn) & _ALL
+        reader = FileReader(bytes_of, path, FileHeader(fields.first_lsn, 0, salt, 0, fields.first_lsn))
+        found = next(reader.groups(position=position))
+        if isinstance(found, Group) and found.is_whole and _are_sound(reader, found):
             return salt
     return None
 
 
-def _proves(bytes_of: FileWindow, group: Group, salt: int, path: str) -> bool:
-    body, position = bytes_of.at(group.position + GROUP_HEADER_BYTES, group.header.length), 0
-    if crc32c(body) != group.header.body_crc:
-        return False
+def _are_sound(reader: FileReader, group: Group) -> bool:
+    """Whether each record of a group fulfils its own checksum too."""
     try:
-        for lsn in range(group.header.first_lsn, group.next_lsn):
-            position += record.unpack(body, position, record.seed(salt, lsn), path).length
+        return sum(1 for _ in reader.records(group)) == group.sound
     except CorruptJournal:
         return False
-    return position == len(body)
 
 
 def seed_of(data: bytes, crc: int) -> int:

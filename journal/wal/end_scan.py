@@ -6,23 +6,45 @@ Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from journal.constants import BLOCK
 from journal.errors import NEXT_STEP, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
-from journal.formats.journal_headers import (
-    FIRST_GROUP,
-    FileHeader,
-    FileScan,
-    header_copies,
-    unpack_file_header,
-)
+from journal.formats.journal_headers import FileHeader
 from journal.formats.witness import NOTHING, Witness
 from journal.interfaces import IFilesystem
 from journal.progress import Progress
-from journal.vfs.file_window import read_some, window
+from journal.vfs.file_window import window
+from journal.wal.reader import FileEnd, FileReader, Group, file_start
 from journal.wal.writer import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """A journal file as pass 1 has found it: its groups, of one torn at the end what is sound of it, and that end.
+
+    ``end_lsn`` is how far the next file says that it goes, None for the newest.
+    """
+
+    path: str
+    header: FileHeader
+    groups: list[Group]
+    end: FileEnd
+    end_lsn: int | None
+
+    def unproven(self, size: int) -> list[tuple[int, int]]:
+        """(position, end) of the groups that no later force is known to cover; ``size`` is the file's."""
+        proven = self.end.proven
+        return [(g.position, min(g.end, size)) for g in self.groups if g.next_lsn - 1 > proven]
+
+
+def scanned(reader: FileReader, end_lsn: int | None) -> ScannedFile:
+    """Read all groups of a file."""
+    *groups, end = reader.groups()
+    return ScannedFile(reader.path, reader.header, cast(list[Group], groups), cast(FileEnd, end), end_lsn)
 
 
 class JournalScan:
@@ -47,7 +69,7 @@ class JournalScan:
         self.dead: list[str] = []
         """Files below all that is needed; the older checkpoint may still need them."""
 
-    def scan(self, checkpoint: Checkpoint | None) -> list[FileScan]:
+    def scan(self, checkpoint: Checkpoint | None) -> list[ScannedFile]:
         """All files that are needed above a checkpoint, oldest first.
 
         Raises :class:`CorruptJournal` for what cannot be the trace of a crash.
@@ -63,12 +85,12 @@ class JournalScan:
         for header in headers:
             if says := stranger(header, known, self._witness):
                 raise _another_directorys(header, says)
-        scans: list[FileScan] = []
+        scans: list[ScannedFile] = []
         for number, header in enumerate(headers):
             self._progress(f"reading journal file {number + 1} of {len(headers)}")
             following = headers[number + 1] if number + 1 < len(headers) else None
             scans.append(self._scan_file(header, following))
-        last = scans[-1].next_lsn - 1 if scans else 0
+        last = scans[-1].end.next_lsn - 1 if scans else 0
         if checkpoint is not None and last < checkpoint.header.lsn:
             path = scans[-1].path if scans else filenames.JOURNAL_DIRECTORY
             raise CorruptJournal(
@@ -76,7 +98,7 @@ class JournalScan:
                 f"{checkpoint.header.lsn}: records are missing. Nothing was changed. Restore them from a copy. "
                 f"{NEXT_STEP}",
                 path,
-                scans[-1].stop if scans else 0,
+                scans[-1].end.position if scans else 0,
             )
         return scans
 
@@ -94,8 +116,7 @@ class JournalScan:
 
     def _read_header(self, lsn: int) -> FileHeader:
         path = filenames.journal_file(lsn)
-        data = read_some(self._filesystem, path, 0, FIRST_GROUP)
-        header = unpack_file_header(data, path)
+        header, damaged, _ = file_start(self._filesystem, path)
         if header.first_lsn != lsn:
             raise CorruptJournal(
                 f"{path} says that its first LSN is {header.first_lsn}: it is another file under this name, and the "
@@ -103,11 +124,10 @@ class JournalScan:
                 f"restore them from a copy. {NEXT_STEP}",
                 path,
             )
-        for number, copy in enumerate(header_copies(data)):
-            if copy != header:
-                self.notes.append(
-                    f"{path}: copy {number} of its header, at {number * BLOCK}, is damaged; the other one is used"
-                )
+        for number in damaged:
+            self.notes.append(
+                f"{path}: copy {number} of its header, at {number * BLOCK}, is damaged; the other one is used"
+            )
         return header
 
     def _needed_headers(self, lsns: list[int], checkpoint: Checkpoint | None) -> list[FileHeader]:
@@ -149,52 +169,41 @@ class JournalScan:
             path,
         )
 
-    def _scan_file(self, header: FileHeader, following: FileHeader | None) -> FileScan:
+    def _scan_file(self, header: FileHeader, following: FileHeader | None) -> ScannedFile:
         path = filenames.journal_file(header.first_lsn)
         if following is not None and following.previous_first != header.first_lsn:
             raise _missing_before(following, f"its records up to LSN {following.previous_end - 1} are needed")
-        end = None if following is None else following.previous_end
+        end_lsn = None if following is None else following.previous_end
         with window(self._filesystem, path) as bytes_of:
-            scan = FileScan(bytes_of, path, header, end)
-            size = bytes_of.size
-            proof = self._proof_of_damage(scan, size)
-        self._journal.adopt(
-            header, path, [(group.header.first_lsn, group.position) for group in scan.located]
-        )
-        if proof is not None:
+            scan = scanned(FileReader(bytes_of, path, header, end_lsn), end_lsn)
+        end, size = scan.end, bytes_of.size
+        self._journal.adopt(header, path, [(group.header.first_lsn, group.position) for group in scan.groups])
+        if proof := self._proof_of_damage(scan, size):
             raise CorruptJournal(
-                f"{path} is damaged at {scan.stop}: {scan.problem}, and {proof}. What follows LSN {scan.next_lsn - 1} "
+                f"{path} is damaged at {end.position}: {end.problem}, and {proof}. What follows LSN {end.next_lsn - 1} "
                 "in this file cannot be trusted: acknowledged messages may be lost. Nothing was changed. Restore this "
                 f"file from a copy. {NEXT_STEP}",
                 path,
-                scan.stop,
+                end.position,
             )
-        if scan.is_torn and end is None:
-            self.notes.append(f"{path} was torn at {scan.stop} ({scan.problem}): never acknowledged")
+        if end.is_torn and end_lsn is None:
+            self.notes.append(f"{path} was torn at {end.position} ({end.problem}): never acknowledged")
         elif size < header.size:
             self.notes.append(
                 f"{path} has {size} bytes, {header.size} when it was begun; all its records are there"
             )
-        scan.forget_data()
         return scan
 
-    def _proof_of_damage(self, scan: FileScan, size: int) -> str | None:
-        """What shows that the scan has not ended where the file's records did; None if nothing does."""
-        if scan.end_lsn is not None:
-            return (
-                f"the next file says that it goes on to LSN {scan.end_lsn - 1}"
-                if scan.next_lsn < scan.end_lsn
-                else None
-            )
-        if (position := scan.proof_beyond()) is not None:
-            return f"a later group at {position} proves that it had been forced"
-        if scan.next_lsn <= self._witness.forced:
+    def _proof_of_damage(self, scan: ScannedFile, size: int) -> str:
+        """What shows that the scan has not ended where the file's records did; empty if nothing does."""
+        end = scan.end
+        if end.proof or scan.end_lsn is not None:
+            return end.proof
+        if end.next_lsn <= self._witness.forced:
             return f"{filenames.WITNESS} says that all up to LSN {self._witness.forced} had been forced"
         if size < scan.header.size:
             return f"the file has {size} bytes of the {scan.header.size} with which it was begun"
-        if scan.header_is_damaged:
-            return "no crash damages a group's header, which lies in one sector"
-        return None
+        return "no crash damages a group's header, which lies in one sector" if end.header_is_damaged else ""
 
 
 def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: Witness) -> str:

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from journal.constants import BLOCK, GROUP_BYTES, JOURNAL_FILE_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, JournalPoisoned
-from journal.formats import filenames, record
+from journal.formats import filenames
 from journal.formats.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
@@ -23,11 +23,11 @@ from journal.formats.journal_headers import (
     body_checksum,
     pack_file_header,
     pack_group_header,
-    unpack_group_header,
 )
 from journal.interfaces import IFile, IFilesystem, IJournal
-from journal.vfs.file_window import file_size, opened
+from journal.vfs.file_window import FileWindow, file_size, opened
 from journal.vfs.filesystem import write_fully, zero_fill
+from journal.wal.reader import FileReader, Group, JournalEntry
 
 JOIN_BELOW = 1024
 """Groups whose pieces are smaller than this on average are joined before they are written.
@@ -249,17 +249,18 @@ class Journal:
 
     # -- reading back --------------------------------------------------------------------------------
 
-    def group_records(self, lsn: int) -> tuple[int, list[record.Unpacked]]:
+    def group_records(self, lsn: int) -> tuple[int, list[JournalEntry]]:
         """(first LSN, records) of the group that holds ``lsn``; only for what has been written.
 
-        Raises :class:`CorruptJournal` if the bytes are no longer what was written.
+        Of one that was torn those before the tear. Raises :class:`CorruptJournal` if the bytes are no longer what was
+        written.
         """
         written = self._files[bisect_right(self._files, lsn, key=_first_lsn) - 1]
         number = bisect_right(written.lsns, lsn) - 1
         first, position = written.lsns[number], written.positions[number]
         with opened(self._filesystem, written.path) as file:
-            head = file.read(position, BLOCK)
-            header = unpack_group_header(memoryview(head), 0, written.header.salt)
+            reader = FileReader(FileWindow(file.read, file.size(), BLOCK), written.path, written.header)
+            header = reader.group_header(position)
             if header is None or header.first_lsn != first:
                 message = (
                     f"{written.path} is damaged at {position}: the group of LSN {first} cannot be read back, nor what "
@@ -267,26 +268,13 @@ class Journal:
                     f"copy. {NEXT_STEP}"
                 )
                 raise CorruptJournal(message, written.path, position)
-            data = memoryview(file.read(position + GROUP_HEADER_BYTES, header.length))
-        return first, _unpack_group(data, header.records, lsn, written, first)
-
-
-def _unpack_group(
-    data: memoryview, count: int, lsn: int, written: _Written, first: int
-) -> list[record.Unpacked]:
-    """All records of a group; of one that was torn those before the tear, which is beyond ``lsn``."""
-    found: list[record.Unpacked] = []
-    at = 0
-    for number in range(first, first + count):
-        try:
-            unpacked = record.unpack(data, at, record.seed(written.header.salt, number), written.path)
-        except CorruptJournal:
-            if number <= lsn:
-                raise
-            break
-        found.append(unpacked)
-        at += unpacked.length
-    return found
+            found: list[JournalEntry] = []
+            try:
+                found += reader.records(Group(position, header, header.records))
+            except CorruptJournal:
+                if len(found) <= lsn - first:
+                    raise
+        return first, found
 
 
 def _first_lsn(written: _Written) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import check
-from journal.check import Finding, FrameEntry, JournalEntry
+from journal.check import Finding, FrameEntry, JournalEntry, findings
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.record import Mark, Messages, Started, TopicCreated, TransactionCommitted
@@ -51,6 +51,23 @@ def flip(place, path, position):
 @given(st.binary(max_size=2000), st.integers(0, 0xFFFFFFFF))
 def test_both_implementations_of_the_checksum_agree(data, seed):
     assert check.second_crc32c(data, seed) == crc32c(data, seed)
+
+
+def test_where_they_do_not_it_is_told_of_the_groups_and_records_concerned(place, monkeypatch):
+    def wrong_of_the_third(data, seed=0):
+        return check.second_crc32c(data, seed) ^ (1 if data == third else 0)
+
+    entries = list(check.walk_journal(place.filesystem))
+    rest = entries[2]
+    file = place.filesystem.open(rest.path)
+    third = file.read(rest.position + 8, rest.length - 8)
+    monkeypatch.setattr(findings, "second_crc32c", wrong_of_the_third)
+    found = list(check.walk_journal(place.filesystem))
+    told = [each for each in found if isinstance(each, check.Finding)]
+    assert [(each.position, each.problem) for each in told] == [
+        (rest.position, f"the two implementations disagree on the checksum of LSN {rest.lsn}")
+    ]
+    assert len(found) == len(entries) + 1
 
 
 def test_the_journal_is_walked_in_order_with_the_data_of_each_record(place):

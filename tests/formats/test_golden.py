@@ -29,6 +29,7 @@ from journal.formats.store_state import SegmentState, StoreState
 from journal.settings import TopicSettings
 from journal.testing import MemoryFilesystem
 from journal.transaction import Cause, State, Totals, Xid
+from tests.support.journal_bytes import records_of
 from txbroker.wire import codec
 from txbroker.wire import messages as c
 from txbroker.wire.secret import Secret
@@ -299,8 +300,8 @@ def test_a_pinned_journal_file_is_read():
     assert journal_headers.unpack_file_header(data, "f") == FILE_HEADER
     found = journal_headers.unpack_group_header(memoryview(data), 2 * BLOCK, SALT)
     assert found == (len(group) - 40, 2, LSN, LSN - 1, journal_headers.body_checksum([group[40:]]))
-    scan = journal_headers.FileScan(data, "f", FILE_HEADER._replace(first_lsn=LSN))
-    assert [(lsn, each.record) for lsn, each in scan.records(data)] == [
+    found = records_of(data, FILE_HEADER._replace(first_lsn=LSN))
+    assert [(each.lsn, each.record) for each in found] == [
         (LSN, r.Mark(1)),
         (LSN + 1, r.Mark(2)),
     ]

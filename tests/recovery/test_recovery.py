@@ -14,7 +14,6 @@ from journal.formats.journal_headers import (
     FIRST_GROUP,
     GROUP_HEADER_BYTES,
     FileHeader,
-    FileScan,
     body_checksum,
     pack_group_header,
 )
@@ -23,6 +22,7 @@ from journal.testing import Fault, MemoryFilesystem, Operation
 from journal.transaction import State, TransactionNumber
 from tests.recovery.recovery_scene import BIG, one_file, position_of_send, refusal, rolled
 from tests.support.engine_room import Room, contents, damage, journal_path
+from tests.support.journal_bytes import scan_of
 from tests.support.repository import DOCS, ROOT
 
 
@@ -133,10 +133,9 @@ class TestProof:
         left = [record.pack(Mark(n), b"", record.seed(salt, old + n)) for n in range(2)]
         written = [record.pack(Mark(n), b"", record.seed(salt, new + n)) for n in range(2)]
         header = pack_group_header(sum(map(len, written)), 2, new, new - 1, body_checksum(written), salt)
-        scan = FileScan(
-            bytes(FIRST_GROUP) + header + written[0] + left[1], "j", FileHeader(new, 1, salt, 0, new)
-        )
-        assert (scan.partial, scan.next_lsn) == (1, new + 1)
+        data = bytes(FIRST_GROUP) + header + written[0] + left[1]
+        scan = scan_of(data, FileHeader(new, 1, salt, 0, new))
+        assert ([group.sound for group in scan.groups], scan.end.next_lsn) == ([1], new + 1)
 
 
 class TestWhatGoesOn:

@@ -257,14 +257,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "believe groups of an earlier use of the file",
-        "journal/formats/journal_headers.py",
-        "            if header is None or header.first_lsn != self.next_lsn:",
+        "journal/wal/reader.py",
+        "            if header is None or header.first_lsn != lsn:",
         "            if header is None:",
     ),
     Mutant(
         "believe the body of a torn group",
-        "journal/formats/journal_headers.py",
-        "        return len(body) == group.header.length and crc32c(body) == group.header.body_crc",
+        "journal/wal/reader.py",
+        "        return len(body) == group.header.length and self._checksum(body) == group.header.body_crc",
         "        return True",
     ),
     Mutant(

@@ -11,6 +11,7 @@ FORMATS = {
     "journal",
     "journal.arguments",
     "journal.formats",
+    "journal.formats.checksum",
     "journal.formats.compression",
     "journal.constants",
     "journal.errors",

@@ -12,10 +12,11 @@ from journal.constants import BLOCK, GROUP_BYTES, MIB
 from journal.errors import CorruptJournal, JournalPoisoned
 from journal.formats import filenames, record
 from journal.formats.filenames import JOURNAL_DIRECTORY, SPARE_NEXT, journal_file
-from journal.formats.journal_headers import FIRST_GROUP, FileScan, unpack_file_header
+from journal.formats.journal_headers import FIRST_GROUP, unpack_file_header
 from journal.formats.record import Mark
 from journal.testing import Fault, FaultFilesystem, FaultPlan, MemoryFilesystem, Operation
 from journal.wal.writer import RECYCLED_FILES, Journal, JournalGroup
+from tests.support.journal_bytes import lsns_of, scan_of
 
 START, SALT, FIRST = 3, 0xC0FFEE, 1 << 36
 FILE_BYTES = 16 * BLOCK
@@ -87,9 +88,7 @@ def lsns(filesystem):
     headers = files(filesystem)
     ends = [header.previous_end for header, _ in headers[1:]] + [None]
     return [
-        lsn
-        for (header, data), end in zip(headers, ends, strict=True)
-        for lsn, _ in FileScan(data, "f", header, end).records(data)
+        lsn for (header, data), end in zip(headers, ends, strict=True) for lsn in lsns_of(data, header, end)
     ]
 
 
@@ -102,7 +101,7 @@ def test_what_was_written_is_found_and_groups_begin_on_blocks():
     groups = [writer.write(0, 100), writer.write(5000), writer.write(0)]
     header, data = files(writer.memory)[0]
     assert (header.first_lsn, header.start, header.salt, header.previous_end) == (FIRST, START, SALT, 1)
-    found = FileScan(data, "f", header)
+    found = scan_of(data, header)
     assert [g.position % BLOCK for g in found.groups] == [0, 0, 0]
     assert [g.header.records for g in found.groups] == [group.count for group in groups]
     assert lsns(writer.memory) == list(range(FIRST, writer.next))
@@ -123,7 +122,7 @@ def test_a_group_that_came_after_a_force_says_so():
     writer.force()
     writer.write(0)
     _, data = files(writer.memory)[0]
-    assert FileScan(data, "f", unpack_file_header(data, "f")).proven == FIRST
+    assert scan_of(data, unpack_file_header(data, "f")).end.proven == FIRST
 
 
 def test_what_was_forced_survives_any_power_cut_over_files_too():

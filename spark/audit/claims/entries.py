@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from journal.check.journal_walk import JournalEntry, surveyed, walk_file
+from journal.check.journal_walk import surveyed, walk_file
 from journal.check.outcome_check import remembered
 from journal.errors import InvalidFrame
 from journal.formats import filenames, outcome_entry
@@ -16,6 +16,7 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part
 from journal.formats.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import JournalEntry
 from spark.audit.claims.checksums import second_crc32c
 from spark.audit.claims.facts import Fact, What
 from spark.audit.claims.frames import Frames, walk

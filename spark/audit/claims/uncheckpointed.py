@@ -7,11 +7,12 @@ rest.
 
 from __future__ import annotations
 
-from journal.check.journal_walk import JournalEntry, walk_journal
+from journal.check.journal_walk import walk_journal
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
 from journal.formats.record import ArchiveSet, Started, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
+from journal.wal.reader import JournalEntry
 
 
 def of_journal(filesystem: IFilesystem) -> Checkpoint:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from journal.check.journal_walk import JournalEntry, JournalFile, journal_files, walk_journal
+from journal.check.journal_walk import JournalFile, walk_journal
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.journal_headers import FileHeader
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import Messages
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import JournalEntry, journal_files
 from spark.audit.claims.directory import _unbroken_from, look
 from spark.audit.claims.entries import journal_facts
 from spark.audit.claims.facts import What

@@ -12,19 +12,20 @@ import msgspec
 from crc32c import crc32c
 
 from journal.check.checkpoint_check import checkpoint_lsns
-from journal.check.journal_walk import JournalEntry, surveyed, walk_group
+from journal.check.journal_walk import surveyed
 from journal.check.segment_walk import FrameEntry, partitions, walk_segment
 from journal.formats import filenames, frame, record
 from journal.formats.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from journal.formats.filenames import SegmentKind
 from journal.formats.index import OFFSET_ENTRY, IndexEntries
-from journal.formats.journal_headers import FileScan, GroupHeader
+from journal.formats.journal_headers import GroupHeader
 from journal.formats.record import AnyRecord
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, SegmentHeader, pack_segment_header, seed_of
 from journal.formats.store_state import SegmentState, StoreState
 from journal.log.segment import Segment, run_on
 from journal.vfs.file_window import window
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import FileReader, Group, JournalEntry
 
 Frames = list[bytes]
 
@@ -258,12 +259,11 @@ def rerecord(
     for file in surveyed(filesystem):
         assert file.header is not None
         with window(filesystem, file.path) as bytes_of:
-            groups = list(FileScan(bytes_of, file.path, file.header, None).groups)
-            for group in groups:
-                end = group.header.first_lsn + group.header.records
-                entries = list(walk_group(bytes_of, file.path, file.header.salt, group, 0, end))
+            reader = FileReader(bytes_of, file.path, file.header)
+            for group in reader.groups():
+                entries = list(reader.records(group)) if isinstance(group, Group) else []
                 for number, entry in enumerate(entries):
-                    if isinstance(entry, JournalEntry) and wanted(entry.record):
+                    if wanted(entry.record):
                         records = [(each.record, bytes(each.data)) for each in entries]
                         records[number] = change(entry.record), records[number][1]
                         write(

@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from journal.check.journal_walk import journal_files
 from journal.errors import StorageUnavailable
 from journal.formats import filenames
 from journal.formats.filenames import SegmentKind
@@ -17,6 +16,7 @@ from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome_entry import OUTCOMES_TOPIC, unpack
 from journal.formats.outcome_entry import pack as pack_outcome
 from journal.vfs.filesystem import OSFilesystem
+from journal.wal.reader import journal_files
 from tests.spark.audit.audited import audited, copied
 from tests.spark.damages.damaging import Damages, outcomes
 from tests.spark.damages.forging import (
