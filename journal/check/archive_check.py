@@ -10,19 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from journal.check.effects import Effect
 from journal.check.findings import Affected, Finding
 from journal.errors import InvalidFrame
 from journal.formats import outcome_entry
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES, walk
 from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
-from journal.formats.record import (
-    ArchiveSet,
-    Messages,
-    TopicCreated,
-    TransactionCommitted,
-    TransactionRolledBack,
-)
+from journal.formats.record import ArchiveSet, Messages, TopicCreated
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
 from journal.transactions.outcome_archive import HeadRow, head_of
 from journal.wal.reader import JournalEntry
@@ -140,24 +135,22 @@ class ArchiveCheck:
 
 def by_record(
     lsn: int,
-    record: TransactionCommitted | TransactionRolledBack,
+    effect: Effect,
     xid: Xid | None,
     totals: Totals | None,
     parts: dict[int, tuple[int, int, int]] | None,
 ) -> Ended:
-    """What a commit or roll-back makes be expected; ``parts``: (messages, bytes, checksum) by partition."""
-    placements = record.placements if isinstance(record, TransactionCommitted) else None
-    bases = {p.partition: p.base_offset for p in placements or ()}
+    """What a record that ends a transaction makes be expected; ``parts``: (messages, bytes, checksum) by partition."""
+    assert effect.number is not None
+    assert effect.decision is not None
+    committed = effect.outcome is State.COMMITTED
+    bases = {p.partition: p.base_offset for p in effect.placements}
     return Ended(
         lsn,
-        TransactionNumber(record.session, record.serial),
-        State.ROLLED_BACK if placements is None else State.COMMITTED,
-        record.cause,
-        record.at,
-        record.by,
-        record.why,
+        effect.number,
+        *effect.decision,
         xid,
-        None if placements is None else tuple((p.partition, p.base_offset, p.count) for p in placements),
+        tuple((p.partition, p.base_offset, p.count) for p in effect.placements) if committed else None,
         totals,
         None if parts is None else tuple((n, bases.get(n, NEVER_PLACED), *part) for n, part in parts.items()),
     )

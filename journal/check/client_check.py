@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from journal.check.effects import Effect
 from journal.check.findings import Affected, Finding
 from journal.checkpoints.rows import GroupRow, GroupsHead, HeldRow, ProducerRow, ProducersHead
 from journal.constants import RUNS_REMEMBERED
@@ -27,12 +28,8 @@ from journal.formats.record import (
     Started,
     TopicCreated,
     TopicDeleted,
-    TransactionCommitted,
-    TransactionOffsetsAdded,
-    TransactionPrepared,
-    TransactionRolledBack,
 )
-from journal.transaction import TransactionNumber
+from journal.transaction import State, TransactionNumber
 from journal.wal.reader import JournalEntry
 
 Sent = tuple[int, int, tuple[int, ...], tuple[int, ...]]
@@ -167,12 +164,18 @@ class Groups:
         for number, offsets in self.held.items():
             self.held[number] = [each for each in offsets if each[2].partition not in gone]
 
-    def end(self, number: TransactionNumber, committed: bool) -> None:
-        """A transaction moves groups, or lets them be."""
-        self.prepared.discard(number)
-        for group, made, offset in self.held.pop(number, ()):
-            if committed:
-                self.move(group, made, (offset,))
+    def step(self, number: TransactionNumber, effect: Effect) -> None:
+        """A transaction holds positions, and at its end moves groups, or lets them be."""
+        for carried in effect.positions:
+            held = self.held.setdefault(number, [])
+            held += [(carried.group, carried.id, each) for each in carried.offsets]
+        if effect.prepares and number in self.held:
+            self.prepared.add(number)
+        if effect.decision is not None:
+            self.prepared.discard(number)
+            for group, made, offset in self.held.pop(number, ()):
+                if effect.outcome is State.COMMITTED:
+                    self.move(group, made, (offset,))
 
     def restart(self) -> None:
         """What was active has been rolled back."""
@@ -219,7 +222,7 @@ class ClientCheck:
                 min(known.start, store.number), max(known.stop, store.number + 1)
             )
 
-    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+    def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record."""
         match entry.record:
             case TopicCreated() as made:
@@ -232,7 +235,7 @@ class ClientCheck:
             case Messages() | ProducerOpened() | ProducersExpired():
                 yield from self._of_producer(entry)
             case _ if self._groups is not None:
-                _follow_groups(self._groups, entry.record)
+                _follow_groups(self._groups, entry.record, effect)
 
     def _of_producer(self, entry: JournalEntry) -> Iterator[Finding]:
         if self._producers is None:
@@ -262,7 +265,7 @@ class ClientCheck:
             yield Finding(path, 0, what, affects=names.get(partition or 0, Affected()))
 
 
-def _follow_groups(groups: Groups, record: Any) -> None:
+def _follow_groups(groups: Groups, record: Any, effect: Effect) -> None:
     match record:
         case OffsetsCommitted():
             groups.move(record.group, record.id, record.offsets)
@@ -270,20 +273,7 @@ def _follow_groups(groups: Groups, record: Any) -> None:
             groups.claim(record)
         case GroupDeleted():
             groups.delete(record.group)
-        case TransactionOffsetsAdded():
-            held = groups.held.setdefault(TransactionNumber(record.session, record.serial), [])
-            held += [(record.group, record.id, each) for each in record.offsets]
-        case TransactionPrepared():
-            number = TransactionNumber(record.session, record.serial)
-            for carried in record.positions:
-                held = groups.held.setdefault(number, [])
-                held += [(carried.group, carried.id, each) for each in carried.offsets]
-            if number in groups.held:
-                groups.prepared.add(number)
-        case TransactionCommitted() | TransactionRolledBack():
-            number = TransactionNumber(record.session, record.serial)
-            groups.end(number, isinstance(record, TransactionCommitted))
-            for carried in record.positions if isinstance(record, TransactionCommitted) else ():
-                groups.move(carried.group, carried.id, carried.offsets)
         case Started():
             groups.restart()
+    if effect.number is not None:
+        groups.step(effect.number, effect)

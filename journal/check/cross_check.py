@@ -12,14 +12,15 @@ from collections.abc import Iterator
 
 from journal.check.archive_check import ArchiveCheck, Ended, by_record
 from journal.check.checkpoint_check import live_rows
+from journal.check.effects import Add, Effect, frames_of_add
 from journal.check.findings import Affected, Finding
 from journal.check.fold_check import FoldCheck
-from journal.check.followed import Add, Followed, carried, unstamped
+from journal.check.followed import Followed, unstamped
 from journal.check.log_reader import LogReader, OpenLogs, difference
 from journal.check.outcome_check import OutcomeCheck
 from journal.check.run_check import messages_of
 from journal.check.tally import Tally
-from journal.errors import CorruptJournal, InvalidFrame
+from journal.errors import InvalidFrame
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER, HEADER_BYTES, LOST, stamp
@@ -28,15 +29,9 @@ from journal.formats.record import (
     Started,
     TopicCreated,
     TopicDeleted,
-    TransactionAdded,
-    TransactionCommitted,
-    TransactionOffsetsAdded,
-    TransactionPrepared,
-    TransactionRolledBack,
 )
 from journal.interfaces import IFilesystem
 from journal.transaction import Cause, State, TransactionNumber
-from journal.transactions.unsent import NO_TOTALS
 from journal.vfs.file_window import read_some
 from journal.wal.reader import JournalEntry
 
@@ -82,31 +77,23 @@ class CrossCheck:
         self._folds = FoldCheck(oldest, newest)
         self._outcomes = OutcomeCheck(filesystem, newest) if newest is not None else None
 
-    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+    def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it, or with what it placed."""
-        yield from self._carried(entry)
-        yield from self.archive.follow(entry, lambda: self._ending(entry))
-        yield from self._folds.follow(entry)
+        known = None
+        if effect.number is not None:
+            known = self.live.get(effect.number) or self._begun(effect.number, entry.lsn, effect.begins)
+            self.live[effect.number] = known
+            yield from self._brought(entry, effect.number, effect, known)
+        yield from self.archive.follow(entry, lambda: self._ending(entry, effect, known))
+        yield from self._folds.follow(entry, effect)
         if self._outcomes is not None:
             yield from self._outcomes.follow(entry)
         yield from self._timed(entry)
+        if effect.number is not None and known is not None:
+            yield from self._decided(entry, effect.number, effect, known)
         match entry.record:
             case Messages() as sent:
                 yield from self._sent(entry, sent)
-            case TransactionAdded() as added:
-                yield from self._added(entry, added)
-            case TransactionOffsetsAdded() as added:
-                known = self._of(entry, added.session, added.serial)
-                known.requests += 1
-                known.xid = known.xid or added.xid
-            case TransactionPrepared() as prepared:
-                known = self._of(entry, prepared.session, prepared.serial)
-                known.prepared, known.xid = True, prepared.xid
-            case TransactionCommitted() as committed:
-                yield from self._committed(entry, committed)
-            case TransactionRolledBack() as ended:
-                self._end(TransactionNumber(ended.session, ended.serial))
-                self._tally.rolled_back += 1
             case Started():
                 self.live = {number: each for number, each in self.live.items() if each.prepared}
                 if entry.lsn > self._known_from:
@@ -180,18 +167,52 @@ class CrossCheck:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def _of(self, entry: JournalEntry, session: int, serial: int) -> Followed:
-        number = TransactionNumber(session, serial)
-        known = self.live.get(number)
-        if known is None:
-            known = self.live[number] = self._begun(number, entry.lsn)
-        return known
+    def _brought(
+        self, entry: JournalEntry, number: TransactionNumber, effect: Effect, known: Followed
+    ) -> Iterator[Finding]:
+        """What a record says was added to its transaction before, and what it brings itself."""
+        known.xid = known.xid or effect.xid
+        said = effect.totals
+        if said is not None and known.whole and number not in self._rows and known.totals != said:
+            yield self._wrong(entry, f"it says {said}, the journal has {known.totals}", number, known)
+        known.requests += effect.requests
+        if effect.problem:
+            yield self._wrong(entry, effect.problem, number, known)
+        for add in effect.adds:
+            frames = frames_of_add(entry, add)
+            sent: memoryview | bytes = frames
+            try:
+                if messages_of(frames, add.base) != add.count:
+                    raise InvalidFrame(f"it says {add.count} messages for {add.partition}, it holds others")
+                sent = frames if add.base is None else unstamped(frames)
+            except InvalidFrame as error:
+                yield self._wrong(entry, str(error), number, known)
+                known.take(add, sent)
+                continue
+            known.take(add, sent)
+            if add.checksum is not None and known.whole and known.checksums[add.partition] != add.checksum:
+                what = f"it says another checksum for {add.partition} than its frames have"
+                yield self._wrong(entry, what, number, known)
 
-    def _begun(self, number: TransactionNumber, lsn: int) -> Followed:
+    def _decided(
+        self, entry: JournalEntry, number: TransactionNumber, effect: Effect, known: Followed
+    ) -> Iterator[Finding]:
+        """What it says of the transaction, all that it brings taken in."""
+        known.prepared = known.prepared or effect.prepares
+        if effect.decision is None:
+            return
+        self._end(number)
+        if effect.outcome is State.COMMITTED:
+            yield from self._committed(entry, effect, number, known)
+        else:
+            self._tally.rolled_back += 1
+
+    def _begun(self, number: TransactionNumber, lsn: int, begins: bool) -> Followed:
         """A transaction met for the first time: begun here, known from the checkpoint, or older than both."""
         row = self._rows.get(number)
         if row is None:
-            return Followed(whole=lsn > self._known_from and number.session >= self._known_session)
+            is_new = lsn > self._known_from and number.session >= self._known_session
+            return Followed(whole=begins or is_new)
         path = filenames.staged_file(number.session, number.serial)
         in_file = row.entries[: row.file_entries]
         return Followed(
@@ -201,61 +222,20 @@ class CrossCheck:
             xid=row.xid,
         )
 
-    def _added(self, entry: JournalEntry, added: TransactionAdded) -> Iterator[Finding]:
-        known = self._of(entry, added.session, added.serial)
-        known.xid = known.xid or added.xid
-        try:
-            if messages_of(entry.data, None) != added.count:
-                raise InvalidFrame(f"it says {added.count} messages, it holds others")
-        except InvalidFrame as error:
-            yield self._wrong(entry, str(error), TransactionNumber(added.session, added.serial), known)
-        position = entry.position + entry.length - len(entry.data)
-        known.take(Add(added.partition, added.count, entry.path, position, len(entry.data)), entry.data)
-        known.requests += 1
-
-    def _carried(self, entry: JournalEntry) -> Iterator[Finding]:
-        """What a deciding record says was added before, and what it brings itself."""
-        record = entry.record
-        if not isinstance(record, TransactionPrepared | TransactionCommitted):
-            return
-        number = TransactionNumber(record.session, record.serial)
-        begins = bool(record.runs or record.positions) and record.totals is None
-        if begins and number not in self.live and number not in self._rows:
-            self.live[number] = Followed()
-        known = self._of(entry, *number)
-        known.xid = known.xid or record.xid
-        said = NO_TOTALS if begins else record.totals
-        if said is not None and known.whole and number not in self._rows and known.totals != said:
-            yield self._wrong(entry, f"it says {said}, the journal has {known.totals}", number, known)
-        try:
-            for run, where, frames in carried(entry):
-                if messages_of(frames, where.base) != run.count:
-                    raise InvalidFrame(f"it says {run.count} messages for {run.partition}, it holds others")
-                known.take(where, frames if where.base is None else unstamped(frames))
-                if known.whole and known.checksums[run.partition] != run.checksum:
-                    raise InvalidFrame(f"it says another checksum for {run.partition} than its frames have")
-        except (InvalidFrame, CorruptJournal) as error:
-            yield self._wrong(entry, str(error), number, known)
-
-    def _committed(self, entry: JournalEntry, committed: TransactionCommitted) -> Iterator[Finding]:
-        number = TransactionNumber(committed.session, committed.serial)
-        known = self._of(entry, *number)
-        self._end(number)
-        counts = {placement.partition: placement.count for placement in committed.placements}
+    def _committed(
+        self, entry: JournalEntry, effect: Effect, number: TransactionNumber, known: Followed
+    ) -> Iterator[Finding]:
+        counts = {placement.partition: placement.count for placement in effect.placements}
         comparable = known.counts() == counts
         if not comparable and known.whole:
-            yield self._wrong(
-                entry,
-                f"it places {counts} messages by partition, what was sent in it is {known.counts()}",
-                number,
-                known,
-            )
-        if known.whole and committed.runs and known.checksum != committed.checksum:
-            what = f"it says checksum {committed.checksum:08x}, what was sent has {known.checksum:08x}"
+            what = f"it places {counts} messages by partition, what was sent in it is {known.counts()}"
+            yield self._wrong(entry, what, number, known)
+        if known.whole and effect.checksum is not None and known.checksum != effect.checksum:
+            what = f"it says checksum {effect.checksum:08x}, what was sent has {known.checksum:08x}"
             yield self._wrong(entry, what, number, known)
         self._tally.committed += 1
         self._tally.compared += comparable
-        for placement in committed.placements:
+        for placement in effect.placements:
             yield from self._place(entry, placement.partition, placement.base_offset, placement.count)
             if comparable:
                 yield from self._compare_adds(
@@ -270,21 +250,18 @@ class CrossCheck:
             entry.path, entry.position, f"{type(entry.record).__name__}: {problem}", affects=affects
         )
 
-    def _ending(self, entry: JournalEntry) -> Iterator[Ended]:
-        """What the record ends, as an archive must say it. Before it is followed."""
-        match entry.record:
-            case TransactionCommitted() | TransactionRolledBack() as record:
-                number = TransactionNumber(record.session, record.serial)
-                known = self.live.get(number) or self._begun(number, entry.lsn)
-                whole = known.whole and number not in self._rows
-                totals, parts = (known.totals, known.parts()) if whole else (None, None)
-                yield by_record(entry.lsn, record, known.xid, totals, parts)
-            case Started() as started:
-                rows = {n: row for n, row in self._rows.items() if n not in self._ended}
-                active = {n for n, row in rows.items() if row.state is not State.PREPARED}
-                active |= {n for n, each in self.live.items() if not each.prepared}
-                for number in sorted(active - {n for n, each in self.live.items() if each.prepared}):
-                    yield Ended(entry.lsn, number, State.ROLLED_BACK, Cause.RESTART, started.at)
+    def _ending(self, entry: JournalEntry, effect: Effect, known: Followed | None) -> Iterator[Ended]:
+        """What the record ends, as an archive must say it."""
+        if known is not None and effect.decision is not None:
+            whole = known.whole and effect.number not in self._rows
+            totals, parts = (known.totals, known.parts()) if whole else (None, None)
+            yield by_record(entry.lsn, effect, known.xid, totals, parts)
+        elif isinstance(entry.record, Started):
+            rows = {n: row for n, row in self._rows.items() if n not in self._ended}
+            active = {n for n, row in rows.items() if row.state is not State.PREPARED}
+            active |= {n for n, each in self.live.items() if not each.prepared}
+            for n in sorted(active - {n for n, each in self.live.items() if each.prepared}):
+                yield Ended(entry.lsn, n, State.ROLLED_BACK, Cause.RESTART, entry.record.at)
 
     # -- places ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import msgspec
 
 from journal.check.checkpoint_check import live_rows
 from journal.check.client_check import ClientCheck
+from journal.check.effects import Decision, Effect, LogEnds, Undecided
 from journal.check.findings import Affected, Finding
 from journal.check.outcome_check import remembered
 from journal.formats import filenames
@@ -21,16 +22,10 @@ from journal.formats.outcome import Outcome
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
     LogStartMoved,
-    Messages,
     Placement,
     Started,
     TopicCreated,
     TopicDeleted,
-    TransactionAdded,
-    TransactionCommitted,
-    TransactionOffsetsAdded,
-    TransactionPrepared,
-    TransactionRolledBack,
 )
 from journal.log.catalog import TopicRow
 from journal.log.starts import StartRow, Starts
@@ -39,20 +34,17 @@ from journal.wal.reader import JournalEntry
 
 
 class Ending(NamedTuple):
-    """How a transaction ended; ``at`` is journal time, ``placements`` are (partition, first offset, messages)."""
+    """How a transaction ended; ``placements`` are (partition, first offset, messages)."""
 
-    state: State
-    cause: Cause
-    at: int
-    by: str
-    why: str
+    decision: Decision
     xid: Xid | None
     placements: tuple[tuple[int, int, int], ...]
 
     def __str__(self) -> str:
-        by, why = f" by {self.by!r}" if self.by else "", f": {self.why!r}" if self.why else ""
+        state, cause, at, by, why = self.decision
+        by, why = f" by {by!r}" if by else "", f": {why!r}" if why else ""
         placed = f", placed {[tuple(each) for each in self.placements]}" if self.placements else ""
-        return f"{self.state.name} ({self.cause.name}) at {self.at}{by}{why}, xid {self.xid}{placed}"
+        return f"{state.name} ({cause.name}) at {at}{by}{why}, xid {self.xid}{placed}"
 
 
 class FoldCheck:
@@ -69,28 +61,27 @@ class FoldCheck:
         self._nonces = Starts()
         self._nonces.restore(since.folds.get("starts", []) if since is not None else [])
         self._reached = self._from
-        self._ends: dict[int, int] = {}
-        self._live: dict[TransactionNumber, tuple[bool, Xid | None]] = {}
-        """Whether it is prepared, and its xid."""
+        self._logs = LogEnds()
+        self._live = Undecided()
         if since is not None:
-            self._live = {row.number: (row.state is State.PREPARED, row.xid) for row in live_rows(since)}
+            self._live.know(live_rows(since))
         self._ended: dict[TransactionNumber, Ending] = {}
         self._moved: dict[int, set[int]] = {}
         """Where logs were told to start after the newest checkpoint: it may know that already."""
         self._clients: ClientCheck | None = ClientCheck(since)
         self._of_clients: list[Finding] | None = None
 
-    def follow(self, entry: JournalEntry) -> Iterator[Finding]:
+    def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it."""
         if entry.lsn > self._from and self._clients is not None:
             self._judge_clients(entry.lsn)
-            yield from self._clients.follow(entry)
+            yield from self._clients.follow(entry, effect)
         if not self._known or self._newest is None or entry.lsn <= self._from:
             return
         self._reached = entry.lsn
         if entry.lsn <= self._newest.header.lsn:
-            self._of_logs(entry)
-            self._of_transactions(entry)
+            self._of_logs(entry, effect)
+            self._of_transactions(entry, effect)
         elif isinstance(entry.record, LogStartMoved):
             self._moved.setdefault(entry.record.partition, set()).add(entry.record.start_offset)
 
@@ -119,7 +110,8 @@ class FoldCheck:
 
     # -- what the records say --------------------------------------------------------------------------
 
-    def _of_logs(self, entry: JournalEntry) -> None:
+    def _of_logs(self, entry: JournalEntry, effect: Effect) -> None:
+        self._logs.follow(entry, effect)
         match entry.record:
             case TopicCreated() as made:
                 self._topics[made.topic] = TopicRow(
@@ -129,32 +121,15 @@ class FoldCheck:
                 self._topics.pop(gone.topic, None)
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
-            case Messages() as sent:
-                self._ends[sent.partition] = sent.base_offset + sent.count
-            case TransactionCommitted() as committed:
-                for placed in committed.placements:
-                    self._ends[placed.partition] = placed.base_offset + placed.count
 
-    def _of_transactions(self, entry: JournalEntry) -> None:
-        match entry.record:
-            case TransactionAdded() | TransactionOffsetsAdded() as added:
-                number = TransactionNumber(added.session, added.serial)
-                prepared, xid = self._live.get(number, (False, None))
-                self._live[number] = prepared, xid or added.xid
-            case TransactionPrepared() as held:
-                self._live[TransactionNumber(held.session, held.serial)] = True, held.xid
-            case TransactionCommitted() | TransactionRolledBack() as ended:
-                number = TransactionNumber(ended.session, ended.serial)
-                _, xid = self._live.pop(number, (False, getattr(ended, "xid", None)))
-                state, placements = State.ROLLED_BACK, _tuples(())
-                if isinstance(ended, TransactionCommitted):
-                    state, placements = State.COMMITTED, _tuples(ended.placements)
-                self._ended[number] = Ending(
-                    state, ended.cause, ended.at, ended.by, ended.why, xid, placements
-                )
-            case Started() as started:
-                self._live = {number: found for number, found in self._live.items() if found[0]}
-                self._nonces.apply(entry.lsn, started, b"")
+    def _of_transactions(self, entry: JournalEntry, effect: Effect) -> None:
+        number = effect.number
+        if number is not None and effect.decision is not None:
+            _, xid = self._live.found.get(number, (False, None))
+            self._ended[number] = Ending(effect.decision, xid or effect.xid, _tuples(effect.placements))
+        elif isinstance(entry.record, Started):
+            self._nonces.apply(entry.lsn, entry.record, b"")
+        self._live.follow(entry, effect)
 
     # -- what the checkpoint says ----------------------------------------------------------------------
 
@@ -166,7 +141,7 @@ class FoldCheck:
                 yield f"it has topic {name!r} as {one}, by the journal it is {other}", Affected(name)
         for store in newest.stores:
             affects = Affected(store.topic, store.index)
-            start, end = self._starts.get(store.number, 0), self._ends.get(store.number)
+            start, end = self._starts.get(store.number, 0), self._logs.ends.get(store.number)
             if store.start_offset != start and store.start_offset not in self._moved.get(store.number, ()):
                 yield f"the log starts at offset {store.start_offset}, by the journal at {start}", affects
             if end is not None and store.end_offset != end:
@@ -181,8 +156,8 @@ class FoldCheck:
 
     def _wrong_transactions(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
         rows = {row.number: row for row in live_rows(newest)}
-        for number in sorted(rows.keys() | self._live.keys()):
-            row, known = rows.get(number), self._live.get(number)
+        for number in sorted(rows.keys() | self._live.found.keys()):
+            row, known = rows.get(number), self._live.found.get(number)
             if row is None:
                 what = "it does not have the transaction, by the journal it was undecided"
             elif known is None:
@@ -198,10 +173,8 @@ class FoldCheck:
             xid = row.xid if row is not None else known[1] if known is not None else None
             yield what, Affected(transaction=number, xid=xid)
         for outcome in remembered(newest):
-            placed = _tuples(outcome.placements)
-            said = Ending(
-                outcome.state, outcome.cause, outcome.at, outcome.by, outcome.why, outcome.xid, placed
-            )
+            decision = Decision(outcome.state, outcome.cause, outcome.at, outcome.by, outcome.why)
+            said = Ending(decision, outcome.xid, _tuples(outcome.placements))
             ended = self._ended.get(outcome.number)
             if ended != said and (ended is not None or self._knows_end(outcome)):
                 what = f"the transaction is {said}, by the journal {ended or 'it never ended'}"

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from journal.check.effects import Add
 from journal.check.findings import second_crc32c
 from journal.formats.frame import walk
-from journal.formats.record import Run, TransactionCommitted, TransactionPrepared, slices
 from journal.transaction import Totals, Xid
-from journal.wal.reader import JournalEntry
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Where the frames of one add, or of one run of a deciding record, lie; ``base``: stamped from that offset on."""
-
-    partition: int
-    count: int
-    path: str
-    position: int
-    size: int
-    base: int | None = None
 
 
 @dataclass(slots=True)
@@ -67,28 +54,6 @@ class Followed:
         for add in self.adds:
             found[add.partition] = found.get(add.partition, 0) + add.count
         return found
-
-
-def carried(entry: JournalEntry) -> list[tuple[Run, Add, memoryview]]:
-    """The runs of a deciding record, where each lies and its frames; raises :class:`CorruptJournal`."""
-    record = entry.record
-    assert isinstance(record, TransactionPrepared | TransactionCommitted)
-    start = entry.position + entry.length - len(entry.data)
-    bases: dict[int, int] = {}
-    if isinstance(record, TransactionCommitted):
-        # What came with the decision is behind what was added before.
-        bases = {each.partition: each.base_offset + each.count for each in record.placements}
-        for run in record.runs:
-            if run.partition in bases:
-                bases[run.partition] -= run.count
-    found = []
-    for run, frames in slices(record, entry.data):
-        base = bases.get(run.partition)
-        where = Add(run.partition, run.count, entry.path, start + run.start, len(frames), base)
-        found.append((run, where, frames))
-        if base is not None:
-            bases[run.partition] = base + run.count
-    return found
 
 
 def unstamped(frames: memoryview) -> bytes:

@@ -15,6 +15,7 @@ from journal.check.checkpoint_check import (
 )
 from journal.check.cross_check import CrossCheck
 from journal.check.decision_check import check_decisions
+from journal.check.effects import Effect, effect_of
 from journal.check.findings import Affected, Finding, told_if_unreadable, unreadable
 from journal.check.journal_walk import (
     NOT_NEEDED,
@@ -33,12 +34,12 @@ from journal.errors import CorruptData, CorruptJournal
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.journal_headers import FileHeader
-from journal.formats.record import Started, TopicCreated, TransactionRolledBack
+from journal.formats.record import Started, TopicCreated
 from journal.formats.repair_notes import UNFINISHED, repair_notes, told
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, WITNESS_LOST, Witness, read_witness
 from journal.interfaces import IFilesystem
-from journal.transaction import TransactionNumber
+from journal.transaction import State, TransactionNumber
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import JournalScan, own_witness, stranger
 from journal.wal.reader import JournalEntry
@@ -180,10 +181,11 @@ class _Verification:
                     if cross is not None and not each.harmless:
                         cross.interrupted(file.header.start)
                     continue
-                self._note(each, sound)
+                effect = effect_of(each)
+                self._note(each, effect, sound)
                 yield from _of_another_start(each, file.header)
                 if cross is not None:
-                    yield from cross.follow(each)
+                    yield from cross.follow(each, effect)
         if cross is not None:
             yield from cross.ended()
         if not damaged:
@@ -199,13 +201,13 @@ class _Verification:
             oldest = None  # nothing has ever been decided but by records that are there
         return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
 
-    def _note(self, entry: JournalEntry, sound: list[Checkpoint]) -> None:
+    def _note(self, entry: JournalEntry, effect: Effect, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
-        self._proof.follow(entry)
+        self._proof.follow(entry, effect)
         if not sound or entry.lsn <= sound[-1].header.lsn:
             return
-        if isinstance(entry.record, TransactionRolledBack):
-            self._rolled_back.add(TransactionNumber(entry.record.session, entry.record.serial))
+        if effect.number is not None and effect.outcome is State.ROLLED_BACK:
+            self._rolled_back.add(effect.number)
         elif isinstance(entry.record, TopicCreated):
             made = entry.record
             self._created.update(range(made.first_partition, made.first_partition + made.partitions))

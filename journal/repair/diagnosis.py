@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from journal.check import Finding, Level, verify
 from journal.check.checkpoint_check import checkpoints, live_rows
+from journal.check.effects import effect_of
 from journal.check.findings import Affected
 from journal.check.segment_walk import partitions, segments
 from journal.errors import Irreparable
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint, packed_checkpoint
 from journal.formats.filenames import SegmentKind
-from journal.formats.record import TransactionCommitted, TransactionRolledBack
 from journal.formats.witness import NOTHING, Witness, pack_witness, read_witness
 from journal.interfaces import IFilesystem
 from journal.repair.followed import Finder
@@ -35,7 +35,7 @@ from journal.repair.losses import (
 from journal.repair.pieces import Change, Piece
 from journal.repair.segment_plan import DamagedSegment, SegmentFiles, segments_of
 from journal.repair.staged_plan import StagedPlan, plan_staged
-from journal.transaction import TransactionNumber
+from journal.transaction import State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import file_size
 from journal.wal.end_scan import own_witness, stranger
@@ -195,12 +195,13 @@ class _Diagnosing:
         hopeless = {row.number: row for row in staged.hopeless}
         for run in choice.kept if hopeless else ():
             for entry in entries(self._filesystem, run, state):
-                if isinstance(entry.record, TransactionRolledBack):
-                    hopeless.pop(TransactionNumber(entry.record.session, entry.record.serial), None)
-                elif isinstance(entry.record, TransactionCommitted):
-                    number = TransactionNumber(entry.record.session, entry.record.serial)
-                    if number in hopeless and entry.lsn < choice.end:
-                        choice.cut, choice.end = True, entry.lsn
+                effect = effect_of(entry)
+                if effect.number is None or effect.number not in hopeless:
+                    continue
+                if effect.outcome is State.ROLLED_BACK:
+                    del hopeless[effect.number]
+                elif effect.outcome is State.COMMITTED and entry.lsn < choice.end:
+                    choice.cut, choice.end = True, entry.lsn
         for row in hopeless.values():
             self._result.rollbacks.append(row.number)
             self._result.lost.append(_hopeless(row))

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from journal.check.effects import Effect, LogEnds, Undecided, effect_of
 from journal.check.findings import Affected
-from journal.formats.record import (
-    Messages,
-    OffsetsCommitted,
-    TopicCreated,
-    TopicDeleted,
-    TransactionAdded,
-    TransactionCommitted,
-    TransactionPrepared,
-    TransactionRolledBack,
-)
+from journal.formats.record import OffsetsCommitted, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.transaction import State, TransactionNumber, Xid
 from journal.transactions.state import TransactionRow
@@ -36,42 +28,21 @@ class Loss:
 
 @dataclass(slots=True)
 class Names:
-    """What partitions are called; learned from a checkpoint and the records above it."""
+    """What partitions are called and where they end, and which transactions are undecided, in all that is kept."""
 
-    by_number: dict[int, tuple[str, int]] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
-    """The offset after the last message that is kept of each partition."""
-    begun: dict[TransactionNumber, Xid | None] = field(default_factory=dict)
-    """Transactions with messages and neither a prepare nor an outcome that is kept."""
+    logs: LogEnds = field(default_factory=LogEnds)
+    undecided: Undecided = field(default_factory=Undecided)
 
     def know(self, stores: list[StoreState], rows: list[TransactionRow]) -> None:
         """What a checkpoint has."""
-        self.begun.update((row.number, row.xid) for row in rows if row.state is State.ACTIVE)
-        for store in stores:
-            self.by_number[store.number] = (store.topic, store.index)
-            self.ends[store.number] = store.flushed_offset
+        self.logs.know(stores)
+        self.undecided.know(rows)
 
     def follow(self, entry: JournalEntry) -> None:
         """A record that is kept."""
-        match entry.record:
-            case Messages() as sent:
-                self.ends[sent.partition] = sent.base_offset + sent.count
-            case TransactionCommitted() as committed:
-                for placement in committed.placements:
-                    self.ends[placement.partition] = placement.base_offset + placement.count
-                self.begun.pop(TransactionNumber(committed.session, committed.serial), None)
-            case TransactionAdded() as added:
-                self.begun.setdefault(TransactionNumber(added.session, added.serial), added.xid)
-            case TransactionPrepared() | TransactionRolledBack() as ended:
-                self.begun.pop(TransactionNumber(ended.session, ended.serial), None)
-            case TopicCreated():
-                self.create(entry.record)
-
-    def create(self, made: TopicCreated) -> None:
-        """A topic was made."""
-        for index in range(made.partitions):
-            self.by_number[made.first_partition + index] = (made.topic, index)
-            self.ends.setdefault(made.first_partition + index, 0)
+        effect = effect_of(entry)
+        self.logs.follow(entry, effect)
+        self.undecided.follow(entry, effect)
 
 
 @dataclass(slots=True)
@@ -88,28 +59,14 @@ class LostRecords:
 
     def follow(self, entry: JournalEntry) -> None:
         """A record that is lost."""
+        effect = effect_of(entry)
+        for placed in effect.placements:
+            self._place(placed.partition, placed.base_offset, placed.count)
+        if effect.number is not None:
+            self._step(effect.number, effect)
         match entry.record:
-            case Messages() as sent:
-                self._place(sent.partition, sent.base_offset, sent.count)
-            case TransactionAdded() as added:
-                if added.xid is not None and len(self._xids) < MOST_NAMED:
-                    self._xids[TransactionNumber(added.session, added.serial)] = added.xid
-            case TransactionPrepared() as prepared:
-                number = TransactionNumber(prepared.session, prepared.serial)
-                self._xids[number] = prepared.xid
-                self._end(number, "its prepare")
-            case TransactionCommitted() as committed:
-                for placement in committed.placements:
-                    self._place(placement.partition, placement.base_offset, placement.count)
-                number = TransactionNumber(committed.session, committed.serial)
-                if committed.xid is not None:
-                    self._xids[number] = committed.xid
-                self._end(number, "its commit")
-                self._groups.update(each.group for each in committed.positions)
-            case TransactionRolledBack() as ended:
-                self._end(TransactionNumber(ended.session, ended.serial), "its rollback")
             case TopicCreated() as made:
-                self.names.create(made)
+                self.names.logs.create(made)
                 self._others.append(
                     f"the creation of topic {made.topic!r} ({count_text(made.partitions, 'partition')})"
                 )
@@ -117,6 +74,18 @@ class LostRecords:
                 self._others.append(f"the deletion of topic {gone.topic!r}: it is there again")
             case OffsetsCommitted() as moved:
                 self._groups.add(moved.group)
+
+    def _step(self, number: TransactionNumber, effect: Effect) -> None:
+        ends = effect.prepares or effect.decision is not None
+        if effect.xid is not None and (ends or len(self._xids) < MOST_NAMED):
+            self._xids[number] = effect.xid
+        if effect.prepares:
+            self._end(number, "its prepare")
+        if effect.outcome is State.COMMITTED:
+            self._end(number, "its commit")
+            self._groups.update(each.group for each in effect.positions)
+        elif effect.outcome is State.ROLLED_BACK:
+            self._end(number, "its rollback")
 
     def _place(self, partition: int, base: int, count: int) -> None:
         first, end = self._messages.get(partition, (base, base))
@@ -146,8 +115,8 @@ class LostRecords:
     def maybe_prepared(self) -> list[Loss]:
         """Transactions that may have been prepared by a record which nobody can read; that start rolls them back."""
         found: list[Loss] = []
-        for number, xid in self.names.begun.items():
-            if number not in self._transactions and len(found) < MOST_NAMED:
+        for number, (prepared, xid) in self.names.undecided.found.items():
+            if not prepared and number not in self._transactions and len(found) < MOST_NAMED:
                 named = f"transaction {number}" + (f" (xid {xid})" if xid is not None else "")
                 text = f"{named}: its prepare, if what cannot be read held one; it is rolled back"
                 found.append(Loss(text, Affected(transaction=number, xid=xid)))
@@ -164,12 +133,12 @@ class LostRecords:
     def _partitions(self) -> Iterator[Loss]:
         """What is behind the end that is kept of each; nothing is where the segments have it all."""
         for partition, (_, end) in sorted(self._messages.items()):
-            first = self.names.ends.get(partition, 0)
+            first = self.names.logs.ends.get(partition, 0)
             if first < end:
                 yield self._partition(partition, first, end - 1)
 
     def _partition(self, partition: int, first: int, last: int) -> Loss:
-        topic, index = self.names.by_number.get(partition, (f"partition number {partition}", 0))
+        topic, index = self.names.logs.names.get(partition, (f"partition number {partition}", 0))
         return _messages(topic, index, first, last)
 
 

@@ -15,6 +15,7 @@ from journal import check
 from journal.check import Level, Tally
 from journal.check.checkpoint_check import checkpoint_lsns
 from journal.check.cross_check import CrossCheck
+from journal.check.effects import effect_of
 from journal.check.journal_walk import JournalFile
 from journal.check.verification import needed_from, reaches_back, unbroken
 from journal.engine.settings import JournalSettings
@@ -313,7 +314,7 @@ class Records:
         self._file.write_some(self._end, [data or b"\0"])
         entry = JournalEntry("journal/x", self._end, self._lsn, record, memoryview(data), False, len(data))
         self._end += len(data)
-        return [f.problem for f in self.check.follow(entry)]
+        return [f.problem for f in self.check.follow(entry, effect_of(entry))]
 
     def sent(self, base, *values, count=None, stamped=None):
         run = bytearray(frames(*values))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from journal import check
 from journal.formats.outcome_entry import unpack
-from journal.formats.record import TransactionPrepared
+from journal.formats.record import Messages, TransactionPrepared
 from journal.transaction import Cause, State, TransactionNumber
 from tests.repair.repair_checks import is_repaired
 from tests.repair.repair_scene import all_files, held, repaired, scene
@@ -134,6 +134,26 @@ def test_a_transaction_whose_prepare_cannot_be_read_is_named_all_the_same(checkp
     assert after.prepared == set()
     [named] = [loss for loss in diagnosis.lost if loss.what.transaction == prepared_number(prepared)]
     assert "its prepare, if what cannot be read held one; it is rolled back" in named.text
+
+
+def test_what_a_start_has_rolled_back_since_is_not_named_as_perhaps_prepared():
+    """A record that nobody can read, of the second start, cannot have prepared what began in the first."""
+    room = Room()
+    room.topic("t", 1)
+    room.begin((1, b"begun, and no more"))
+    room.engine.sync()
+    room = room.killed()
+    room.send(b"one")
+    room.send(b"another")
+    room.clock.advance(2_000_000)
+    room.engine.housekeeping.run_inline()
+    before, filesystem = held(room), room.inner.kill_clone()
+    entries = [e for e in check.walk_journal(filesystem) if isinstance(e, check.JournalEntry)]
+    [_, lost] = [entry for entry in entries if isinstance(entry.record, Messages)]
+    damage(filesystem, lost.path, lost.position + 12)
+    diagnosis, _, _ = is_repaired((filesystem, before), filesystem)
+    assert diagnosis.lost
+    assert [loss for loss in diagnosis.lost if loss.what.transaction is not None] == []
 
 
 def prepared_number(entry):

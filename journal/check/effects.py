@@ -1,0 +1,226 @@
+"""What each kind of record does to a transaction, and to the logs: told once, for all that check and repair.
+
+A new kind of record that does something to a transaction is described in :func:`effect_of`, and nowhere else here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from journal.errors import CorruptJournal
+from journal.formats.record import (
+    GroupPositions,
+    Messages,
+    Placement,
+    Started,
+    TopicCreated,
+    TransactionAdded,
+    TransactionCommitted,
+    TransactionOffsetsAdded,
+    TransactionPrepared,
+    TransactionRolledBack,
+    slices,
+)
+from journal.formats.store_state import StoreState
+from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transactions.state import TransactionRow
+from journal.transactions.unsent import NO_TOTALS
+from journal.wal.reader import JournalEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Where the frames of one add, or of one run of a deciding record, lie; ``base``: stamped from that offset on.
+
+    ``start`` is where they begin in the record's data. ``checksum`` is what the record says: over all frames for that
+    partition up to their end.
+    """
+
+    partition: int
+    count: int
+    path: str
+    position: int
+    size: int
+    base: int | None = None
+    start: int = 0
+    checksum: int | None = None
+
+
+class Decision(NamedTuple):
+    """How a transaction ends; ``at`` is journal time."""
+
+    state: State
+    cause: Cause
+    at: int
+    by: str
+    why: str
+
+
+class Effect(msgspec.Struct, frozen=True, gc=False):
+    """What a record does. ``number`` is its transaction's, None for one that has none.
+
+    ``begins``: nothing was added before. ``requests`` is how many requests of a transaction the record makes, ``adds``
+    are the frames that it brings, ``positions`` the group positions; ``problem`` is why it does not say which, empty if
+    it does. ``decision`` ends the transaction. ``placements`` are where messages of logs begin by it: its own, of a
+    record without a transaction. ``totals`` and ``checksum`` are what the client says that it sent: before, and in all.
+
+    One is made for each record: 0.4 µs, as a tuple 2.2.
+    """
+
+    number: TransactionNumber | None = None
+    xid: Xid | None = None
+    begins: bool = False
+    requests: int = 0
+    adds: tuple[Add, ...] = ()
+    positions: Sequence[GroupPositions] = ()
+    prepares: bool = False
+    decision: Decision | None = None
+    placements: Sequence[Placement] = ()
+    totals: Totals | None = None
+    checksum: int | None = None
+    problem: str = ""
+
+    @property
+    def outcome(self) -> State | None:
+        """How the transaction ends; None if it does not."""
+        return self.decision.state if self.decision is not None else None
+
+
+NOTHING = Effect()
+
+
+def effect_of(entry: JournalEntry) -> Effect:
+    """What a record does to its transaction and to logs."""
+    match entry.record:
+        case Messages() as sent:
+            return Effect(placements=(Placement(sent.partition, sent.base_offset, sent.count),))
+        case TransactionAdded() as added:
+            size = len(entry.data)
+            position = entry.position + entry.length - size
+            return Effect(
+                TransactionNumber(added.session, added.serial),
+                added.xid,
+                requests=1,
+                adds=(Add(added.partition, added.count, entry.path, position, size),),
+            )
+        case TransactionOffsetsAdded() as added:
+            return Effect(
+                TransactionNumber(added.session, added.serial),
+                added.xid,
+                requests=1,
+                positions=(GroupPositions(added.group, added.id, added.offsets),),
+            )
+        case TransactionPrepared() | TransactionCommitted() as record:
+            return _of_deciding(entry, record)
+        case TransactionRolledBack() as ended:
+            number = TransactionNumber(ended.session, ended.serial)
+            return Effect(number, decision=_decision(State.ROLLED_BACK, ended))
+    return NOTHING
+
+
+def _of_deciding(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Effect:
+    begins = bool(record.runs or record.positions) and record.totals is None
+    adds: tuple[Add, ...] = ()
+    problem = ""
+    try:
+        if record.runs or entry.data:
+            adds = tuple(_runs(entry, record))
+    except CorruptJournal as error:
+        problem = str(error)
+    return Effect(
+        TransactionNumber(record.session, record.serial),
+        record.xid,
+        begins,
+        adds=adds,
+        positions=record.positions,
+        prepares=isinstance(record, TransactionPrepared),
+        decision=_decision(State.COMMITTED, record) if isinstance(record, TransactionCommitted) else None,
+        placements=record.placements if isinstance(record, TransactionCommitted) else (),
+        totals=NO_TOTALS if begins else record.totals,
+        checksum=record.checksum if isinstance(record, TransactionCommitted) and record.runs else None,
+        problem=problem,
+    )
+
+
+def _runs(entry: JournalEntry, record: TransactionPrepared | TransactionCommitted) -> Iterator[Add]:
+    """The runs of a deciding record; raises :class:`CorruptJournal` if they do not fit into its data."""
+    start = entry.position + entry.length - len(entry.data)
+    bases: dict[int, int] = {}
+    if isinstance(record, TransactionCommitted):
+        # What came with the decision is behind what was added before.
+        bases = {each.partition: each.base_offset + each.count for each in record.placements}
+        for run in record.runs:
+            if run.partition in bases:
+                bases[run.partition] -= run.count
+    for run, frames in slices(record, entry.data):
+        base = bases.get(run.partition)
+        size, position = len(frames), start + run.start
+        yield Add(run.partition, run.count, entry.path, position, size, base, run.start, run.checksum)
+        if base is not None:
+            bases[run.partition] = base + run.count
+
+
+def _decision(state: State, record: TransactionCommitted | TransactionRolledBack) -> Decision:
+    return Decision(state, record.cause, record.at, record.by, record.why)
+
+
+def frames_of_add(entry: JournalEntry, add: Add) -> memoryview:
+    """The frames that the record brings with that add."""
+    start = add.position - (entry.position + entry.length - len(entry.data))
+    return entry.data[start : start + add.size]
+
+
+@dataclass(slots=True)
+class LogEnds:
+    """What partitions are called and where they end: as a checkpoint has them, and as the records say above it."""
+
+    names: dict[int, tuple[str, int]] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    """The offset after the last message of each."""
+
+    def know(self, stores: Iterable[StoreState]) -> None:
+        """What a checkpoint has."""
+        for store in stores:
+            self.names[store.number] = (store.topic, store.index)
+            self.ends[store.number] = store.flushed_offset
+
+    def follow(self, entry: JournalEntry, effect: Effect) -> None:
+        """Take in the next record."""
+        if isinstance(entry.record, TopicCreated):
+            self.create(entry.record)
+        for placed in effect.placements:
+            self.ends[placed.partition] = placed.base_offset + placed.count
+
+    def create(self, made: TopicCreated) -> None:
+        """A topic was made."""
+        for index in range(made.partitions):
+            self.names[made.first_partition + index] = (made.topic, index)
+            self.ends.setdefault(made.first_partition + index, 0)
+
+
+@dataclass(slots=True)
+class Undecided:
+    """The transactions without an outcome, by number: whether each is prepared, and its xid."""
+
+    found: dict[TransactionNumber, tuple[bool, Xid | None]] = field(default_factory=dict)
+
+    def know(self, rows: Iterable[TransactionRow]) -> None:
+        """What a checkpoint has."""
+        self.found.update((row.number, (row.state is State.PREPARED, row.xid)) for row in rows)
+
+    def follow(self, entry: JournalEntry, effect: Effect) -> None:
+        """Take in the next record; a start rolls back what is not prepared."""
+        if isinstance(entry.record, Started):
+            self.found = {number: known for number, known in self.found.items() if known[0]}
+        number = effect.number
+        if number is None:
+            return
+        if effect.decision is not None:
+            self.found.pop(number, None)
+            return
+        prepared, xid = self.found.get(number, (False, None))
+        self.found[number] = prepared or effect.prepares, xid or effect.xid
