@@ -58,24 +58,8 @@ def take(path: Path) -> OSLock:
 
     Raises :class:`DirectoryLocked` if another holds either, :class:`StorageUnavailable` where a directory has no lock.
     """
-    held: list[tuple[Path, int]] = []
-    try:
-        directory = _open(held, path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _lock(directory, fcntl.LOCK_EX, path)
-        except OSError as error:
-            if error.errno not in _NO_SUCH_LOCK:
-                raise
-            raise StorageUnavailable(
-                f"the file system of {path.parent} has no lock for a directory (NFS has none), so a second broker "
-                f"could not be kept out: {error.strerror}. Nothing was read or changed. Use a directory on "
-                "a local file system"
-            ) from None
-        file = _open(held, path, os.O_RDWR | os.O_CREAT)
-        _lock(file, fcntl.LOCK_EX, path)
-    except BaseException:
-        _close(held)
-        raise
+    held = _taken(path, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT)
+    _, file = held[-1]
     with suppress(OSError):  # the id is for people: a full disk must not keep recovery from starting
         os.ftruncate(file, 0)
         os.pwrite(file, b"%d\n" % os.getpid(), 0)
@@ -88,20 +72,32 @@ def take_for_reading(path: Path) -> OSLock:
     The file may be missing, as in a copy. Where directories have no locks there is no broker to be kept out. Raises
     :class:`DirectoryLocked`.
     """
+    return OSLock(_taken(path, fcntl.LOCK_SH, os.O_RDONLY | os.O_NONBLOCK))
+
+
+def _taken(path: Path, kind: int, flags: int) -> list[tuple[Path, int]]:
+    """Lock the directory and then the file, which is opened with these flags. All is closed again if that fails."""
     held: list[tuple[Path, int]] = []
     try:
         directory = _open(held, path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            _lock(directory, fcntl.LOCK_SH, path)
+            _lock(directory, kind, path)
         except OSError as error:
             if error.errno not in _NO_SUCH_LOCK:
                 raise
+            if kind == fcntl.LOCK_EX:
+                raise StorageUnavailable(
+                    f"the file system of {path.parent} has no lock for a directory (NFS has none), so a second broker "
+                    f"could not be kept out: {error.strerror}. Nothing was read or changed. Use a directory on "
+                    "a local file system"
+                ) from None
         with suppress(FileNotFoundError):
-            _lock(_open(held, path, os.O_RDONLY | os.O_NONBLOCK), fcntl.LOCK_SH, path)
+            _lock(_open(held, path, flags), kind, path)
     except BaseException:
-        _close(held)
+        for _, descriptor in held:
+            os.close(descriptor)
         raise
-    return OSLock(held)
+    return held
 
 
 def locked_message(directory: str, owner: str) -> str:
@@ -135,11 +131,6 @@ def _lock(descriptor: int, kind: int, path: Path) -> None:
         if error.errno not in _HELD:
             raise
         raise DirectoryLocked(locked_message(str(path.parent), _holder(descriptor, path))) from None
-
-
-def _close(held: list[tuple[Path, int]]) -> None:
-    for _, descriptor in held:
-        os.close(descriptor)
 
 
 def _holder(descriptor: int, path: Path) -> str:
