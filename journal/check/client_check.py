@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from journal.check.effects import Effect
+from journal.check.effects import Effect, LogEnds
 from journal.check.findings import Affected, Finding
 from journal.checkpoints.rows import GroupRow, GroupsHead, HeldRow, ProducerRow, ProducersHead
 from journal.constants import RUNS_REMEMBERED
@@ -88,7 +88,7 @@ class Producers:
             return f"{who} sent it as its message {record.sequence}, by the records before {following} is the next"
         return ""
 
-    def drop(self, gone: range) -> None:
+    def drop(self, gone: set[int]) -> None:
         """These partitions are no more."""
         for each in self.by_id.values():
             each.sent = {number: sent for number, sent in each.sent.items() if number not in gone}
@@ -157,7 +157,7 @@ class Groups:
         self.positions = {key: value for key, value in self.positions.items() if key[0] != group}
         self.claims = {key: value for key, value in self.claims.items() if key[0] != group}
 
-    def drop(self, gone: range) -> None:
+    def drop(self, gone: set[int]) -> None:
         """These partitions are no more."""
         self.positions = {key: value for key, value in self.positions.items() if key[1] not in gone}
         self.claims = {key: value for key, value in self.claims.items() if key[1] not in gone}
@@ -215,20 +215,16 @@ class ClientCheck:
         folds = since.folds if since is not None else {"producers": [], "groups": []}
         self._producers = Producers(folds["producers"]) if "producers" in folds else None
         self._groups = Groups(folds["groups"]) if "groups" in folds else None
-        self._ranges: dict[str, range] = {}
-        for store in since.stores if since is not None else ():
-            known = self._ranges.get(store.topic, range(store.number, store.number))
-            self._ranges[store.topic] = range(
-                min(known.start, store.number), max(known.stop, store.number + 1)
-            )
+        self._logs = LogEnds()
+        self._logs.know(since.stores if since is not None else ())
 
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record."""
         match entry.record:
             case TopicCreated() as made:
-                self._ranges[made.topic] = range(made.first_partition, made.first_partition + made.partitions)
+                self._logs.create(made)
             case TopicDeleted() as deleted:
-                gone = self._ranges.pop(deleted.topic, range(0))
+                gone = self._logs.delete(deleted.topic)
                 for fold in (self._producers, self._groups):
                     if fold is not None:
                         fold.drop(gone)

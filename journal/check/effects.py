@@ -201,6 +201,13 @@ class LogEnds:
             self.names[made.first_partition + index] = (made.topic, index)
             self.ends.setdefault(made.first_partition + index, 0)
 
+    def delete(self, topic: str) -> set[int]:
+        """A topic is gone: the numbers of its partitions."""
+        gone = {number for number, (name, _) in self.names.items() if name == topic}
+        for number in gone:
+            del self.names[number], self.ends[number]
+        return gone
+
 
 @dataclass(slots=True)
 class Undecided:

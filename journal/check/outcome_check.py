@@ -16,11 +16,11 @@ import msgspec
 from journal.check.findings import Affected, Finding
 from journal.check.outcome_walk import archive_from, archive_state, walk_archive
 from journal.errors import InvalidFrame
-from journal.formats import filenames, outcome_entry
+from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.frame import HEADER, HEADER_BYTES, walk
+from journal.formats.frame import walk
 from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome
+from journal.formats.outcome_entry import NEVER_PLACED, ArchivedOutcome, unpack_frame
 from journal.formats.record import Messages
 from journal.interfaces import IFilesystem
 from journal.transactions.outcome_archive import head_of
@@ -57,7 +57,7 @@ class OutcomeCheck:
         with suppress(InvalidFrame):  # told by who compares archive and journal
             for offset, (at, size, _, _) in enumerate(walk(entry.data), sent.base_offset):
                 if offset >= state.flushed_offset:
-                    yield from self._take(_entry(entry.data[at : at + size]))
+                    yield from self._take(unpack_frame(entry.data[at : at + size]))
 
     def ended(self) -> Iterator[Finding]:
         """What is wrong; call it after the last record."""
@@ -87,15 +87,11 @@ class OutcomeCheck:
                 for each in walk_archive(self._filesystem, self._state, first):
                     if not isinstance(each, Finding):
                         yield each.outcome
-        yield from (_entry(frame) for frame in head_of(self._newest.folds.get("archive", []))[1])
+        yield from (unpack_frame(frame) for frame in head_of(self._newest.folds.get("archive", []))[1])
 
     def _wrong(self, outcome: Outcome, what: str) -> Finding:
         path = filenames.checkpoint_file(self._newest.header.lsn)
         return Finding(path, 0, what, affects=Affected(transaction=outcome.number, xid=outcome.xid))
-
-
-def _entry(frame: bytes | memoryview) -> ArchivedOutcome:
-    return outcome_entry.unpack(memoryview(frame)[HEADER_BYTES + HEADER.unpack_from(frame)[6] :])
 
 
 def _difference(outcome: Outcome, entry: ArchivedOutcome) -> str:

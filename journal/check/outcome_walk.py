@@ -15,11 +15,10 @@ from journal.check.findings import Finding, of_partition
 from journal.check.journal_walk import walk_journal
 from journal.check.segment_walk import FrameEntry, walk_segment
 from journal.errors import InvalidFrame
-from journal.formats import outcome_entry
 from journal.formats.checkpoint import Checkpoint
-from journal.formats.frame import HEADER, HEADER_BYTES, LOST, walk
+from journal.formats.frame import HEADER, LOST, walk
 from journal.formats.index import sound_times
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome
+from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, unpack_frame
 from journal.formats.record import Messages, TopicCreated
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
@@ -98,11 +97,10 @@ def journaled_archive(filesystem: IFilesystem, state: StoreState | None) -> Iter
 
 def archived(path: str, entry: FrameEntry) -> Archived | Finding:
     """The entry in a frame of the archive's log."""
-    attribute = HEADER.unpack_from(entry.frame)[6]
     try:
         if entry.flag & LOST:
             raise InvalidFrame("a repair found its bytes nowhere any more")
-        outcome = outcome_entry.unpack(entry.frame[HEADER_BYTES + attribute :])
+        outcome = unpack_frame(entry.frame)
     except InvalidFrame as error:
         affects = of_partition(path, entry.offset, entry.offset + entry.messages - 1)
         return Finding(

@@ -102,6 +102,11 @@ def pack_outcome(
     return frame.encode(_encode(entry), outcome.wall)
 
 
+def unpack_frame(data: builtins.bytes | memoryview) -> ArchivedOutcome:
+    """The entry in a frame of the archive's log; raises :class:`InvalidFrame` as :func:`unpack` does."""
+    return unpack(memoryview(data)[frame.HEADER_BYTES + frame.HEADER.unpack_from(data)[6] :])
+
+
 def unpack(payload: builtins.bytes | memoryview) -> ArchivedOutcome:
     """The entry of a message; raises :class:`InvalidFrame` if it is none that is known here."""
     try:

@@ -18,7 +18,7 @@ from journal.formats.witness import NOTHING, Witness
 from journal.interfaces import IFilesystem
 from journal.progress import Progress
 from journal.vfs.file_window import window
-from journal.wal.reader import FileEnd, FileReader, Group, file_start
+from journal.wal.reader import FileEnd, FileReader, Group, file_start, journal_lsns
 from journal.wal.writer import Journal
 
 
@@ -74,8 +74,7 @@ class JournalScan:
 
         Raises :class:`CorruptJournal` for what cannot be the trace of a crash.
         """
-        names = self._filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
-        lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+        lsns = journal_lsns(self._filesystem)
         self._check_newest(lsns)
         headers = self._needed_headers(lsns, checkpoint)
         known = checkpoint.header if checkpoint is not None else None

@@ -116,13 +116,17 @@ class FileEnd(NamedTuple):
     header_is_damaged: bool
 
 
-def journal_files(filesystem: IFilesystem) -> list[str]:
-    """Paths of the journal files, oldest first."""
+def journal_lsns(filesystem: IFilesystem) -> list[int]:
+    """The first LSNs of the journal files, oldest first, by their names."""
     if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
         return []
     names = filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
-    lsns = sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
-    return [filenames.journal_file(lsn) for lsn in lsns]
+    return sorted(lsn for name in names if (lsn := filenames.parse_journal_file(name)) is not None)
+
+
+def journal_files(filesystem: IFilesystem) -> list[str]:
+    """Paths of the journal files, oldest first."""
+    return [filenames.journal_file(lsn) for lsn in journal_lsns(filesystem)]
 
 
 def file_start(filesystem: IFilesystem, path: str, checksum: Checksum = crc32c) -> FileStart:

@@ -9,10 +9,9 @@ from typing import Any
 from journal.check.journal_walk import surveyed, walk_file
 from journal.check.outcome_check import remembered
 from journal.errors import InvalidFrame
-from journal.formats import filenames, outcome_entry
-from journal.formats.frame import HEADER, HEADER_BYTES
+from journal.formats import filenames
 from journal.formats.frame import walk as walk_run
-from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part
+from journal.formats.outcome_entry import OUTCOMES_TOPIC, ArchivedOutcome, Part, unpack_frame
 from journal.formats.record import ArchiveSet, Messages, TransactionCommitted
 from journal.transaction import State
 from journal.vfs.filesystem import OSFilesystem
@@ -132,7 +131,7 @@ def entry_facts(
     """What one entry says."""
     place = Fact(What.VIOLATION, "archive", OUTCOMES_TOPIC, 0, ground.archive, offset, offset, path, position)
     try:
-        entry = outcome_entry.unpack(memoryview(frame)[HEADER_BYTES + HEADER.unpack_from(frame)[6] :])
+        entry = unpack_frame(frame)
     except InvalidFrame as error:
         yield place._replace(text=str(error))
         return
