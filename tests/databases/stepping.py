@@ -15,7 +15,7 @@ import txbroker
 from txbroker import State
 from txbroker.databases import xids
 from txbroker.databases.adapters.adapter import adapt, run
-from txbroker.databases.adapters.dialect import ROLLED_BACK, TABLE, texts
+from txbroker.databases.adapters.database import ROLLED_BACK, TABLE, texts
 from txbroker.databases.blocking import BlockingSide
 from txbroker.databases.decision_table import WAITING
 from txbroker.databases.protocol import Deciding
@@ -54,7 +54,7 @@ class Program:
     def _decide(self) -> None:
         deciding = self.deciding
         key = xids.row_key(deciding.xid)
-        run(self.database.dialect.decide(self.database, deciding._token, key, self.side.identity))
+        run(self.database.decide(deciding._token, key, self.side.identity))
 
     def _prepare(self) -> None:
         run(self.side.prepare())

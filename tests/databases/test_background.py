@@ -75,7 +75,7 @@ def test_the_status_names_who_is_waited_for(sqlite, database, broker, topic):
         from txbroker.databases.adapters.adapter import run
 
         key = xids.row_key(tx.xid)
-        run(adapter.dialect.decide(adapter, deciding._token, key, broker.identity))
+        run(adapter.decide(deciding._token, key, broker.identity))
         tx._side.transaction.prepare()
         eventually(lambda: str(tx.xid) in broker.resolver.status.waiting)
         deciding.standing.key = key
@@ -107,7 +107,7 @@ def test_any_driver_of_pep_249_will_do(strange, sqlite, database, broker, topic,
         with txbroker.atomic(connection, broker, wait="commit") as tx:
             connection.execute("INSERT INTO orders VALUES (1)")
             tx.send(topic, b"1")
-        assert tx.database.dialect.name == "generic"
+        assert tx.database.name == "generic"
         assert [message.value for message in broker.read(topic, 0, 0)] == [b"1"]
         assert "connect_database" in broker.resolver.status.failure
         with txbroker.Resolver(lambda: strange_connection(sqlite), broker) as resolver:

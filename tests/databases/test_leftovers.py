@@ -7,7 +7,7 @@ import pytest
 import txbroker
 from tests.databases.orders import execute
 from txbroker.databases import xids
-from txbroker.databases.adapters.dialect import COMMITTED, CONTRADICTED
+from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED
 
 pytestmark = pytest.mark.slow
 

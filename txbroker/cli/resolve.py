@@ -16,8 +16,7 @@ from txbroker.cli.arguments import Parsed, pause
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import emit, facts, json_line
-from txbroker.databases.adapters.adapter import Connector
-from txbroker.databases.adapters.dialect import named
+from txbroker.databases.adapters.database import Connector, named
 from txbroker.databases.resolver import Resolution, Resolver
 from txbroker.databases.urls import connector
 from txbroker.errors import Misuse, OutcomeUnknown, StorageUnavailable

@@ -10,7 +10,7 @@ from txbroker.client.blocking import Connection
 from txbroker.coordinator.broker_resource import BrokerResource
 from txbroker.coordinator.postgresql import PostgresqlResource
 from txbroker.coordinator.resource import Resource
-from txbroker.databases.adapters.dialect import named
+from txbroker.databases.adapters.database import named
 
 _CALLS = ("xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover")
 

@@ -14,7 +14,8 @@ from journal.transaction import State
 from txbroker import errors
 from txbroker.coordinator.gids import Branch
 from txbroker.coordinator.resource import Content, Ending, Resource, decided
-from txbroker.databases.adapters.adapter import Condition, run
+from txbroker.databases.adapters.adapter import run
+from txbroker.databases.adapters.database import Condition
 from txbroker.databases.adapters.postgresql import PsycopgDatabase, sqlstate
 
 MAX_GID: Final = 199

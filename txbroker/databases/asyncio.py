@@ -15,7 +15,8 @@ from txbroker import errors
 from txbroker.client.asyncio import Connection, Transaction
 from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
-from txbroker.databases.adapters.adapter import Connector, adapt, kind_of
+from txbroker.databases.adapters.adapter import adapt, kind_of
+from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import Block, BrokerSide
 from txbroker.databases.error_causes import delivery_pending
 from txbroker.databases.open_blocks import Place

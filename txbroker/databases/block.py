@@ -10,7 +10,7 @@ from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.core.promise import Promise, start
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
-from txbroker.databases.adapters.adapter import Connector, Database
+from txbroker.databases.adapters.database import Connector, Database
 from txbroker.databases.open_blocks import Place
 from txbroker.databases.protocol import Deciding
 from txbroker.databases.resolver_thread import Background, background_beside

@@ -11,8 +11,16 @@ from collections.abc import Sequence
 
 from txbroker import errors
 from txbroker.databases import identity
-from txbroker.databases.adapters.adapter import Condition, Connector, Database, adapt, run
-from txbroker.databases.adapters.dialect import COMMITTED, CONTRADICTED, ROLLED_BACK, texts
+from txbroker.databases.adapters.adapter import adapt, run
+from txbroker.databases.adapters.database import (
+    COMMITTED,
+    CONTRADICTED,
+    ROLLED_BACK,
+    Condition,
+    Connector,
+    Database,
+    texts,
+)
 from txbroker.databases.identity import Identity
 
 log = logging.getLogger("txbroker.resolver")
@@ -67,7 +75,7 @@ class DecisionTable:
     def is_blocked(self, error: BaseException) -> bool:
         """Whether a method has failed because others hold locks now."""
         database = self._database
-        return isinstance(error, Exception) and database is not None and database.dialect.is_blocked(error)
+        return isinstance(error, Exception) and database is not None and database.is_blocked(error)
 
     def roll_back(self) -> None:
         """End a transaction whose end decides nothing. A broken connection shows at the next statement."""
@@ -87,12 +95,12 @@ class DecisionTable:
                 log.debug("closing the database connection: %s", error)
 
     def _begin_reading(self) -> None:
-        if self.database.dialect.reading_begins and self.database.condition() is Condition.IDLE:
+        if self.database.reading_begins and self.database.condition() is Condition.IDLE:
             run(self.database.begin())
 
     def _begin(self, patience: float) -> None:
         database = self.database
-        for statement in database.dialect.patience_before(patience):
+        for statement in database.patience_before(patience):
             run(database.execute(statement))
         if database.condition() is Condition.IDLE:
             run(database.begin())
@@ -118,16 +126,16 @@ class DecisionTable:
         found = self._read_forced(key, broker, patience)
         if found:
             return found
-        database, dialect = self.database, self.database.dialect
+        database = self.database
         try:
             self._begin(patience)
-            for statement in dialect.patience(patience):
+            for statement in database.patience(patience):
                 run(database.execute(statement))
-            run(database.execute(dialect.insert, (key, ROLLED_BACK, broker)))
+            run(database.execute(database.insert, (key, ROLLED_BACK, broker)))
             run(database.commit())
         except Exception as error:
             self.roll_back()
-            if dialect.is_duplicate(error):
+            if database.is_duplicate(error):
                 # Nothing there any more: it was deleted, so it was told, and is no longer prepared.
                 return self._read_forced(key, broker, patience) or WAITING
             raise
@@ -136,7 +144,7 @@ class DecisionTable:
     def _read_forced(self, key: str, broker: str, patience: float) -> str:
         """As :meth:`read`; what it says is on disk, and not just about to be."""
         found = self.read(key)
-        if found == COMMITTED and not run(self.database.dialect.is_forced(self.database)):
+        if found == COMMITTED and not run(self.database.is_forced()):
             self._force(broker, patience)
         return found
 
@@ -145,10 +153,10 @@ class DecisionTable:
         database, key = self.database, f"?{secrets.token_hex(16)}"
         self._begin(patience)
         try:
-            for statement in database.dialect.patience(patience):
+            for statement in database.patience(patience):
                 run(database.execute(statement))
-            run(database.execute(database.dialect.insert, (key, ROLLED_BACK, broker)))
-            run(database.execute(database.dialect.delete(1), (key,)))
+            run(database.execute(database.insert, (key, ROLLED_BACK, broker)))
+            run(database.execute(database.delete(1), (key,)))
             run(database.commit())
         except BaseException:
             self.roll_back()
@@ -156,36 +164,36 @@ class DecisionTable:
 
     def read(self, key: str) -> str:
         """The decision that stands in the table; "" if there is none."""
-        rows = self._read(self.database.dialect.read, key)
+        rows = self._read(self.database.read, key)
         if not rows:
             return ""
         return COMMITTED if rows[0][0] == CONTRADICTED else rows[0][0]
 
     def contradict(self, key: str, patience: float) -> None:
         """Mark a row: at the broker the opposite was done."""
-        dialect = self.database.dialect
-        self._write(dialect.update, (CONTRADICTED, key), patience, dialect.patience(patience))
+        database = self.database
+        self._write(database.update, (CONTRADICTED, key), patience, database.patience(patience))
 
     # -- rows that may go --------------------------------------------------------------------------
 
     def delete(self, keys: Sequence[str], patience: float) -> int:
         """Delete rows by their keys; return how many there were."""
-        removed, dialect = 0, self.database.dialect
-        statements = dialect.patience_for_deleting(patience)
+        removed, database = 0, self.database
+        statements = database.patience_for_deleting(patience)
         for start in range(0, len(keys), BATCH):
             batch = keys[start : start + BATCH]
-            removed += max(0, self._write(dialect.delete(len(batch)), batch, patience, statements))
+            removed += max(0, self._write(database.delete(len(batch)), batch, patience, statements))
         return removed
 
     def leftovers(self, broker: str) -> list[tuple[str, ...]]:
         """Rows of a broker that somebody should have deleted, a thousand at most: [(key, decision)]."""
         self.look()
-        return self._read(self.database.dialect.leftovers(), broker)
+        return self._read(self.database.leftovers(), broker)
 
     def contradicted(self, broker: str) -> list[str]:
         """Keys of a broker's rows that wait for a person, a thousand at most."""
         self.look()
-        return [key for (key,) in self._read(self.database.dialect.contradicted(), broker)]
+        return [key for (key,) in self._read(self.database.contradicted(), broker)]
 
     def _read(self, statement: str, parameter: str) -> list[tuple[str, ...]]:
         try:

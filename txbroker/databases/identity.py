@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from journal.arguments import text, wrong_value
 from txbroker import errors
-from txbroker.databases.adapters import dialect as dialects
-from txbroker.databases.adapters.adapter import Condition, Database
-from txbroker.databases.adapters.dialect import IDENTITY, LAYOUT, TABLE
+from txbroker.databases.adapters.database import IDENTITY, LAYOUT, TABLE, Condition, Database, identity_of
 from txbroker.databases.xids import TABLE_DIGITS
 
 REPLACEMENT = "replacement"
@@ -42,9 +40,9 @@ def parse(text: str | None) -> Identity:
 
 async def check_home(database: Database, identity: Identity) -> None:
     """Raise DecisionTableRefused if the table was made elsewhere, or cannot decide anything."""
-    await database.dialect.check_table(database)
-    here = await database.dialect.home(database)
-    if database.dialect.is_elsewhere(identity.home, here):
+    await database.check_table()
+    here = await database.home()
+    if database.is_elsewhere(identity.home, here):
         raise errors.DecisionTableRefused(
             f"the table {TABLE} is a copy: it was made at {identity.home!r} and is now at {here!r}. Two databases that "
             "decide the same transactions would decide them differently, so nothing was done. If this database takes "
@@ -65,9 +63,9 @@ def missing(error: BaseException) -> errors.DecisionTableMissing:
 async def read(database: Database) -> Identity:
     """The identity of a database's table, checked; leaves the transaction that it began open. For resolvers."""
     try:
-        text = dialects.identity_of(await database.execute(database.dialect.read_identity))
+        text = identity_of(await database.execute(database.read_identity))
     except Exception as error:
-        if database.dialect.is_missing_table(error):
+        if database.is_missing_table(error):
             raise missing(error) from error
         raise
     identity = parse(text)
@@ -83,7 +81,7 @@ async def create(database: Database, adopt: str = "") -> str:
     if database.condition() in (Condition.OPEN, Condition.FAILED, Condition.BORROWED):
         raise errors.Misuse(
             "a transaction is open on this connection, and making the table ends with a commit: "
-            f"{database.dialect.end_first}; nothing was done"
+            f"{database.end_first}; nothing was done"
         )
     try:
         return await _create(database, adopt)
@@ -93,18 +91,17 @@ async def create(database: Database, adopt: str = "") -> str:
 
 
 async def _create(database: Database, adopt: str) -> str:
-    dialect = database.dialect
-    await _make_table(database, dialect.probe, dialect.create)
-    await _make_table(database, dialect.read_identity, dialect.create_identity)
-    result = await database.execute(dialect.read_identity)
+    await _make_table(database, database.probe, database.create)
+    await _make_table(database, database.read_identity, database.create_identity)
+    result = await database.execute(database.read_identity)
     if not result.rows:
-        name = await _write(database, secrets.token_hex(TABLE_DIGITS // 2), dialect.insert_identity)
+        name = await _write(database, secrets.token_hex(TABLE_DIGITS // 2), database.insert_identity)
     else:
-        identity = parse(dialects.identity_of(result))
+        identity = parse(identity_of(result))
         name = identity.name
         if adopt:
             name = name if adopt == REPLACEMENT else secrets.token_hex(TABLE_DIGITS // 2)
-            await _write(database, name, dialect.update_identity)
+            await _write(database, name, database.update_identity)
         else:
             await check_home(database, identity)
     await database.commit()
@@ -115,7 +112,7 @@ async def _make_table(database: Database, look: str, create: str) -> None:
     try:
         await database.execute(look)
     except Exception as error:
-        if not database.dialect.is_missing_table(error):
+        if not database.is_missing_table(error):
             raise
         await database.rollback()
         await database.execute(create)
@@ -123,7 +120,7 @@ async def _make_table(database: Database, look: str, create: str) -> None:
 
 
 async def _write(database: Database, name: str, statement: str) -> str:
-    await database.execute(statement, (f"{LAYOUT} {name} {await database.dialect.home(database)}",))
+    await database.execute(statement, (f"{LAYOUT} {name} {await database.home()}",))
     return name
 
 

@@ -18,7 +18,7 @@ from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.loop import fork
 from txbroker.databases import identity, open_blocks, xids
-from txbroker.databases.adapters.adapter import Condition, Database
+from txbroker.databases.adapters.database import Condition, Database
 from txbroker.databases.error_causes import reason, told
 from txbroker.databases.identity import Identity
 from txbroker.databases.open_blocks import Place
@@ -73,7 +73,7 @@ def check_wait(wait: str) -> None:
 class Deciding:
     """The steps of one block. Integrations with hooks of their own (SQLAlchemy, Django) call them one by one:
 
-    ``enter``, the work, ``prepare``, ``check_open``, COMMIT by whoever does that (and what the dialect's ``forcing``
+    ``enter``, the work, ``prepare``, ``check_open``, COMMIT by whoever does that (and what the database's ``forcing``
     says after it), nothing in between; then
     ``committed``; or ``failed(error)`` if COMMIT raised, or ``rolled_back`` if it came to none. ``leave`` does all of
     that.
@@ -133,17 +133,17 @@ class Deciding:
     async def _roll_back_left(self) -> None:
         """Whatever an interrupted block has left open; not what was begun since."""
         database = self.database
-        if database.condition() is Condition.OPEN and await database.dialect.is_marked(database):
+        if database.condition() is Condition.OPEN and await database.is_marked():
             await database.rollback()
 
     async def _begin(self, condition: Condition) -> None:
         database = self.database
         found = identity.checked(database.handle) if condition is Condition.IDLE else None
         try:
-            if found is None or not await database.dialect.begin_marked(database, self._token):
+            if found is None or not await database.begin_marked(self._token):
                 if condition is Condition.IDLE:
                     await database.begin()
-                found = identity.parse(await database.dialect.mark(database, self._token))
+                found = identity.parse(await database.mark(self._token))
                 if identity.checked(database.handle) != found:
                     await identity.check_home(database, found)
                     identity.remember(database.handle, found)
@@ -155,7 +155,7 @@ class Deciding:
         except BaseException as error:
             if condition is Condition.IDLE:
                 await self.to_the_end(self.roll_back_database(error))
-            if isinstance(error, Exception) and database.dialect.is_missing_table(error):
+            if isinstance(error, Exception) and database.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
 
@@ -198,10 +198,10 @@ class Deciding:
             )
         key = xids.row_key(self.xid)
         try:
-            await database.dialect.decide(database, self._token, key, self.side.identity)
+            await database.decide(self._token, key, self.side.identity)
         except Exception as error:
             identity.forget(database.handle)  # the next block looks anew
-            if database.dialect.is_missing_table(error):
+            if database.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
         self.standing.key = key
@@ -351,7 +351,7 @@ class Deciding:
             raise meaning from (None if meaning is failure.__cause__ else failure)
         try:
             self.check_open()
-            force = await self.database.dialect.forcing(self.database)
+            force = await self.database.forcing()
             await self.database.commit()
             force()
         except BaseException as failure:  # noqa: BLE001 - it is raised again, or said what it means

@@ -17,8 +17,7 @@ from journal.transaction import State, Xid
 from txbroker import errors
 from txbroker.client.blocking import Connection, connect
 from txbroker.databases import xids
-from txbroker.databases.adapters.adapter import Connector
-from txbroker.databases.adapters.dialect import COMMITTED, CONTRADICTED
+from txbroker.databases.adapters.database import COMMITTED, CONTRADICTED, Connector
 from txbroker.databases.decision_table import WAITING, DecisionTable
 from txbroker.databases.identity import Identity
 

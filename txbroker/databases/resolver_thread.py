@@ -19,7 +19,7 @@ from txbroker.client.blocking import Connection
 from txbroker.client.blocking.semaphore import BinarySemaphore
 from txbroker.client.core.promise import Promise
 from txbroker.client.loop.connection import LoopConnection
-from txbroker.databases.adapters.adapter import Connector
+from txbroker.databases.adapters.database import Connector
 from txbroker.databases.resolver import Resolution, Resolver
 
 log = logging.getLogger("txbroker.resolver")

@@ -26,7 +26,8 @@ from txbroker.client.core.promise import Promise
 from txbroker.client.core.results import Message, Receipt
 from txbroker.client.transactions.transaction import Transaction as TransactionCore
 from txbroker.client.twisted import Connection, Transaction
-from txbroker.databases.adapters.adapter import Connector, adapt, kind_of
+from txbroker.databases.adapters.adapter import adapt, kind_of
+from txbroker.databases.adapters.database import Connector
 from txbroker.databases.block import BrokerSide
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.error_causes import delivery_pending

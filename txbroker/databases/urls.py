@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from txbroker import errors
-from txbroker.databases.adapters.adapter import Connector
+from txbroker.databases.adapters.database import Connector
 
 KNOWN: Final = "postgresql://USER@HOST/NAME, sqlite:///PATH, mysql://USER@HOST/NAME (or mariadb://)"
 ELSEWHERE: Final = (

@@ -1,85 +1,16 @@
-"""What a block needs of a user's database connection, and which adapter gives it that.
-
-An adapter's methods are coroutines, so that one protocol (:mod:`txbroker.databases.protocol`) serves every face.
-Those of a blocking driver never suspend: :func:`run` runs them.
-"""
+"""Which class of database a user's connection belongs to."""
 
 from __future__ import annotations
 
-import enum
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from txbroker import errors
-from txbroker.databases.adapters.dialect import Dialect, Result
+from txbroker.databases.adapters.database import Database
 
 T = TypeVar("T")
-
-Connector = Callable[[], Any]
-"""Opens one more DB-API connection to the same database, for a resolver."""
-
-
-class Condition(enum.Enum):
-    """Whether a connection is in a transaction."""
-
-    IDLE = "no transaction is open; the next statement begins one, or `begin` does"
-    OPEN = "a transaction is open"
-    FAILED = "the open transaction can only be rolled back"
-    AUTOCOMMIT = "no transaction is open, and each statement would be committed at once"
-    BORROWED = "a transaction block of the driver is open, which alone may commit"
-    PIPELINED = "statements are sent without waiting for their answers"
-
-
-class Database(Protocol):
-    """One connection, or session, of the user.
-
-    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the
-    driver is let through as it is.
-    """
-
-    @property
-    def dialect(self) -> Dialect:
-        """The SQL it speaks."""
-
-    @property
-    def handle(self) -> object:
-        """What may be in one block at a time; None before :meth:`open` has got hold of it."""
-
-    async def open(self) -> None:
-        """Before anything else: get hold of the connection, if this is a session; raises Misuse for what cannot be."""
-
-    def condition(self) -> Condition:
-        """Whether it is in a transaction, as far as the client side knows; asks the database nothing."""
-
-    async def flush(self) -> None:
-        """Before the decision: run the statements that a session still holds back."""
-
-    async def begin(self) -> None:
-        """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run a statement inside the transaction; ``%s`` stands for a parameter."""
-
-    async def commit(self) -> None:
-        """Commit the transaction."""
-
-    async def rollback(self) -> None:
-        """Roll the transaction back; nothing if there is none."""
-
-    async def close(self) -> None:
-        """Close the connection: the transaction is rolled back, unless COMMIT has arrived."""
-
-    def did_not_commit(self, error: BaseException) -> bool:
-        """After :meth:`commit` raised ``error``: whether the transaction certainly was not and will not be committed.
-
-        False if there is any doubt: then the resolver finds out.
-        """
-
-    def connector(self) -> Connector | None:
-        """A way to open further connections to the same database; None if that cannot be known."""
-
 
 _HOMES = {
     "psycopg": "txbroker.databases.adapters.postgresql",

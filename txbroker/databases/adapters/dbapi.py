@@ -8,35 +8,25 @@ from functools import lru_cache
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapters.adapter import Condition, Connector, kind_of
-from txbroker.databases.adapters.dialect import Dialect, Result, named
+from txbroker.databases.adapters.adapter import kind_of
+from txbroker.databases.adapters.database import Condition, Database, Result, named
 
 
-class DbApiDatabase:
+class DbApiDatabase(Database):
     """A blocking connection. Drivers that tell more than PEP 249 asks have adapters of their own above this one."""
 
-    def __init__(self, connection: Any, dialect: Dialect, paramstyle: str) -> None:
+    def __init__(self, connection: Any, paramstyle: str) -> None:
         self.connection = connection
         self.handle: object = connection
-        self.dialect = dialect
         self._translate = TRANSLATIONS.get(paramstyle)
         if self._translate is None:
             raise errors.Misuse(f"parameter style {paramstyle!r} is not one of PEP 249's; nothing was done")
-
-    async def open(self) -> None:
-        """It is one."""
-
-    async def flush(self) -> None:
-        """Statements are run at once."""
 
     def condition(self) -> Condition:
         """PEP 249 begins a transaction by itself; many drivers say whether they do."""
         return (
             Condition.AUTOCOMMIT if getattr(self.connection, "autocommit", False) is True else Condition.IDLE
         )
-
-    async def begin(self) -> None:
-        """The first statement does."""
 
     def cursor(self) -> Any:
         """A cursor whose rows are sequences."""
@@ -73,10 +63,6 @@ class DbApiDatabase:
         """A violated constraint is an answer; anything else may have come too late for one."""
         return named(error, "IntegrityError")
 
-    def connector(self) -> Connector | None:
-        """PEP 249 has no way to open another connection like this one."""
-        return None
-
 
 Translate = Callable[[str, tuple[Any, ...]], tuple[str, Any]]
 
@@ -105,7 +91,7 @@ def adapt(connection: Any) -> DbApiDatabase:
     for kind in type(connection).__mro__:
         module = sys.modules.get(kind.__module__.partition(".")[0])
         if hasattr(module, "paramstyle"):
-            return DbApiDatabase(connection, Dialect(), module.paramstyle)  # type: ignore[union-attr]
+            return DbApiDatabase(connection, module.paramstyle)  # type: ignore[union-attr]
     raise errors.Misuse(
         f"no driver's module with a paramstyle is known for {kind_of(connection)}; nothing was done"
     )

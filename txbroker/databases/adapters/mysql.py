@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapters.adapter import Condition, Connector, no_connection
-from txbroker.databases.adapters.dbapi import DbApiDatabase
-from txbroker.databases.adapters.dialect import (
+from txbroker.databases.adapters.adapter import no_connection
+from txbroker.databases.adapters.database import (
     BLOCK,
     IDENTITY,
     TABLE,
-    Dialect,
-    Executes,
+    Condition,
+    Connector,
+    Database,
     Result,
     no_unique_key,
 )
+from txbroker.databases.adapters.dbapi import DbApiDatabase
 
 _FORCES = (1, 3)
 """Values of innodb_flush_log_at_trx_commit; 3 is MariaDB's, and forces once more."""
@@ -33,8 +34,8 @@ _REFUSED_COMMITS = (_LOCK_WAIT, _DEADLOCK, 3101)
 """Answers to COMMIT that say "rolled back"; 3101 is group replication's. (1180, and lost connections, say nothing.)"""
 
 
-class MysqlDialect(Dialect):
-    """InnoDB's own ways. The keys' collation is that of bytes."""
+class MysqlDatabase(DbApiDatabase):
+    """A connection to MariaDB or MySQL, with InnoDB. The keys' collation is that of bytes."""
 
     name = "mysql"
     create = (
@@ -42,7 +43,7 @@ class MysqlDialect(Dialect):
         "decision VARCHAR(20) NOT NULL, broker VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, "
         "decided_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP) ENGINE=InnoDB"
     )
-    create_identity = f"{Dialect.create_identity} ENGINE=InnoDB"
+    create_identity = f"{Database.create_identity} ENGINE=InnoDB"
     old = "decided_at < CURRENT_TIMESTAMP - INTERVAL 60 SECOND"
     limit = " LIMIT 1000"
     begin_block = (
@@ -50,10 +51,70 @@ class MysqlDialect(Dialect):
         f"(SELECT identity FROM {IDENTITY})"
     )
 
-    async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection, "format")
+
+    def condition(self) -> Condition:
+        """By the flags of the server's last answer, where the driver keeps them."""
+        if getattr(self.connection, "open", True) in (False, 0):
+            return Condition.IDLE  # closed or lost: what was open, the server rolls back
+        status = getattr(self.connection, "server_status", None)
+        if status is not None:  # pymysql
+            open_now, by_itself = status & _IN_TRANSACTION, status & _AUTOCOMMIT
+        elif hasattr(self.connection, "in_transaction"):  # mysql.connector
+            open_now = self.connection.in_transaction
+            by_itself = not open_now and self.connection.autocommit
+        else:  # MySQLdb
+            open_now, by_itself = False, getattr(self.connection, "get_autocommit", bool)()
+        if open_now:
+            return Condition.OPEN
+        return Condition.AUTOCOMMIT if by_itself else Condition.IDLE
+
+    @property
+    def _tells(self) -> bool:
+        """Whether the driver says that a transaction is open. MySQLdb does not."""
+        return hasattr(self.connection, "server_status") or hasattr(self.connection, "in_transaction")
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement."""
+        result = await super().execute(statement, parameters)
+        return Result([tuple(row) for row in result.rows], result.changed)
+
+    async def begin(self) -> None:
+        """Said, for a savepoint begins none; where one may be open unseen, which that would commit, a read begins."""
+        await self.execute("START TRANSACTION" if self._tells else self.read_identity)
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """The server said that it was rolled back."""
+        return number_of(error) in _REFUSED_COMMITS or super().did_not_commit(error)
+
+    def connector(self) -> Connector | None:
+        """With the same parameters, where the driver keeps them."""
+        connection = self.connection
+        package = type(connection).__mro__[-2].__module__.partition(".")[0]
+        if package != "pymysql":
+            return None
+        wanted = {
+            "host": connection.host,
+            "port": connection.port,
+            "unix_socket": connection.unix_socket,
+            "user": connection.user,
+            "password": connection.password,
+            "database": connection.db,
+        }
+        parameters = {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in wanted.items()
+            if value
+        }
+        return lambda: sys.modules["pymysql"].connect(**parameters)
+
+    # -- the decision table ------------------------------------------------------------------------
+
+    async def mark(self, token: str) -> str | None:  # noqa: ARG002
         """Mark, and look whether what it commits is there after a power cut."""
-        await database.execute(f"SAVEPOINT {BLOCK}")
-        flush, logs, forced, read_only, identity = (await database.execute(self.begin_block)).rows[0]
+        await self.execute(f"SAVEPOINT {BLOCK}")
+        flush, logs, forced, read_only, identity = (await self.execute(self.begin_block)).rows[0]
         if int(flush) not in _FORCES:
             raise errors.DecisionNotDurable(
                 f"the server has innodb_flush_log_at_trx_commit = {flush}: a crash could take a committed row back, of "
@@ -72,10 +133,10 @@ class MysqlDialect(Dialect):
             )
         return None if identity is None else _text(identity)
 
-    async def home(self, database: Executes) -> str:
+    async def home(self) -> str:
         """The server's own name, as far as it has one, and the database; refuses a table without transactions."""
         engine = (
-            await database.execute(
+            await self.execute(
                 "SELECT engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s",
                 (TABLE,),
             )
@@ -85,16 +146,16 @@ class MysqlDialect(Dialect):
                 f"the table {TABLE} has the engine {_text(engine[0][0])}, which knows no transactions: nothing could "
                 f"be decided in it. ALTER TABLE {TABLE} ENGINE=InnoDB; nothing was done"
             )
-        names = await database.execute(
+        names = await self.execute(
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')"
         )
         server = " ".join(_text(row[1]) for row in names.rows)
-        here = (await database.execute("SELECT DATABASE()")).rows[0][0]
+        here = (await self.execute("SELECT DATABASE()")).rows[0][0]
         return f"{server or 'server'}/{_text(here)}"
 
-    async def check_table(self, database: Executes) -> None:
+    async def check_table(self) -> None:
         """Its key must be unique."""
-        keys = await database.execute(
+        keys = await self.execute(
             "SELECT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s "
             "GROUP BY index_name HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND MAX(column_name) = 'xid' "
             "AND MAX(sub_part) IS NULL",
@@ -132,71 +193,6 @@ def number_of(error: BaseException) -> int:
 
 def _text(value: Any) -> str:
     return value.decode() if isinstance(value, (bytes, bytearray)) else str(value)
-
-
-class MysqlDatabase(DbApiDatabase):
-    """A connection to MariaDB or MySQL."""
-
-    def __init__(self, connection: Any) -> None:
-        super().__init__(connection, DIALECT, "format")
-
-    def condition(self) -> Condition:
-        """By the flags of the server's last answer, where the driver keeps them."""
-        if getattr(self.connection, "open", True) in (False, 0):
-            return Condition.IDLE  # closed or lost: what was open, the server rolls back
-        status = getattr(self.connection, "server_status", None)
-        if status is not None:  # pymysql
-            open_now, by_itself = status & _IN_TRANSACTION, status & _AUTOCOMMIT
-        elif hasattr(self.connection, "in_transaction"):  # mysql.connector
-            open_now = self.connection.in_transaction
-            by_itself = not open_now and self.connection.autocommit
-        else:  # MySQLdb
-            open_now, by_itself = False, getattr(self.connection, "get_autocommit", bool)()
-        if open_now:
-            return Condition.OPEN
-        return Condition.AUTOCOMMIT if by_itself else Condition.IDLE
-
-    @property
-    def _tells(self) -> bool:
-        """Whether the driver says that a transaction is open. MySQLdb does not."""
-        return hasattr(self.connection, "server_status") or hasattr(self.connection, "in_transaction")
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run a statement."""
-        result = await super().execute(statement, parameters)
-        return Result([tuple(row) for row in result.rows], result.changed)
-
-    async def begin(self) -> None:
-        """Said, for a savepoint begins none; where one may be open unseen, which that would commit, a read begins."""
-        await self.execute("START TRANSACTION" if self._tells else self.dialect.read_identity)
-
-    def did_not_commit(self, error: BaseException) -> bool:
-        """The server said that it was rolled back."""
-        return number_of(error) in _REFUSED_COMMITS or super().did_not_commit(error)
-
-    def connector(self) -> Connector | None:
-        """With the same parameters, where the driver keeps them."""
-        connection = self.connection
-        package = type(connection).__mro__[-2].__module__.partition(".")[0]
-        if package != "pymysql":
-            return None
-        wanted = {
-            "host": connection.host,
-            "port": connection.port,
-            "unix_socket": connection.unix_socket,
-            "user": connection.user,
-            "password": connection.password,
-            "database": connection.db,
-        }
-        parameters = {
-            name: value.decode() if isinstance(value, bytes) else value
-            for name, value in wanted.items()
-            if value
-        }
-        return lambda: sys.modules["pymysql"].connect(**parameters)
-
-
-DIALECT = MysqlDialect()
 
 
 def adapt(connection: Any) -> MysqlDatabase:

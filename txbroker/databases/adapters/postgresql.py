@@ -11,14 +11,14 @@ from functools import cache
 from typing import Any
 
 from txbroker import errors
-from txbroker.databases.adapters.adapter import Condition, Connector, no_connection
-from txbroker.databases.adapters.dbapi import DbApiDatabase
-from txbroker.databases.adapters.dialect import (
+from txbroker.databases.adapters.adapter import no_connection
+from txbroker.databases.adapters.database import (
     COMMITTED,
     IDENTITY,
     TABLE,
-    Dialect,
-    Executes,
+    Condition,
+    Connector,
+    Database,
     Result,
     another_table,
     identity_of,
@@ -26,6 +26,7 @@ from txbroker.databases.adapters.dialect import (
     lost_mark,
     no_unique_key,
 )
+from txbroker.databases.adapters.dbapi import DbApiDatabase
 
 _IDLE, _ACTIVE, _IN_TRANSACTION, _IN_ERROR = 0, 1, 2, 3
 """libpq's PQTRANS values."""
@@ -35,112 +36,6 @@ _COMMAND_OK = 1
 
 _UNKNOWN_CLASSES = ("08", "40003", "57P")
 """SQLSTATEs after which a COMMIT may have happened: lost connections, completion unknown, shutdowns."""
-
-
-class PostgresqlDialect(Dialect):
-    """PostgreSQL's own ways."""
-
-    name = "postgresql"
-    old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
-    limit = " LIMIT 1000"
-    begin_block = (
-        "SELECT set_config('txbroker.block', %s, true), current_setting('transaction_read_only'), "
-        f"(SELECT identity FROM {IDENTITY})"
-    )
-    create = Dialect.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
-    insert_decision = (
-        f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
-        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s "
-        "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
-        "THEN set_config('synchronous_commit', 'on', true) END"
-    )
-
-    async def begin_marked(self, database: Executes, token: str) -> bool:
-        """BEGIN and the mark in one; what :meth:`mark` looks at besides, :meth:`decide` sees to."""
-        return isinstance(database, PsycopgDatabase | AsyncPsycopgDatabase) and await database.begin_marked(
-            token
-        )
-
-    async def mark(self, database: Executes, token: str) -> str | None:
-        """Mark, and look whether it can be written to."""
-        result = await database.execute(self.begin_block, (token,))
-        _, read_only, identity = result.rows[0]
-        if read_only == "on":
-            raise _read_only()
-        return None if identity is None else str(identity)
-
-    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
-        """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
-        try:
-            result = await database.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
-        except Exception as error:
-            if sqlstate(error) == "25006":
-                raise _read_only() from error
-            raise
-        if result.rows:
-            return
-        mark = await database.execute("SELECT current_setting('txbroker.block', true)")
-        if mark.rows[0][0] != token:
-            raise lost_mark("the mark of its transaction is gone")
-        raise another_table(identity_of(await database.execute(self.read_identity)))
-
-    async def is_marked(self, database: Executes) -> bool:
-        """The setting is there as long as its transaction."""
-        return bool((await database.execute("SELECT current_setting('txbroker.block', true)")).rows[0][0])
-
-    async def check_table(self, database: Executes) -> None:
-        """Its rows must survive a crash, and its key must be checked at once."""
-        result = await database.execute(
-            "SELECT c.relpersistence = 'p', EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a "
-            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indrelid = c.oid AND a.attname = 'xid' "
-            "AND i.indnkeyatts = 1 AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL) "
-            "FROM pg_class AS c WHERE c.oid = to_regclass(%s)",
-            (TABLE,),
-        )
-        logged, unique = result.rows[0]
-        if not logged:
-            raise errors.DecisionTableRefused(
-                f"the table {TABLE} is UNLOGGED or temporary: a crash empties it, and nothing would be decided any "
-                f"more; nothing was done. ALTER TABLE {TABLE} SET LOGGED"
-            )
-        if not unique:
-            raise no_unique_key()
-
-    async def home(self, database: Executes) -> str:
-        """A restored dump has another of these: the cluster, the database, the table."""
-        result = await database.execute(
-            "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid "
-            "FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()",
-            (TABLE,),
-        )
-        return str(result.rows[0][0])
-
-    async def is_forced(self, database: Executes) -> bool:  # noqa: ARG002
-        """Others see a commit when it has been forced."""
-        return True
-
-    def patience(self, seconds: float) -> Sequence[str]:
-        """For this transaction only: the connection may be a pool's."""
-        return (
-            f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'",
-            "SET LOCAL synchronous_commit = on",
-        )
-
-    def patience_for_deleting(self, seconds: float) -> Sequence[str]:
-        """Not forced: a force every now and then for each program would cost more than all the rest of it."""
-        return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
-
-    def is_missing_table(self, error: Exception) -> bool:
-        """42P01, or no right to see it."""
-        return sqlstate(error) in ("42P01", "42501")
-
-    def is_duplicate(self, error: Exception) -> bool:
-        """Unique violation."""
-        return sqlstate(error) == "23505"
-
-    def is_blocked(self, error: Exception) -> bool:
-        """Lock timeout, cancelled, deadlock, serialization."""
-        return sqlstate(error) in ("55P03", "57014", "40P01", "40001")
 
 
 def _read_only() -> errors.Misuse:
@@ -169,10 +64,110 @@ def _plain_rows() -> Any:
     return tuple_row
 
 
-class _Status:
-    """What both psycopgs tell of a connection, blocking or not."""
+class PostgresqlDatabase(Database):
+    """PostgreSQL, and what both psycopgs tell of a connection, blocking or not."""
 
     connection: Any
+
+    name = "postgresql"
+    old = "decided_at < LOCALTIMESTAMP - INTERVAL '60 seconds'"
+    limit = " LIMIT 1000"
+    begin_block = (
+        "SELECT set_config('txbroker.block', %s, true), current_setting('transaction_read_only'), "
+        f"(SELECT identity FROM {IDENTITY})"
+    )
+    create = (
+        Database.create + " WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)"
+    )
+    insert_decision = (
+        f"INSERT INTO {TABLE} (xid, decision, broker) SELECT CAST(%s AS varchar), '{COMMITTED}', CAST(%s AS varchar) "
+        f"FROM {IDENTITY} WHERE identity LIKE %s AND current_setting('txbroker.block', true) = %s "
+        "RETURNING CASE current_setting('synchronous_commit') WHEN 'off' "
+        "THEN set_config('synchronous_commit', 'on', true) END"
+    )
+
+    async def mark(self, token: str) -> str | None:
+        """Mark, and look whether it can be written to."""
+        result = await self.execute(self.begin_block, (token,))
+        _, read_only, identity = result.rows[0]
+        if read_only == "on":
+            raise _read_only()
+        return None if identity is None else str(identity)
+
+    async def decide(self, token: str, key: str, broker: str) -> None:
+        """Insert the row where the mark still is; a commit that is not forced would be no decision, so it is now."""
+        try:
+            result = await self.execute(self.insert_decision, (key, broker, identity_pattern(key), token))
+        except Exception as error:
+            if sqlstate(error) == "25006":
+                raise _read_only() from error
+            raise
+        if result.rows:
+            return
+        mark = await self.execute("SELECT current_setting('txbroker.block', true)")
+        if mark.rows[0][0] != token:
+            raise lost_mark("the mark of its transaction is gone")
+        raise another_table(identity_of(await self.execute(self.read_identity)))
+
+    async def is_marked(self) -> bool:
+        """The setting is there as long as its transaction."""
+        return bool((await self.execute("SELECT current_setting('txbroker.block', true)")).rows[0][0])
+
+    async def check_table(self) -> None:
+        """Its rows must survive a crash, and its key must be checked at once."""
+        result = await self.execute(
+            "SELECT c.relpersistence = 'p', EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a "
+            "ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] WHERE i.indrelid = c.oid AND a.attname = 'xid' "
+            "AND i.indnkeyatts = 1 AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL) "
+            "FROM pg_class AS c WHERE c.oid = to_regclass(%s)",
+            (TABLE,),
+        )
+        logged, unique = result.rows[0]
+        if not logged:
+            raise errors.DecisionTableRefused(
+                f"the table {TABLE} is UNLOGGED or temporary: a crash empties it, and nothing would be decided any "
+                f"more; nothing was done. ALTER TABLE {TABLE} SET LOGGED"
+            )
+        if not unique:
+            raise no_unique_key()
+
+    async def home(self) -> str:
+        """A restored dump has another of these: the cluster, the database, the table."""
+        result = await self.execute(
+            "SELECT s.system_identifier || '/' || d.oid || '/' || to_regclass(%s)::oid "
+            "FROM pg_control_system() AS s, pg_database AS d WHERE d.datname = current_database()",
+            (TABLE,),
+        )
+        return str(result.rows[0][0])
+
+    async def is_forced(self) -> bool:
+        """Others see a commit when it has been forced."""
+        return True
+
+    def patience(self, seconds: float) -> Sequence[str]:
+        """For this transaction only: the connection may be a pool's."""
+        return (
+            f"SET LOCAL lock_timeout = '{max(1, round(seconds * 1000))}ms'",
+            "SET LOCAL synchronous_commit = on",
+        )
+
+    def patience_for_deleting(self, seconds: float) -> Sequence[str]:
+        """Not forced: a force every now and then for each program would cost more than all the rest of it."""
+        return (*self.patience(seconds), "SET LOCAL synchronous_commit = off")
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """42P01, or no right to see it."""
+        return sqlstate(error) in ("42P01", "42501")
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """Unique violation."""
+        return sqlstate(error) == "23505"
+
+    def is_blocked(self, error: Exception) -> bool:
+        """Lock timeout, cancelled, deadlock, serialization."""
+        return sqlstate(error) in ("55P03", "57014", "40P01", "40001")
+
+    # -- a transaction -----------------------------------------------------------------------------
 
     @property
     def transaction_status(self) -> int:
@@ -216,7 +211,7 @@ class _Status:
         return lambda: module.connect(**parameters)
 
 
-class _Psycopg(_Status):
+class _Psycopg(PostgresqlDatabase):
     """psycopg's, of both kinds."""
 
     @property
@@ -243,8 +238,7 @@ class PsycopgDatabase(_Psycopg, DbApiDatabase):
     """psycopg, blocking."""
 
     def __init__(self, connection: Any) -> None:
-        super().__init__(connection, DIALECT, "format")
-
+        super().__init__(connection, "format")
         self._cursor: Any = None
 
     async def begin_marked(self, token: str) -> bool:
@@ -265,11 +259,11 @@ class PsycopgDatabase(_Psycopg, DbApiDatabase):
         return Result(cursor.fetchall() if cursor.pgresult.ntuples else [], cursor.rowcount)
 
 
-class Psycopg2Database(_Status, DbApiDatabase):
+class Psycopg2Database(PostgresqlDatabase, DbApiDatabase):
     """psycopg2."""
 
     def __init__(self, connection: Any) -> None:
-        super().__init__(connection, DIALECT, "format")
+        super().__init__(connection, "format")
 
     def cursor(self) -> Any:
         """With plain rows, whatever the connection makes of rows."""
@@ -282,17 +276,7 @@ class AsyncPsycopgDatabase(_Psycopg):
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.handle: object = connection
-        self.dialect: Dialect = DIALECT
         self._cursor: Any = None
-
-    async def open(self) -> None:
-        """It is one."""
-
-    async def flush(self) -> None:
-        """Statements are run at once."""
-
-    async def begin(self) -> None:
-        """The first statement does."""
 
     async def begin_marked(self, token: str) -> bool:
         """Begin and mark, in one message instead of two; False if the connection has wishes for its transactions."""
@@ -322,9 +306,6 @@ class AsyncPsycopgDatabase(_Psycopg):
     async def close(self) -> None:
         """Close the connection."""
         await self.connection.close()
-
-
-DIALECT = PostgresqlDialect()
 
 
 def adapt(connection: Any) -> PsycopgDatabase | Psycopg2Database | AsyncPsycopgDatabase:

@@ -10,109 +10,12 @@ from typing import Any
 
 from txbroker import errors
 from txbroker.databases.adapters import file_identity
-from txbroker.databases.adapters.adapter import Condition, Connector, no_connection
+from txbroker.databases.adapters.adapter import no_connection
+from txbroker.databases.adapters.database import TABLE, Condition, Connector, Database, no_unique_key
 from txbroker.databases.adapters.dbapi import DbApiDatabase
-from txbroker.databases.adapters.dialect import TABLE, Dialect, Executes, no_unique_key
 
 _FULL, _EXTRA = 2, 3
 _VOLATILE = ("off", "memory")
-
-
-class SqliteDialect(Dialect):
-    """SQLite's own ways."""
-
-    name = "sqlite"
-    end_first = "commit or roll back first (with Python 3.12's autocommit=False one always is: take another connection)"
-    reading_begins = False
-    old = "decided_at < datetime('now', '-60 seconds')"
-    limit = " LIMIT 1000"
-
-    async def mark(self, database: Executes, token: str) -> str | None:
-        """Mark, and look whether what it commits is there after a power cut."""
-        path = await _path(database)
-        if not path:
-            raise errors.DecisionNotDurable(
-                "the database is in memory: no other connection could find out how a block ended; use a file. "
-                "Nothing was done"
-            )
-        synchronous = (await database.execute("PRAGMA main.synchronous")).rows[0][0]
-        journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
-        if int(synchronous) < _FULL or journal in _VOLATILE:
-            raise errors.DecisionNotDurable(
-                f"the connection has synchronous = {synchronous} and journal_mode = {journal}: a power cut could take "
-                "a committed row back, of which the broker has been told. Say PRAGMA synchronous = FULL, with any "
-                "journal_mode but off and memory, when opening it; nothing was done"
-            )
-        return await super().mark(database, token)
-
-    async def home(self, database: Executes) -> str:
-        """The file: a copy is another one."""
-        path = await _path(database)
-        return file_identity.describe(path) if path else ""
-
-    def is_elsewhere(self, made: str, here: str) -> bool:
-        """What a file system does not tell, or did not tell then, is no difference."""
-        return file_identity.contradicts(made, here)
-
-    async def check_table(self, database: Executes) -> None:
-        """Its key must be unique."""
-        for index in (await database.execute(f"PRAGMA main.index_list({TABLE})")).rows:
-            unique, partial = index[2], index[4]
-            columns = [
-                row[2] for row in (await database.execute(f'PRAGMA main.index_info("{index[1]}")')).rows
-            ]
-            if unique and not partial and columns == ["xid"]:
-                return
-        raise no_unique_key()
-
-    def patience_before(self, seconds: float) -> Sequence[str]:
-        """For the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
-        return (f"PRAGMA busy_timeout = {round(seconds * 1000)}",)
-
-    async def forcing(self, database: Executes) -> Callable[[], None]:
-        """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
-        journal = str((await database.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
-        synchronous = int((await database.execute("PRAGMA main.synchronous")).rows[0][0])
-        if journal != "delete" or synchronous >= _EXTRA:
-            return await super().forcing(database)
-        return partial(_force, os.path.dirname(await _path(database)))
-
-    async def is_forced(self, database: Executes) -> bool:
-        """The rows are; that the journal is gone, which makes them valid, is forced here."""
-        _force(os.path.dirname(await _path(database)))
-        return True
-
-    def is_lost_mark(self, error: Exception) -> bool:
-        """SQLite has no code for it."""
-        return "no such savepoint" in str(error)
-
-    def is_missing_table(self, error: Exception) -> bool:
-        """SQLite has no code for it."""
-        return "no such table" in str(error)
-
-    def is_duplicate(self, error: Exception) -> bool:
-        """The key is there."""
-        return isinstance(error, sqlite3.IntegrityError)
-
-    def is_blocked(self, error: Exception) -> bool:
-        """Busy or locked."""
-        return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-
-
-async def _path(database: Executes) -> str:
-    rows = (await database.execute("PRAGMA database_list")).rows
-    path = next((row[2] for row in rows if row[1] in ("main", b"main")), "")
-    return os.fsdecode(path) if path else ""
-
-
-def _force(folder: str) -> None:
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no directories, and its file system journals their entries by itself
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class SqliteDatabase(DbApiDatabase):
@@ -120,8 +23,14 @@ class SqliteDatabase(DbApiDatabase):
 
     connection: sqlite3.Connection
 
+    name = "sqlite"
+    end_first = "commit or roll back first (with Python 3.12's autocommit=False one always is: take another connection)"
+    reading_begins = False
+    old = "decided_at < datetime('now', '-60 seconds')"
+    limit = " LIMIT 1000"
+
     def __init__(self, connection: Any) -> None:
-        super().__init__(connection, DIALECT, "qmark")
+        super().__init__(connection, "qmark")
 
     def cursor(self) -> sqlite3.Cursor:
         """With plain rows, whatever the connection makes of rows."""
@@ -175,8 +84,92 @@ class SqliteDatabase(DbApiDatabase):
             return None
         return lambda: sqlite3.connect(path, timeout=1.0, check_same_thread=False)
 
+    # -- the decision table ------------------------------------------------------------------------
 
-DIALECT = SqliteDialect()
+    async def mark(self, token: str) -> str | None:
+        """Mark, and look whether what it commits is there after a power cut."""
+        path = await _path(self)
+        if not path:
+            raise errors.DecisionNotDurable(
+                "the database is in memory: no other connection could find out how a block ended; use a file. "
+                "Nothing was done"
+            )
+        synchronous = (await self.execute("PRAGMA main.synchronous")).rows[0][0]
+        journal = str((await self.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
+        if int(synchronous) < _FULL or journal in _VOLATILE:
+            raise errors.DecisionNotDurable(
+                f"the connection has synchronous = {synchronous} and journal_mode = {journal}: a power cut could take "
+                "a committed row back, of which the broker has been told. Say PRAGMA synchronous = FULL, with any "
+                "journal_mode but off and memory, when opening it; nothing was done"
+            )
+        return await super().mark(token)
+
+    async def home(self) -> str:
+        """The file: a copy is another one."""
+        path = await _path(self)
+        return file_identity.describe(path) if path else ""
+
+    def is_elsewhere(self, made: str, here: str) -> bool:
+        """What a file system does not tell, or did not tell then, is no difference."""
+        return file_identity.contradicts(made, here)
+
+    async def check_table(self) -> None:
+        """Its key must be unique."""
+        for index in (await self.execute(f"PRAGMA main.index_list({TABLE})")).rows:
+            unique, partial = index[2], index[4]
+            columns = [row[2] for row in (await self.execute(f'PRAGMA main.index_info("{index[1]}")')).rows]
+            if unique and not partial and columns == ["xid"]:
+                return
+        raise no_unique_key()
+
+    def patience_before(self, seconds: float) -> Sequence[str]:
+        """For the connection, which is the resolver's own: BEGIN IMMEDIATE is what waits."""
+        return (f"PRAGMA busy_timeout = {round(seconds * 1000)}",)
+
+    async def forcing(self) -> Callable[[], None]:
+        """The end of a commit is that the journal is unlinked; below EXTRA, SQLite does not force that."""
+        journal = str((await self.execute("PRAGMA main.journal_mode")).rows[0][0]).lower()
+        synchronous = int((await self.execute("PRAGMA main.synchronous")).rows[0][0])
+        if journal != "delete" or synchronous >= _EXTRA:
+            return await super().forcing()
+        return partial(_force, os.path.dirname(await _path(self)))
+
+    async def is_forced(self) -> bool:
+        """The rows are; that the journal is gone, which makes them valid, is forced here."""
+        _force(os.path.dirname(await _path(self)))
+        return True
+
+    def is_lost_mark(self, error: Exception) -> bool:
+        """SQLite has no code for it."""
+        return "no such savepoint" in str(error)
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """SQLite has no code for it."""
+        return "no such table" in str(error)
+
+    def is_duplicate(self, error: Exception) -> bool:
+        """The key is there."""
+        return isinstance(error, sqlite3.IntegrityError)
+
+    def is_blocked(self, error: Exception) -> bool:
+        """Busy or locked."""
+        return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+
+
+async def _path(database: Database) -> str:
+    rows = (await database.execute("PRAGMA database_list")).rows
+    path = next((row[2] for row in rows if row[1] in ("main", b"main")), "")
+    return os.fsdecode(path) if path else ""
+
+
+def _force(folder: str) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no directories, and its file system journals their entries by itself
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def adapt(connection: Any) -> SqliteDatabase:

@@ -19,11 +19,12 @@ from journal.arguments import message_of
 from txbroker import errors
 from txbroker.client.core.results import Message
 from txbroker.databases.adapters import adapter
-from txbroker.databases.adapters.adapter import Condition, Connector, Database, run
-from txbroker.databases.adapters.dialect import Dialect, Result
+from txbroker.databases.adapters.adapter import run
+from txbroker.databases.adapters.database import Connector
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.django.broker import broker, configuration
 from txbroker.databases.orm.carry import Waiting, block, check_room, commit_with, take_write_lock
+from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _BLOCK = "_txbroker_block"
 _HOOKED = "_txbroker_hooked"
@@ -172,39 +173,19 @@ def _commit(connection: Any, commit: Any) -> None:
         raise
 
 
-class DjangoDatabase:
+class DjangoDatabase(WrappedDatabase):
     """The driver's connection below Django's wrapper, which commits and rolls back."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         connection.ensure_connection()
-        self.driver: Database = adapter.adapt(connection.connection)
+        self.driver = adapter.adapt(connection.connection)
         self.handle: object = connection.connection
         self.django_commit: Any = connection.commit
-
-    @property
-    def dialect(self) -> Dialect:
-        """The SQL it speaks."""
-        return self.driver.dialect
 
     async def open(self) -> None:
         """It is; see that it can write."""
         await take_write_lock(self.driver)
-
-    def condition(self) -> Condition:
-        """As the driver knows it."""
-        return self.driver.condition()
-
-    async def flush(self) -> None:
-        """Django runs statements at once."""
-
-    async def begin(self) -> None:
-        """Django has."""
-        await self.driver.begin()
-
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run a statement."""
-        return await self.driver.execute(statement, parameters)
 
     async def commit(self) -> None:
         """Have Django commit."""

@@ -7,14 +7,15 @@ no savepoints. So they are bounded, by :data:`MAX_BYTES` unless told otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from txbroker import errors
 from txbroker.client.blocking import Connection
 from txbroker.databases import identity
-from txbroker.databases.adapters.adapter import Condition, Database, run
-from txbroker.databases.adapters.dialect import TABLE
+from txbroker.databases.adapters.adapter import run
+from txbroker.databases.adapters.database import TABLE, Condition, Database
 from txbroker.databases.blocking import Atomic, BlockingSide
+from txbroker.databases.orm.wrapped import WrappedDatabase
 from txbroker.databases.protocol import Deciding
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -60,11 +61,11 @@ async def take_write_lock(driver: Database) -> None:
 
     The block will write; so it waits here, as long as the connection's timeout says, and not in vain later.
     """
-    if driver.dialect.name == "sqlite" and driver.condition() is Condition.OPEN:
+    if driver.name == "sqlite" and driver.condition() is Condition.OPEN:
         try:
             await driver.execute(f"DELETE FROM {TABLE} WHERE 0")
         except Exception as error:
-            if driver.dialect.is_missing_table(error):
+            if driver.is_missing_table(error):
                 raise identity.missing(error) from error
             raise
 
@@ -77,11 +78,11 @@ class Terms(NamedTuple):
     timeout: float | None = None
 
 
-def block(database: Database, broker: Broker, terms: Terms) -> Atomic:
+def block(database: WrappedDatabase, broker: Broker, terms: Terms) -> Atomic:
     """A block that is not entered yet."""
     connection = broker if isinstance(broker, Connection) else broker()
     side = BlockingSide(connection, terms.wait, terms.timeout)
-    return Atomic(Deciding(database, side, terms.application), side, None)
+    return Atomic(Deciding(cast(Database, database), side, terms.application), side, None)
 
 
 def commit_with(atomic: Atomic, messages: Iterable[Waiting]) -> None:

@@ -13,8 +13,8 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, scoped_session
 
 from txbroker import errors
-from txbroker.databases.adapters.adapter import Condition, Database, kind_of
-from txbroker.databases.adapters.dialect import Result, lost_mark
+from txbroker.databases.adapters.adapter import kind_of
+from txbroker.databases.adapters.database import Condition, Result, lost_mark
 from txbroker.databases.sqlalchemy.driver import DriverDatabase, as_driver
 
 Through = Callable[[Callable[[], None]], Awaitable[None]]
@@ -358,7 +358,7 @@ def plain_session(session: Any) -> Session:
     return session
 
 
-def adapt(database: Any) -> Database:
+def adapt(database: Any) -> ConnectionDatabase | SessionDatabase:
     """The adapter for a Session, scoped_session, Connection, AsyncSession, async_scoped_session, AsyncConnection."""
     if isinstance(database, Connection):
         return ConnectionDatabase(database)

@@ -18,7 +18,8 @@ from sqlalchemy.orm import Session, SessionTransaction
 from journal.arguments import message_of
 from txbroker import errors
 from txbroker.client import blocking
-from txbroker.databases.adapters.adapter import Condition, kind_of, run
+from txbroker.databases.adapters.adapter import kind_of, run
+from txbroker.databases.adapters.database import Condition
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.orm.carry import (
     MAX_BYTES,

@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txbroker.databases.adapters import adapter
-from txbroker.databases.adapters.adapter import Condition, Connector, Database
-from txbroker.databases.adapters.dialect import Dialect, Executes, Result
+from txbroker.databases.adapters.database import Condition, Connector, Result
+from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _HOME = "txbroker.home"
 """Where, in the pooled connection's ``info``, the place of its decision table is remembered."""
@@ -52,56 +52,13 @@ def as_driver(error: BaseException) -> BaseException:
     return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
 
 
-class Speaking:
-    """The driver's dialect, with SQLAlchemy's errors, and with the look at the table's home once a connection."""
-
-    def __init__(self, below: DriverDatabase) -> None:
-        self._below = below
-        self._inner = below.driver.dialect
-        self._text: str | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    async def mark(self, database: Executes, token: str) -> str | None:
-        """Step 1."""
-        with translating(self._below.connection, "txbroker: mark the transaction"):
-            self._text = await self._inner.mark(database, token)
-        self._below.marked()
-        return self._text
-
-    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:
-        """Step 3."""
-        self._below.check_same_transaction()
-        with translating(self._below.connection, "txbroker: insert the decision"):
-            await self._inner.decide(database, token, key, broker)
-
-    async def home(self, database: Executes) -> str:
-        """Asked once for each connection of the pool and each table, not for each Session."""
-        known = self._below.connection.info.get(_HOME)
-        if known is not None and self._text is not None and known[0] == self._text:
-            return str(known[1])
-        home = await self._inner.home(database)
-        self._below.connection.info[_HOME] = (self._text, home)
-        return home
-
-    def is_missing_table(self, error: Exception) -> bool:
-        """Whether a statement failed because there is no such table."""
-        return self._inner.is_missing_table(cast(Exception, as_driver(error)))
-
-
-class DriverDatabase:
+class DriverDatabase(WrappedDatabase):
     """A Connection's transaction, ended at the driver. Who uses it has to tell SQLAlchemy."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.driver: Database = adapter.adapt(connection.connection.driver_connection)
-        self._speaking = Speaking(self)
-
-    @property
-    def dialect(self) -> Dialect:
-        """The SQL it speaks."""
-        return cast(Dialect, self._speaking)
+        self.driver = adapter.adapt(connection.connection.driver_connection)
+        self._identity: str | None = None
 
     @property
     def handle(self) -> object:
@@ -118,13 +75,35 @@ class DriverDatabase:
     async def flush(self) -> None:
         """Who ends the transaction has flushed."""
 
-    async def begin(self) -> None:
-        """As the driver's connection does it; SQLAlchemy has begun already, without a word to the database."""
-        await self.driver.begin()
-
     async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
         """Run a statement."""
         return await self.driver.execute(statement, parameters)
+
+    async def mark(self, token: str) -> str | None:
+        """Step 1."""
+        with translating(self.connection, "txbroker: mark the transaction"):
+            self._identity = await self.driver.mark(token)
+        self.marked()
+        return self._identity
+
+    async def decide(self, token: str, key: str, broker: str) -> None:
+        """Step 3."""
+        self.check_same_transaction()
+        with translating(self.connection, "txbroker: insert the decision"):
+            await self.driver.decide(token, key, broker)
+
+    async def home(self) -> str:
+        """Asked once for each connection of the pool and each table, not for each Session."""
+        known = self.connection.info.get(_HOME)
+        if known is not None and self._identity is not None and known[0] == self._identity:
+            return str(known[1])
+        home = await self.driver.home()
+        self.connection.info[_HOME] = (self._identity, home)
+        return home
+
+    def is_missing_table(self, error: Exception) -> bool:
+        """Whether a statement failed because there is no such table."""
+        return self.driver.is_missing_table(cast(Exception, as_driver(error)))
 
     async def commit(self) -> None:
         """Commit; raises SQLAlchemy's errors."""

@@ -1,12 +1,16 @@
-"""The SQL of the decision table. :class:`Dialect` is what any database with savepoints and unique keys understands.
+"""What a block needs of a user's database, and the SQL of the decision table there.
 
-A statement's parameters are ``%s`` here; adapters put in what their driver wants.
+:class:`Database` is what any database with savepoints and unique keys understands; each database has a class above it.
+A statement's parameters are ``%s`` here; each class puts in what its driver wants. Methods are coroutines, so that one
+protocol (:mod:`txbroker.databases.protocol`) serves every client; those of a blocking driver never suspend:
+:func:`txbroker.databases.adapters.adapter.run` runs them.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from txbroker import errors
 
@@ -29,19 +33,34 @@ class Result(NamedTuple):
     changed: int
 
 
-class Executes(Protocol):
-    """Runs statements in the transaction of a connection."""
+Connector = Callable[[], Any]
+"""Opens one more DB-API connection to the same database, for a resolver."""
 
-    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
-        """Run one."""
+
+class Condition(enum.Enum):
+    """Whether a connection is in a transaction."""
+
+    IDLE = "no transaction is open; the next statement begins one, or `begin` does"
+    OPEN = "a transaction is open"
+    FAILED = "the open transaction can only be rolled back"
+    AUTOCOMMIT = "no transaction is open, and each statement would be committed at once"
+    BORROWED = "a transaction block of the driver is open, which alone may commit"
+    PIPELINED = "statements are sent without waiting for their answers"
 
 
 def _nothing() -> None:
     """The database has forced it when it answers."""
 
 
-class Dialect:
-    """How to say it, and what errors mean. The block's mark is a savepoint: it is gone when its transaction is."""
+class Database:
+    """One connection, or session, of the user; how to speak to it, and what its errors mean.
+
+    ``handle`` is the thing of which there may be one block at a time (the driver's connection). Every error of the
+    driver is let through as it is. The block's mark is a savepoint: it is gone when its transaction is.
+    """
+
+    handle: object
+    """What may be in one block at a time; None before :meth:`open` has got hold of it."""
 
     name = "generic"
     create = (
@@ -71,43 +90,85 @@ class Dialect:
     update_identity = f"UPDATE {IDENTITY} SET identity = %s"
     release = f"RELEASE SAVEPOINT {BLOCK}"
 
+    # -- a transaction -----------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Before anything else: get hold of the connection, if this is a session; raises Misuse for what cannot be."""
+
+    def condition(self) -> Condition:
+        """Whether it is in a transaction, as far as the client side knows; asks the database nothing."""
+        raise NotImplementedError
+
+    async def flush(self) -> None:
+        """Before the decision: run the statements that a session still holds back."""
+
+    async def begin(self) -> None:
+        """Begin a transaction, if the first statement does not do that by itself. Called only when IDLE."""
+
+    async def execute(self, statement: str, parameters: Sequence[Any] = ()) -> Result:
+        """Run a statement inside the transaction; ``%s`` stands for a parameter."""
+        raise NotImplementedError
+
+    async def commit(self) -> None:
+        """Commit the transaction."""
+        raise NotImplementedError
+
+    async def rollback(self) -> None:
+        """Roll the transaction back; nothing if there is none."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Close the connection: the transaction is rolled back, unless COMMIT has arrived."""
+        raise NotImplementedError
+
+    def did_not_commit(self, error: BaseException) -> bool:
+        """After :meth:`commit` raised ``error``: whether the transaction certainly was not and will not be committed.
+
+        False if there is any doubt: then the resolver finds out.
+        """
+        raise NotImplementedError
+
+    def connector(self) -> Connector | None:
+        """A way to open further connections to the same database; None if that cannot be known."""
+        return None
+
     # -- a block -----------------------------------------------------------------------------------
 
-    async def begin_marked(self, database: Executes, token: str) -> bool:  # noqa: ARG002
+    async def begin_marked(self, token: str) -> bool:  # noqa: ARG002
         """Step 1 in one message, where the table is known already. False: not possible here, nothing was done."""
         return False
 
-    async def mark(self, database: Executes, token: str) -> str | None:  # noqa: ARG002
+    async def mark(self, token: str) -> str | None:  # noqa: ARG002
         """Step 1: mark the transaction as the block's, return the identity row. Raises what makes it unfit."""
-        await database.execute(f"SAVEPOINT {BLOCK}")
-        return identity_of(await database.execute(self.read_identity))
+        await self.execute(f"SAVEPOINT {BLOCK}")
+        return identity_of(await self.execute(self.read_identity))
 
-    async def decide(self, database: Executes, token: str, key: str, broker: str) -> None:  # noqa: ARG002
+    async def decide(self, token: str, key: str, broker: str) -> None:  # noqa: ARG002
         """Step 3: insert the row, if transaction and table are still those of step 1; raises if they are not."""
         try:
-            await database.execute(self.release)
+            await self.execute(self.release)
         except Exception as error:
             if self.is_lost_mark(error):
                 raise lost_mark(str(error)) from error
             raise
-        result = await database.execute(self.insert_decision, (key, broker, identity_pattern(key)))
-        if not (result.changed > 0 or (await database.execute(self.read, (key,))).rows):
-            raise another_table(identity_of(await database.execute(self.read_identity)))
+        result = await self.execute(self.insert_decision, (key, broker, identity_pattern(key)))
+        if not (result.changed > 0 or (await self.execute(self.read, (key,))).rows):
+            raise another_table(identity_of(await self.execute(self.read_identity)))
 
-    async def is_marked(self, database: Executes) -> bool:
+    async def is_marked(self) -> bool:
         """Whether the open transaction is a block's; asked before it is rolled back, for the mark may be gone then."""
         try:
-            await database.execute(self.release)
+            await self.execute(self.release)
         except Exception as error:
             if self.is_lost_mark(error):
                 return False
             raise
         return True
 
-    async def check_table(self, database: Executes) -> None:
+    async def check_table(self) -> None:
         """Raise DecisionTableRefused for a table in which nothing can be decided."""
 
-    async def home(self, database: Executes) -> str:  # noqa: ARG002
+    async def home(self) -> str:
         """Where the table is, in words that a copy of it does not share; "" if that cannot be known."""
         return ""
 
@@ -115,7 +176,7 @@ class Dialect:
         """Whether a table that was made at one :meth:`home` and is found at another has been copied."""
         return bool(made and here) and made != here
 
-    async def forcing(self, database: Executes) -> Callable[[], None]:  # noqa: ARG002
+    async def forcing(self) -> Callable[[], None]:
         """Asked before COMMIT: what is to be done after it, so that the decision is on disk. Mostly nothing."""
         return _nothing
 
@@ -129,7 +190,7 @@ class Dialect:
         """Statements at the beginning of a transaction that bound how long it waits for others' locks."""
         return ()
 
-    async def is_forced(self, database: Executes) -> bool:  # noqa: ARG002
+    async def is_forced(self) -> bool:
         """Whether what can be seen is on disk now; where that takes no commit, it is seen to. InnoDB does not say."""
         return False
 
