@@ -284,7 +284,7 @@ class Actions:
 
     def die(self, moment):
         """One transaction, killed at a moment."""
-        from txbroker.databases.django.carrying import DjangoDatabase
+        from txbroker.databases.django.transaction_messages import DjangoDatabase
 
         die_at(moment, DjangoDatabase)
         with transaction.atomic():

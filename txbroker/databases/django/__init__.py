@@ -16,7 +16,7 @@ except ImportError as error:
 
 from txbroker import errors
 from txbroker.databases.django.broker import broker
-from txbroker.databases.django.carrying import receive, send, waiting
+from txbroker.databases.django.transaction_messages import receive, send, waiting
 
 __all__ = ["adapt", "broker", "receive", "send", "waiting"]
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from txbroker.client.blocking import Connection, connect
-from txbroker.databases.orm.carry import MAX_BYTES, Terms
+from txbroker.databases.orm.waiting_messages import MAX_BYTES, Terms
 from txbroker.databases.protocol import check_wait
 from txbroker.databases.xids import check_application
 

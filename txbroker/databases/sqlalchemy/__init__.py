@@ -16,6 +16,6 @@ if int(_sqlalchemy.__version__.partition(".")[0]) < 2:
     )
 
 from txbroker.databases.sqlalchemy.adapters import adapt
-from txbroker.databases.sqlalchemy.carrying import Messages, carry
+from txbroker.databases.sqlalchemy.session_messages import Messages, carry
 
 __all__ = ["Messages", "adapt", "carry"]

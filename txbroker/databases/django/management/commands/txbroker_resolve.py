@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from txbroker import errors
 from txbroker.databases.django.broker import broker
-from txbroker.databases.django.carrying import connector
+from txbroker.databases.django.transaction_messages import connector
 from txbroker.databases.resolver import Resolution, Resolver
 
 

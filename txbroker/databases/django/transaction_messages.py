@@ -23,7 +23,7 @@ from txbroker.databases.adapters.adapter import run
 from txbroker.databases.adapters.database import Connector
 from txbroker.databases.blocking import Atomic
 from txbroker.databases.django.broker import broker, configuration
-from txbroker.databases.orm.carry import Waiting, block, check_room, commit_with, take_write_lock
+from txbroker.databases.orm.waiting_messages import Waiting, block, check_room, commit_with, take_write_lock
 from txbroker.databases.orm.wrapped import WrappedDatabase
 
 _BLOCK = "_txbroker_block"

@@ -21,7 +21,7 @@ from txbroker.client import blocking
 from txbroker.databases.adapters.adapter import kind_of, run
 from txbroker.databases.adapters.database import Condition
 from txbroker.databases.blocking import Atomic
-from txbroker.databases.orm.carry import (
+from txbroker.databases.orm.waiting_messages import (
     MAX_BYTES,
     Broker,
     Terms,
