@@ -10,7 +10,6 @@ from tests.support.repository import ROOT
 
 NOT_MENDED_YET = [
     {"journal.buffers.allocator", "journal.buffers.buffer"},
-    {"txbroker.broker.broker", "txbroker.broker.whole_transactions"},
     {
         "txbroker.server.connections",
         "txbroker.server.protocol",
