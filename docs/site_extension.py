@@ -29,6 +29,9 @@ WIDTH = 100
 PLAIN_BLOCKS = ("hex", "mermaid")
 """Languages of code blocks that are shown as they stand."""
 
+OPERATION = re.compile(r"~?(?:[\w.]+\.)?(?:Coroutine\[.*, ~?None, |Awaitable\[)(.*)\]")
+"""The type of an operation, and what it ends with."""
+
 
 def commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
     """Yield the context of the command itself, then those of the commands below it, in the order of the help."""
@@ -78,10 +81,35 @@ def refer_by_last_name(
     return content if in_signature(node) else None
 
 
-def hide_constructor(app: Sphinx, what: str, name: str, shown: Any, *_: Any) -> tuple[str, None] | None:  # noqa: ARG001
-    """Leave out the arguments of a class that only this library makes; a program gets its objects from calls."""
-    made_by_programs = (tuple, msgspec.Struct, Coordinator, Resolver)
-    return ("", None) if what == "class" and not issubclass(shown, made_by_programs) else None
+def shown_signature(
+    app: Sphinx,  # noqa: ARG001
+    what: str,
+    name: str,
+    shown: Any,
+    options: Any,  # noqa: ARG001
+    arguments: str | None,
+    result: str | None,
+) -> tuple[str | None, str | None]:
+    """Show of a signature what a program needs.
+
+    The arguments of a class that only this library makes are left out; a program gets its objects from calls. A method
+    that all clients share is a coroutine of their core: it is shown with what the client at hand makes of that.
+    """
+    if what == "class":
+        is_made_here = not issubclass(shown, (tuple, dict, msgspec.Struct, Coordinator, Resolver))
+        return ("" if arguments and is_made_here else arguments), result
+    ends_with = OPERATION.fullmatch(result or "")
+    if what == "method" and (ends_with or hasattr(shown, "__wrapped__")):
+        return arguments, given_by(name).format(ends_with[1] if ends_with else result)
+    return arguments, result
+
+
+def given_by(name: str) -> str:
+    """Return the type that a client gives for an operation, with a place for what the operation ends with."""
+    for client, given in (("asyncio", "Future[{}]"), ("twisted", "Deferred[{}]")):
+        if name.startswith(f"txbroker.client.{client}."):
+            return given
+    return "{}"
 
 
 def link_pages(app: Sphinx, what: str, name: str, shown: Any, options: Any, lines: list[str]) -> None:  # noqa: ARG001
@@ -127,7 +155,7 @@ def lead_to_the_first_page(app: Sphinx, failure: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     """Make all of it known to Sphinx."""
     app.add_directive("command-help", CommandHelp)
-    app.connect("autodoc-process-signature", hide_constructor)
+    app.connect("autodoc-process-signature", shown_signature)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("doctree-read", name_in_full)
     app.connect("missing-reference", refer_by_last_name)

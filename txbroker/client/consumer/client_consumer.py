@@ -27,28 +27,30 @@ class ClientConsumer:
 
     @property
     def group(self) -> str:
-        """The group's name, "" without one."""
+        """The name of the group, "" without one."""
         return self._core.options.group or ""
 
     @property
     def whole(self) -> bool:
-        """Whether all was handed out that its partitions held at one moment: each transaction whole, or not at all.
+        """Whether the consumer has handed out all that its partitions held at one moment, with no transaction in
+        part.
 
-        As far as it is in them, and as the positions that reading began at were. False while there is more to hand out,
-        and while a position is held by an undecided transaction.
+        This holds for the partitions that it reads, if reading began at such a moment. It is False while there is
+        more to hand out, and while an undecided transaction holds a position.
         """
         return self._core.whole
 
     def offsets(self) -> list[PartitionOffset]:
-        """The positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
+        """Return the positions after the messages handed out so far, for ``Transaction.commit_offsets``."""
         return self._core.handed_out()
 
     @part_method
     def commit(self, what: Positions = None) -> Coroutine[Promise[Any], None, None]:
-        """Commit positions of the group; ends once forced. Between ``tpc_begin`` and its end they join that.
+        """Commit positions of the group; it ends once they are forced to disk.
 
-        ``what``: all that has been handed out so far (None), all up to a message in its partition, or a mapping of
-        (topic, partition) to the next offset to read. Raises GenerationFenced if another consumer has claimed the
+        ``what`` is None for all that has been handed out so far, a message for all up to it in its partition, or a
+        mapping of (topic, partition) to the next offset to read. Between ``tpc_begin`` and the end of that
+        transaction the positions move with it. Raises GenerationFenced if another consumer has claimed the
         partitions, Misuse without a group, WrongType, WrongValue.
         """
         return self._core.commit(what, self._connection._joined())

@@ -47,7 +47,9 @@ from txbroker.wire.messages import (
 
 
 class Operations:
-    """The part of every client's connection that is questions and orders to the broker, one in each method."""
+    """The calls of every client's connection that ask the broker something or have it do something, one in each
+    method.
+    """
 
     core: Core
     resolver: Companion | None = None
@@ -55,7 +57,7 @@ class Operations:
 
     @property
     def identity(self) -> str:
-        """The name of the broker's data: xids and numbers mean something only together with it."""
+        """The identity of the broker's data. Xids and numbers of transactions are valid only together with it."""
         return self.core.identity
 
     # -- topics ------------------------------------------------------------------------------------
@@ -71,8 +73,9 @@ class Operations:
     ) -> Coroutine[Promise[Any], None, TopicInfo]:
         """Create a topic with these settings (durations in seconds, sizes in bytes); raises TopicExists.
 
-        It has one partition unless told otherwise. With ``exist_ok`` one that is there is described as it is, and the
-        logger ``txbroker.client`` warns of what is not as wanted.
+        The topic has one partition unless ``partitions`` says more. With ``exist_ok`` a topic of that name is
+        described and not changed, and the logger ``txbroker.client`` warns where it differs from what was asked
+        for.
         """
         return create_topic(self.core, name, partitions, settings, exist_ok)
 
@@ -80,7 +83,8 @@ class Operations:
     async def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete a topic with its messages; raises UnknownTopic, TransactionConflict.
 
-        ``topic_id`` says which topic of that name is meant, as ``topics()`` tells it; None: the one that is there now.
+        ``topic_id`` is the id of the topic that is meant, as ``topics()`` has it; None: the topic that has the name
+        now.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
         topic_id = None if topic_id is None else octets("topic_id", topic_id, NOTHING_CHANGED)
@@ -94,7 +98,7 @@ class Operations:
 
     @client_method
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
-        """Describe topics, sorted by name; unknown ones are left out."""
+        """Describe topics, sorted by name. Names that do not exist are left out."""
         return await described(self.core, None if names is None else texts("names", names, NOTHING_READ))
 
     async def _topic(self, name: str) -> TopicInfo:
@@ -109,10 +113,11 @@ class Operations:
     async def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> list[Message]:
-        """Read from ``offset`` on, in order, about ``max_bytes`` (never less than one message).
+        """Read messages from ``offset`` on, in order: about ``max_bytes``, and at least one message if there is
+        one.
 
-        Waits up to ``max_wait`` seconds for a first message; nothing by then is an empty list. Raises OffsetOutOfRange,
-        UnknownTopic, UnknownPartition, CorruptSegment.
+        Waits up to ``max_wait`` seconds for a first message, and returns an empty list if none comes. Raises
+        OffsetOutOfRange, UnknownTopic, UnknownPartition, CorruptSegment.
         """
         topic, partition = text("topic", topic, NOTHING_READ), named_index(partition)
         _check_range(offset, max_bytes, max_wait)
@@ -133,7 +138,7 @@ class Operations:
 
     @client_method
     async def read_frames(self, number: int, offset: int, max_bytes: int = 1 << 20) -> Frames:
-        """Read once, undecoded, from the partition with that number (:class:`PartitionInfo` has it).
+        """Read frames once, undecoded, from the partition with that number (:class:`PartitionInfo` has it).
 
         Raises OffsetOutOfRange, UnknownPartition, CorruptSegment.
         """
@@ -154,7 +159,9 @@ class Operations:
 
     @client_method
     async def offsets_for_time(self, topic: str, time: datetime | int) -> dict[int, int]:
-        """Per partition the first offset appended at ``time`` (or µs since 1970 UTC) or later."""
+        """Return for each partition the first offset appended at ``time`` (``datetime``, or µs since 1970 UTC) or
+        later.
+        """
         wall = micros("time", time, NOTHING_READ, MOST)  # any end of time is behind the last message
         parts = {part.number: part.index for part in (await self._topic(topic)).partitions}
         core = self.core
@@ -168,13 +175,13 @@ class Operations:
 
     @client_method
     async def groups(self) -> list[GroupInfo]:
-        """All consumer groups with their positions and lags."""
+        """Return all consumer groups with their positions and lags."""
         core = self.core
         return (await core.request(commands.ListGroups(core.correlation()), commands.Groups)).groups
 
     @client_method
     async def group_offsets(self, group: str) -> list[GroupPosition]:
-        """A group's positions, sorted by topic and partition."""
+        """Return the positions of a group, sorted by topic and partition."""
         group, core = text("group", group, NOTHING_READ), self.core
         places = {
             p.number: (topic.name, p.index) for topic in await described(core, None) for p in topic.partitions
@@ -189,9 +196,9 @@ class Operations:
 
     @client_method
     async def set_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Move a group to other positions (offset by partition), as if its consumers had: claims outlive them.
+        """Move a group to other positions, given as offsets by partition. Claims of its consumers stay valid.
 
-        Raises PositionMoved if somebody moves it at the same time.
+        Raises PositionMoved if a consumer or another program moves the group at the same time.
         """
         group, topic = text("group", group, NOTHING_CHANGED), text("topic", topic, NOTHING_CHANGED)
         if not isinstance(offsets, Mapping):
@@ -224,9 +231,10 @@ class Operations:
 
     @client_method
     async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
-        """Forget a group and its positions; raises UnknownGroup, OffsetPending.
+        """Delete a group with its positions; raises UnknownGroup, OffsetPending.
 
-        ``group_id`` says which group of that name is meant, as ``groups()`` tells it; None: the one that is there now.
+        ``group_id`` is the id of the group that is meant, as ``groups()`` has it; None: the group that has the name
+        now.
         """
         group, core = text("group", group, NOTHING_CHANGED), self.core
         group_id = None if group_id is None else octets("group_id", group_id, NOTHING_CHANGED)
@@ -249,7 +257,7 @@ class Operations:
 
     @client_method
     async def status(self) -> dict[str, int | float | str]:
-        """The broker's counters and gauges by name."""
+        """Return the broker's counters and gauges by name."""
         core = self.core
         return (await core.request(commands.AskStatus(core.correlation()), commands.Status)).values
 
@@ -257,22 +265,22 @@ class Operations:
     async def pin_files(self) -> int:
         """Keep the broker from removing files of its data directory; return the LSN of its newest checkpoint.
 
-        For programs that read them. What that checkpoint and the journal above it refer to stays until
-        :meth:`unpin_files`, until this connection is lost, or until the disk needs the space; raises DiskFull if it
-        does already. A connection has one pin.
+        This is for programs that read the files. What that checkpoint and the journal above it refer to is kept
+        until :meth:`unpin_files`, until this connection is lost, or until the disk needs the space. Raises DiskFull
+        if the disk needs it already. A connection has one pin.
         """
         core = self.core
         return (await core.request(commands.PinFiles(core.correlation()), commands.FilesPinned)).lsn
 
     @client_method
     async def unpin_files(self) -> bool:
-        """Let the files go; return whether they have been kept all the time since :meth:`pin_files`."""
+        """Release the files; return whether they have been kept all the time since :meth:`pin_files`."""
         core = self.core
         return (await core.request(commands.UnpinFiles(core.correlation()), commands.FilesPinned)).held
 
     @client_method
     def ping(self) -> Coroutine[Promise[Any], None, None]:
-        """End once the broker has answered."""
+        """Return once the broker has answered."""
         return self.core.ping()
 
 

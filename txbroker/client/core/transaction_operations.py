@@ -30,7 +30,7 @@ MAX_LISTED = 1000
 
 
 class TransactionOperations:
-    """The part of every client's connection with which operators and coordinators see and end transactions."""
+    """The calls of every client's connection with which operators and coordinators see and end transactions."""
 
     core: Core
 
@@ -43,15 +43,16 @@ class TransactionOperations:
         global_prefix: bytes = b"",
         forced: bool = False,
     ) -> Coroutine[Promise[Any], None, list[TransactionInfo]]:
-        """All transactions in these states (none given: the undecided ones), with xids of this format and prefix.
+        """Return all transactions in these states (without any: the undecided ones), with xids of this format and
+        prefix.
 
-        With ``forced`` only outcomes that a person or policy forced.
+        With ``forced`` only outcomes that a person or the orphan policy forced.
         """
         return transactions(self.core, states, format_id, global_prefix, forced)
 
     @client_method
     async def show_transaction(self, which: Which, max_bytes: int = 1 << 16) -> TransactionDetails:
-        """A transaction, by number ("12-3") or xid, with its first messages; raises UnknownTransaction."""
+        """Return a transaction, by its number ("12-3") or xid, with its first messages; raises UnknownTransaction."""
         core, which_one = self.core, named(which)
         max_bytes = whole("max_bytes", max_bytes, NOTHING_READ, least=0)
         places = {
@@ -83,7 +84,7 @@ class TransactionOperations:
 
     @client_method
     async def commit_transaction(self, which: Which, by: str, why: str) -> None:
-        """Force a prepared transaction to commit: a heuristic outcome, kept with who and why."""
+        """Force a prepared transaction to commit: a heuristic outcome, which is kept with who and why."""
         core = self.core
         which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         request = commands.Commit(core.correlation(), *which_one, operator=True, by=by, why=why)
@@ -91,7 +92,7 @@ class TransactionOperations:
 
     @client_method
     async def rollback_transaction(self, which: Which, by: str, why: str) -> None:
-        """Force a transaction to roll back: a heuristic outcome, kept with who and why."""
+        """Force a transaction to roll back: a heuristic outcome, which is kept with who and why."""
         core = self.core
         which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         await core.request(
@@ -100,7 +101,7 @@ class TransactionOperations:
 
     @client_method
     async def forget_transaction(self, which: Which, by: str, why: str = "") -> None:
-        """Forget a decided transaction's outcome; a forced one needs a reason."""
+        """Forget the outcome of a decided transaction. A forced outcome needs a reason."""
         core = self.core
         which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         shown = await core.request(
@@ -117,12 +118,12 @@ class TransactionOperations:
 
     @client_method
     async def outcome(self, which: Which) -> Outcome:
-        """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+        """Return how a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
         return await outcome(self.core, which)
 
     @client_method
     async def wait_outcome(self, which: Which, timeout: float = 30.0) -> State:
-        """How a transaction ended, once it has; raises OutcomeUnknown if it is undecided after so many seconds."""
+        """Wait until a transaction has ended, and return how; raises OutcomeUnknown after ``timeout`` seconds."""
         core = self.core
         deadline, pause = core.clock() + seconds("timeout", timeout, NOTHING_READ), 0.01
         while True:

@@ -50,16 +50,16 @@ class ClientTransaction:
 
     @part_method
     def commit(self) -> Coroutine[Promise[Any], None, None]:
-        """Commit in one phase (or the second, after :meth:`prepare`); ends once forced and visible.
+        """Commit, in one phase or after :meth:`prepare`; it ends once the messages are forced and visible.
 
-        Raises TransactionRolledBack if it did not happen and never will, OutcomeUnknown (with the number) if
-        that could not be found out: calling it again asks again.
+        Raises TransactionRolledBack if the commit did not happen and never will, and OutcomeUnknown (with the
+        number) if the client could not find out: calling the method again asks again.
         """
         return self._core.commit()
 
     @part_method
     def rollback(self) -> Coroutine[Promise[Any], None, None]:
-        """Roll back; also after a failed commit."""
+        """Roll back. May also be called after a failed commit."""
         return self._core.rollback()
 
     _is_inside = False
