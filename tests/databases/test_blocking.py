@@ -3,7 +3,6 @@
 # ruff: noqa: PT012 - a whole block is what raises
 
 import contextlib
-import re
 import sqlite3
 import threading
 
@@ -12,7 +11,6 @@ import pytest
 import txbroker
 from tests.databases.adapters.lite_scene import numbers, rows, shop
 from tests.databases.looking import eventually, values
-from tests.support.repository import ROOT
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow
@@ -116,19 +114,6 @@ def test_closing_the_broker_connection_leaves_no_rows_and_no_thread(database, sh
     assert rows(database) == []
     assert not background.status.is_running
     assert broker.resolver is None
-
-
-def test_the_block_of_the_readme_does_what_it_says(shared_broker, broker, tmp_path, monkeypatch):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    [example] = [block for block in blocks if "txbroker.atomic(" in block]
-    monkeypatch.chdir(tmp_path)
-    broker.create_topic("orders", partitions=4)
-    found = {}
-    exec(example.replace("tcp:127.0.0.1:7654", shared_broker.address), found)
-    with contextlib.closing(found["database"]) as database:
-        assert database.execute("SELECT * FROM orders").fetchall() == [(42, "billed")]
-    assert found["message"].value == b"order 42"
-    broker.delete_topic("orders")
 
 
 # -- consuming -------------------------------------------------------------------------------------

@@ -174,14 +174,6 @@ def test_make_help_lists_every_target_that_says_what_it_does_in_eighty_columns()
     assert max(map(len, helped.splitlines())) <= 80
 
 
-def test_the_embedded_log_of_the_readme_prints_all_that_it_appends(tmp_path, monkeypatch, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    [embedded] = [block for block in blocks if "import journal" in block]
-    monkeypatch.chdir(tmp_path)
-    exec(embedded, {})
-    assert capsys.readouterr().out == "[b'one', b'two', b'three']\n"
-
-
 @pytest.mark.parametrize("table", forgeries.TABLES, ids=lambda table: table.modules[0])
 def test_a_table_of_damages_has_each_that_is_tried_and_each_that_nothing_finds(table) -> None:
     """Of what is found, the test of each damage compares the kind."""
