@@ -107,11 +107,11 @@ def carry_out(days: list[Day], seed: int, kills: int, place: Path, console: Cons
         killer = Killer(broker, plan, tell)
         sending = bar.add_task("sending", total=sum(rows.values()))
         reading = bar.add_task("reading", total=sum(rows.values()), start=False)
-        create_topics(broker.url)
-        producer = Producer(broker.url, killer, tell, partial(bar.advance, sending))
+        create_topics(broker.address)
+        producer = Producer(broker.address, killer, tell, partial(bar.advance, sending))
         send_seconds = produce(producer, killer, days)
         bar.start_task(reading)
-        verdict, read_seconds = read_back(broker.url, days, bar, reading)
+        verdict, read_seconds = read_back(broker.address, days, bar, reading)
     return Run(
         seed=seed,
         place=str(place),

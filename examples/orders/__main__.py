@@ -24,10 +24,10 @@ def main(seconds: float, rate: float) -> None:
     try:
         with Premises(folder, producers=1, rate=rate) as premises:
             click.echo(f"psql '{premises.database_url}'")
-            click.echo(f".venv/bin/txbroker --broker {premises.broker.url} tail orders --follow")
+            click.echo(f".venv/bin/txbroker --broker {premises.broker.address} tail orders --follow")
             watch(premises, seconds)
             settle(premises)
-            facts = collect(premises.database_url, premises.broker.url, premises.producers[0].lines())
+            facts = collect(premises.database_url, premises.broker.address, premises.producers[0].lines())
     except (*FAILURES, ProgramFailed) as error:
         raise click.ClickException("\n".join([str(error), *getattr(error, "__notes__", ())])) from error
     faults = compare(facts)

@@ -133,7 +133,7 @@ class Drill:
             self._programs[victim].start()
 
     def _prepared(self) -> int:
-        with txbroker.connect(self._premises.broker.url, client="drill") as broker:
+        with txbroker.connect(self._premises.broker.address, client="drill") as broker:
             return len(broker.transactions([txbroker.State.PREPARED]))
 
 
@@ -183,7 +183,7 @@ def invoices_until_quiet(premises: Premises) -> Iterator[int]:
 def resolve(premises: Premises) -> None:
     """Passes of a resolver until nothing is left for it, or nothing changes any more."""
     with (
-        txbroker.connect(premises.broker.url, client="last resolver") as broker,
+        txbroker.connect(premises.broker.address, client="last resolver") as broker,
         txbroker.Resolver(lambda: psycopg.connect(premises.database_url), broker) as resolver,
     ):
         deadline = time.monotonic() + QUIET_WITHIN
@@ -197,7 +197,7 @@ def judge(premises: Premises, run: Run, kills: int) -> None:
     """Collect and compare."""
     said = [line for producer in premises.producers for line in producer.lines()]
     run.said = Counter(line.split()[0] for line in said)
-    run.facts = collect(premises.database_url, premises.broker.url, said)
+    run.facts = collect(premises.database_url, premises.broker.address, said)
     run.facts.least_orders = ORDERS_EACH_KILL * kills
     run.faults = compare(run.facts)
 

@@ -95,7 +95,7 @@ class Premises:
         self.database_url = self.postgresql.url("shop")
         self.broker = BrokerProcess(folder / "broker", folder / "broker.log")
         module = [sys.executable, "-m"]
-        place = [self.database_url, self.broker.url]
+        place = [self.database_url, self.broker.address]
         halves = ["0", "1"], [str(number) for number in range(2, TOPICS["orders"])]
         self.producers = [
             Program(folder, f"producer-{number}", [*module, "examples.orders.producer", *place, str(rate)])
@@ -107,7 +107,7 @@ class Premises:
         ]
         txbroker = os.fspath(Path(sys.executable).with_name("txbroker"))
         watch = ["resolve", "--database", self.database_url, "--watch", "--interval", "1s"]
-        self.resolver = Program(folder, "resolver", [txbroker, "--broker", self.broker.url, *watch])
+        self.resolver = Program(folder, "resolver", [txbroker, "--broker", self.broker.address, *watch])
 
     @property
     def programs(self) -> list[Program]:
@@ -120,7 +120,7 @@ class Premises:
         with self.postgresql.connect(autocommit=True) as connection:
             connection.execute("CREATE DATABASE shop")
         self.broker.start()
-        open_shop(self.database_url, self.broker.url)
+        open_shop(self.database_url, self.broker.address)
         for program in self.programs:
             program.start()
 

@@ -16,7 +16,7 @@ VALUE = b" " * 64_000
 
 
 def resident(broker):
-    with open(f"/proc/{broker.process.pid}/status") as status:
+    with open(f"/proc/{broker.pid}/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
 
 
@@ -57,4 +57,4 @@ def test_a_budget_that_is_used_up_slows_producers_down_loses_nothing_and_is_not_
             for partition in range(3):
                 found = connection.consume("t", partitions=[partition], follow=False)
                 assert [int(message.value.split()[0]) for message in found] == list(range(MESSAGES))
-        assert broker.stop() == 0
+        broker.stop()

@@ -159,11 +159,11 @@ def test_watching_goes_on_after_a_broker_that_did_not_answer_in_time(broker, url
         with abandoned(broker, sqlite) as (connection, database, tx):
             database.commit()
             connection.wait_outcome(tx.xid, 30.0)  # so it is at work
-        broker.process.send_signal(signal.SIGSTOP)
+        broker.pause()
         try:
             said = next(line for line in watching.stderr if "no answer to " in line)
         finally:
-            broker.process.send_signal(signal.SIGCONT)
+            broker.resume()
         assert said.endswith("trying again in 0.05 s\n")
         assert watching.poll() is None
     finally:

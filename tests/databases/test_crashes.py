@@ -4,7 +4,6 @@
 
 import contextlib
 import os
-import signal
 import sqlite3
 
 import psycopg
@@ -143,9 +142,9 @@ def test_a_broker_that_does_not_answer_the_prepare_takes_the_row_with_it_and_men
         with txbroker.atomic(database, connection) as tx:
             insert(database)
             tx.send("t", b"1")
-            mortal_broker.process.send_signal(signal.SIGSTOP)
+            mortal_broker.pause()
     assert count(database) == 0
-    mortal_broker.process.send_signal(signal.SIGCONT)
+    mortal_broker.resume()
     assert "can be run again" in str(caught.value)
     with txbroker.connect(mortal_broker.address) as other:
         eventually(lambda: other.transactions() == [])

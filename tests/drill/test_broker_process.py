@@ -19,7 +19,7 @@ def takes_connections(broker):
 
 def test_it_comes_back_on_the_same_port_after_a_kill(tmp_path):
     broker = BrokerProcess(tmp_path / "data", tmp_path / "log")
-    assert broker.start() > 0
+    broker.start()
     assert takes_connections(broker)
     broker.kill()
     assert not takes_connections(broker)

@@ -346,7 +346,7 @@ class _Fresh:
         broker = BrokerProcess(folder / "data", folder / "broker.log", self._options, own_session=True)
         try:
             broker.start()
-            yield broker.url
+            yield broker.address
             broker.stop()
         except BrokerFailed as error:
             raise Failure(f"{error}", Exit.UNREACHABLE) from error

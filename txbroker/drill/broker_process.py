@@ -1,4 +1,4 @@
-"""A broker as its users run it, ``twistd -n txbroker``: started, killed and started again by the demo and by drills."""
+"""A broker as its users run it, ``twistd -n txbroker``: started, killed, started again by demo, drills, tests."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 READY_WITHIN = 60.0
 """Seconds until a broker that has not said that it is ready is given up."""
@@ -28,7 +30,8 @@ class BrokerProcess:
 
     ``options`` are of ``twistd txbroker``. ``entry`` starts Python code that behaves as ``twistd`` does; without it,
     that is ``twistd`` itself. What :meth:`tell` says such code reads from its standard input. In a session of its own
-    (``own_session``) it does not hear the Ctrl-C that is meant for whoever has started it.
+    (``own_session``) it does not hear the Ctrl-C that is meant for whoever has started it. With a ``certificate``, a
+    file that has its key too, it listens over TLS. As a context manager it is started, and killed if it still runs.
     """
 
     def __init__(
@@ -38,20 +41,31 @@ class BrokerProcess:
         options: Sequence[str] = (),
         entry: Sequence[str] = (),
         own_session: bool = False,
+        certificate: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.port = free_port()
-        self.url = f"tcp:127.0.0.1:{self.port}"
         self.log = log
-        self._data = data
+        self._certificate = certificate
+        self._environment = environment
+        self.data_dir = data
         self._options = options
         self._entry = entry
         self._own_session = own_session
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
+        self._killed = False
         self._ended = False
 
-    def start(self) -> float:
-        """Start, wait until it says that it is ready, return how many seconds it took; may raise BrokerFailed."""
+    @property
+    def address(self) -> str:
+        """For ``txbroker.connect``."""
+        if self._certificate is not None:
+            return f"tls:127.0.0.1:{self.port}:ca={self._certificate}"
+        return f"tcp:127.0.0.1:{self.port}"
+
+    def start(self) -> Self:
+        """Start, and wait until it says that it is ready; may raise BrokerFailed."""
         began = time.monotonic()
         starts = len(self.recoveries()) + 1
         self.launch()
@@ -64,7 +78,7 @@ class BrokerProcess:
                     f"the broker is not ready after {READY_WITHIN:.0f} s\n{self._end_of_log()}"
                 )
             time.sleep(0.01)
-        return time.monotonic() - began
+        return self
 
     def launch(self, *first: str) -> None:
         """Execute a new process and return at once; ``first`` are arguments for the entry alone."""
@@ -73,18 +87,26 @@ class BrokerProcess:
                 raise BrokerFailed("the broker is not wanted any more")
             stdin = subprocess.PIPE if self._entry else subprocess.DEVNULL
             self._close_control()
+            self._killed = False
             self._process = subprocess.Popen(
                 self._command(*first),
                 stdout=log,
                 stderr=log,
                 stdin=stdin,
                 start_new_session=self._own_session,
+                env=self._environment,
             )
 
     @property
     def exit_code(self) -> int | None:
         """How the process ended: as ``subprocess`` says it; None while it runs. 0 before the first start."""
         return 0 if self._process is None else self._process.poll()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        assert self._process is not None, "the broker has not been started"
+        return self._process.pid
 
     def tell(self, line: str) -> None:
         """Say a line on the entry's standard input; nothing if the process has just died."""
@@ -96,6 +118,7 @@ class BrokerProcess:
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         if self._process is not None:
+            self._killed = True
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
@@ -122,8 +145,8 @@ class BrokerProcess:
             self._close_control()
 
     def stop(self) -> None:
-        """SIGTERM, and wait for the orderly end. Raises :class:`BrokerFailed` if it is not one."""
-        if self._process is None:
+        """SIGTERM, and wait for the orderly end. Raises :class:`BrokerFailed` if it is not one; nothing once killed."""
+        if self._process is None or self._killed:
             return
         self._process.terminate()
         try:
@@ -137,8 +160,14 @@ class BrokerProcess:
 
     def recoveries(self) -> list[float]:
         """How long the recovery of each start took by the broker's own clock, in seconds, from its log."""
-        log = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return [float(seconds) for seconds in re.findall(r"txbroker ready .*\brecovery=([\d.]+)s", log)]
+        return [
+            float(seconds) for seconds in re.findall(r"txbroker ready .*\brecovery=([\d.]+)s", self._said())
+        ]
+
+    @property
+    def ready_line(self) -> str:
+        """What it said last when it was ready."""
+        return [line for line in self._said().splitlines() if "txbroker ready " in line][-1]
 
     def failed(self, what: str) -> BrokerFailed:
         """The error that says so, with the end of the log."""
@@ -151,21 +180,35 @@ class BrokerProcess:
     def _command(self, *first: str) -> list[str]:
         entry = [*self._entry, *first] or [os.fspath(Path(sys.executable).with_name("twistd"))]
         listen = f"tcp:{self.port}:interface=127.0.0.1"
-        data = ["--data", os.fspath(self._data), "--listen", listen]
+        if self._certificate is not None:
+            listen = f"ssl:{self.port}:interface=127.0.0.1:privateKey={self._certificate}"
+        data = ["--data", os.fspath(self.data_dir), "--listen", listen]
         return [*entry, "-n", "--pidfile=", "txbroker", *self._options, *data]
 
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def _end_of_log(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return "\n".join(["The end of its log:", *lines[-20:]])
+        return "\n".join(["The end of its log:", *self._said().splitlines()[-20:]])
+
+    def __enter__(self) -> Self:
+        return self.start() if self._process is None else self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._close_control()
 
 
 def free_port() -> int:
     """A TCP port that nobody listens on.
 
     Not one that outgoing connections are given: a client that tries such a port of its own machine, again and
-    again while the broker is down, may at last connect to itself.
+    again while the broker is down, may at last connect to itself. Two processes that ask at once get different ones,
+    unless their ids differ by a multiple of 97.
     """
-    for port in random.sample(range(20_000, 30_000), 100):
+    for port in random.sample(range(20_000 + os.getpid() % 97, 30_000, 97), 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -104,7 +104,7 @@ class Drill:
         return Plan(
             name=name,
             seed=orders.seed,
-            url=self._process.url,
+            url=self._process.address,
             folder=str(orders.out.absolute()),
             rate=orders.rate,
             two_phase=orders.two_phase,
@@ -174,7 +174,7 @@ class Drill:
         self._coordinator.start()
 
     def _connected(self) -> txbroker.Connection:
-        return txbroker.connect(self._process.url, client="drill")
+        return txbroker.connect(self._process.address, client="drill")
 
     def _probe(self, connection: txbroker.Connection) -> None:
         """The first request after a start: a message that is forced to disk."""

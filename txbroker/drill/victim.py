@@ -103,7 +103,9 @@ class Victim:
         except OSError:
             return False
         try:
-            with txbroker.connect(self._process.url, client="drill's probe", reconnect=False) as connection:
+            with txbroker.connect(
+                self._process.address, client="drill's probe", reconnect=False
+            ) as connection:
                 self._probe(connection)
         except LOST:
             return False

@@ -271,7 +271,7 @@ def test_no_more_is_held_for_a_broker_that_is_gone_and_every_message_is_accounte
         connection.create_topic("t")
         futures = [connection.send_async("t", b"%d" % number + MESSAGE) for number in range(20)]
         connection.flush()
-        os.kill(process.process.pid, how)
+        os.kill(process.pid, how)
         full, waited = until_full(connection, futures)
         if when_full == "raise":
             assert full
@@ -284,7 +284,7 @@ def test_no_more_is_held_for_a_broker_that_is_gone_and_every_message_is_accounte
             process.kill()
             process.start()
         else:
-            os.kill(process.process.pid, signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
         connection.send("t", b"last" + MESSAGE)
         stored = [message.value.split(b"x")[0] for message in connection.consume("t", follow=False)]
         known = [b"%d" % number for number in range(20)]
@@ -312,12 +312,12 @@ def test_on_a_loop_the_bound_holds_over_a_stopped_broker_too(tmp_path):
     async def over_a_stop(process, connection):
         await connection.create_topic("t")
         await connection.send("t", b"first")
-        os.kill(process.process.pid, signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         futures = [asyncio.ensure_future(connection.send("t", MESSAGE)) for _ in range(500)]
         await asyncio.sleep(0)
         assert connection._producer.buffered <= BOUND + len(MESSAGE) + 100
         ended = await asyncio.gather(*futures, return_exceptions=True)
-        os.kill(process.process.pid, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         assert {type(each) for each in ended} <= {
             errors.BufferFull, errors.RequestTimedOut, errors.OutcomeUnknown, errors.ConnectionUnavailable,
         }  # fmt: skip
@@ -337,14 +337,14 @@ def test_all_who_wait_for_room_get_it_when_the_broker_is_back(tmp_path, how):
     ):
         connection.create_topic("t")
         connection.send("t", b"first")
-        os.kill(process.process.pid, how)
+        os.kill(process.pid, how)
         crowd = Crowd(connection)
         time.sleep(0.2)
         if how is signal.SIGKILL:
             process.kill()
             process.start()
         else:
-            os.kill(process.process.pid, signal.SIGCONT)
+            os.kill(process.pid, signal.SIGCONT)
         crowd.check(lambda: [message.value for message in connection.consume("t", follow=False)])
 
 
@@ -354,7 +354,7 @@ def test_closing_ends_all_who_wait_for_room(tmp_path):
         connection = txbroker.connect(process.address, max_buffered=BOUND // 50)
         connection.create_topic("t")
         connection.send("t", b"first")
-        os.kill(process.process.pid, signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         crowd = Crowd(connection)
         deadline = time.monotonic() + 10
         while not connection._producer.full:
@@ -362,7 +362,7 @@ def test_closing_ends_all_who_wait_for_room(tmp_path):
             time.sleep(0.01)
         connection.close(0.5)
         crowd.join()
-        os.kill(process.process.pid, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         assert len(crowd.futures) + len(crowd.errors) == Crowd.SIZE * Crowd.EACH
         assert {type(error) for error in crowd.errors} == {errors.ConnectionClosed}
         ended = {type(future.exception()) for future in crowd.futures}
@@ -376,11 +376,11 @@ def test_closing_ends_all_who_wait_for_room_on_a_loop(tmp_path):
         connection = await client_asyncio.connect(process.address, max_buffered=BOUND // 50)
         await connection.create_topic("t")
         await connection.send("t", b"first")
-        os.kill(process.process.pid, signal.SIGSTOP)
+        os.kill(process.pid, signal.SIGSTOP)
         futures = [connection.send("t", MESSAGE) for _ in range(100)]
         await connection.close(0.3)
         ended = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 10)
-        os.kill(process.process.pid, signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         assert {type(each) for each in ended} == {errors.RequestTimedOut, errors.ConnectionClosed}
 
     with BrokerProcess(tmp_path / "data") as process:

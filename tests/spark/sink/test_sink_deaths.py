@@ -255,8 +255,8 @@ def test_a_broker_that_is_killed_at_any_step_of_the_driver_is_waited_for_and_eac
     broker, job, moment
 ):
     job.moment = moment + BROKER_DIES
-    process = start(job, BROKER=str(broker.process.pid))
-    wait_until(lambda: broker.process.poll() is not None)
+    process = start(job, BROKER=str(broker.pid))
+    wait_until(lambda: broker.exit_code is not None)
     broker.kill()
     broker.start()
     finish(process)
