@@ -49,7 +49,7 @@ check: debian lint  ## lint, types, layers and the fast tests, in a minute
 
 .PHONY: test
 test: debian lint lint-docs  ## everything: lint, types, layers and all tests
-	$(RUN) pytest -n 2 -m "not deep" $(ARGS)
+	$(RUN) pytest -n 2 --dist worksteal -m "not deep" $(ARGS)
 
 .PHONY: test-deep
 test-deep: debian .venv/.ready  ## more of the same: more histories, more moments of a death

@@ -171,6 +171,7 @@ def test_watching_goes_on_after_a_broker_that_did_not_answer_in_time(broker, url
         watching.communicate()
 
 
+@pytest.mark.sampled(test=4)
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

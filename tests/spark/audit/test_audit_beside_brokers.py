@@ -12,7 +12,7 @@ from journal.errors import DirectoryLocked
 from journal.formats.filenames import LOCK
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.conduct import STATE
-from tests.spark.audit.test_audit_command import LOCAL, run, start
+from tests.spark.audit.test_audit_command import LOCAL, check_sound, run, start
 from tests.spark.audit.test_audit_of_sound import wait_until
 from tests.spark.world import SEGMENT
 from tests.support.broker_process import BrokerProcess
@@ -43,7 +43,7 @@ def test_with_a_pin_nothing_goes_away_under_an_audit(busy, tmp_path):
     ended = run(
         tmp_path, "--data", busy.data_dir, "--out", "report", "--master", LOCAL, "--broker", busy.address
     )
-    assert ended.code == 0, (ended.out, ended.err)
+    check_sound(ended, tmp_path / "report")
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert "taken" not in summary["notices"]
     [line] = [line for line in summary["proven"] if "at work in it" in line]

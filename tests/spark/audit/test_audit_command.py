@@ -112,7 +112,7 @@ def check_damaged(ended: Ended, out: Path) -> None:
 
 
 class TestWhatAnAuditSays:
-    """One at a sound directory is below, beside a broker."""
+    """Of a sound directory in test_audit_beside_brokers.py, too."""
 
     @pytest.mark.deep
     def test_python_ends_with_0_for_a_sound_directory(self, sound, tmp_path):
@@ -258,6 +258,7 @@ class TestWhatCannotBeFoundOut:
         assert not (out / "index.html").exists()
 
 
+@pytest.mark.deep  # test_audit_beside_brokers.py has one that writes
 def test_a_directory_under_a_broker_at_work_is_audited_as_of_its_checkpoint(sound, tmp_path):
     path = copied(sound, tmp_path / "data")
     with BrokerProcess(path):

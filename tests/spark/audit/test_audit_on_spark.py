@@ -67,6 +67,7 @@ def test_a_sound_directory_passes_with_a_report_of_all_that_was_looked_at(spark,
     assert json.loads((report / "summary.json").read_text())["sound"] is True
 
 
+@pytest.mark.deep  # test_damages_on_spark.py has more kinds
 def test_damages_of_many_kinds_in_one_directory_are_all_in_the_tables(spark, sound, tmp_path):
     path = copied(sound, tmp_path / "data")
     segment, forged = next((s, e) for s, e in log_of(path) if bytes(e.frame[36:]).startswith(b"two phases 3"))
@@ -181,6 +182,7 @@ def test_reports_of_nothing_are_nothing(spark, tmp_path):
     assert (reports.window, reports.missing(), reports.open_producers()) == (0, [], [])
 
 
+@pytest.mark.deep  # test_expecting.py has more of them
 class TestExpectations:
     ROWS = tuple((number, f"name {number}", number * 1.5) for number in range(40))
 
@@ -198,7 +200,7 @@ class TestExpectations:
             frame.write.parquet(str(where))
         return str(where)
 
-    @pytest.mark.parametrize("kind", ["parquet", pytest.param("csv", marks=pytest.mark.deep)])
+    @pytest.mark.parametrize("kind", ["parquet", "csv"])
     def test_what_is_as_expected_passes_and_a_column_may_follow_from_the_message_by_sql(
         self, spark, tmp_path, kind
     ):

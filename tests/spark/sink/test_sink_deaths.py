@@ -147,7 +147,8 @@ def test_a_stream_whose_driver_is_killed_at_every_moment_writes_each_row_once(
     assert_nothing_in_doubt(broker)
 
 
-@pytest.mark.parametrize("moment", [pytest.param("prepared", marks=pytest.mark.deep), "between two commits"])
+@pytest.mark.deep
+@pytest.mark.parametrize("moment", ["prepared", "between two commits"])
 def test_a_batch_whose_driver_is_killed_is_ended_as_decided(broker, job, moment):
     job.moment = moment
     finish(start(job), dies=True)
@@ -279,6 +280,7 @@ def test_two_drivers_of_one_version_at_once_write_the_rows_of_one_of_them(broker
     assert_nothing_in_doubt(broker)
 
 
+@pytest.mark.deep
 def test_a_stream_whose_checkpoint_was_deleted_is_another_write_and_leaves_nothing_in_doubt(
     spark, broker, job
 ):
