@@ -8,6 +8,8 @@ PROVIDED_BY: Final = {
     "click": "txbroker[cli]",
     "rich": "txbroker[cli]",
     "crcmod": "txbroker[cli]",
+    "jinja2": "txbroker[cli]",
+    "markupsafe": "txbroker[cli]",
     "twisted": "txbroker[server]",
 }
 """What to install for the packages that commands use and a client does without."""

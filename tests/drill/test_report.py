@@ -5,14 +5,13 @@ import re
 from xml.etree import ElementTree
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from txbroker.drill.expectation import Expectation
 from txbroker.drill.ledger import Acknowledged, Began, Decided, Ended, Line, Prepared, Unknown
 from txbroker.drill.orders import Orders
 from txbroker.drill.page import page, write_page
-from txbroker.drill.plot import ticks, timeline
+from txbroker.drill.plot import timeline
 from txbroker.drill.report import BINS, Counts, Report, count, percentile, rows_of, throughput
 from txbroker.drill.run import Drill, Progress
 from txbroker.drill.schedule import Kind
@@ -80,13 +79,6 @@ class TestPage:
     def test_a_drill_that_failed_at_once_has_a_page_too(self, tmp_path):
         empty = report(blows=[], starts=[], recovery=[], throughput=[], violations=[LOST])
         assert write_page(empty, tmp_path).read_text().startswith("<!doctype html>")
-
-    @pytest.mark.parametrize("high", [0.4, 1, 3, 7, 99, 1000, 4321])
-    def test_axes_have_round_marks_from_zero_to_above_the_highest(self, high):
-        marks = ticks(high, 4)
-        assert marks[0] == 0
-        assert marks[-1] >= high
-        assert 2 <= len(marks) <= 6
 
 
 class TestNumbers:

@@ -27,6 +27,7 @@ def without(package: str, *arguments: str, cwd: Path) -> subprocess.CompletedPro
         ("crcmod", ["verify", "."], "txbroker[cli]"),
         ("twisted", ["repair", "."], "txbroker[server]"),
         ("twisted", ["drill", "--fresh"], "txbroker[server]"),
+        ("jinja2", ["drill", "--fresh"], "txbroker[cli]"),
         ("twisted", ["bench", "produce", "--fresh"], "txbroker[server]"),
     ],
 )

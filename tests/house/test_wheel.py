@@ -150,6 +150,9 @@ def test_the_wheel_of_the_clients_holds_nothing_of_twisteds(wheel):
         "txbroker/py.typed",
         "journal/part_of_txbroker",
         "spark/part_of_txbroker",
+        "txbroker/pages/page.html",
+        "txbroker/drill/report.html",
+        "spark/audit/report/audit.html",
     } <= {*names}
     assert {file.split("/")[0] for file in names} == {*SHIPPED, f"txbroker-{VERSION}.dist-info"}
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from html import escape
 from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from txbroker.pages.charts import element, titled, together
 
 HEIGHT: Final = 200
 BOTTOM: Final = 34
@@ -33,7 +36,7 @@ class Label(NamedTuple):
     spare: bool = False
 
 
-def windows(found: dict[str, Any]) -> str:
+def windows(found: dict[str, Any]) -> Markup:
     """Messages by time."""
     start, length, rows = found["from"], found["length"], found["bars"]
     if not rows:
@@ -48,7 +51,7 @@ def windows(found: dict[str, Any]) -> str:
     return _bars(dict(rows), count, labels, title)
 
 
-def histogram(rows: Sequence[Sequence[int]], title: str) -> str:
+def histogram(rows: Sequence[Sequence[int]], title: str) -> Markup:
     """How many lasted how long."""
     if not rows:
         return _empty("none")
@@ -64,75 +67,79 @@ def histogram(rows: Sequence[Sequence[int]], title: str) -> str:
     return _bars(values, room, labels, title)
 
 
-def proofs(counts: dict[str, int]) -> str:
+def proofs(counts: dict[str, int]) -> Markup:
     """What proves how many messages: one bar of all, and what its parts are."""
     total = sum(counts.values())
     if not total:
         return _empty("no messages")
-    parts = [f'<div class="proofs" role="img" aria-label="{escape(_shares(counts))}">']
-    for name, count in counts.items():
-        if count:
-            width = 100 * count / total
-            parts.append(
-                f'<div class="by_{name}" style="width: {width:.2f}%" title="{name}: {count:,}"></div>'
-            )
-    parts.append('</div><ul class="legend">')
-    for name, count in counts.items():
-        share = f'<span class="soft">{100 * count / total:.1f} %</span>'
-        parts.append(f'<li><i class="by_{name}"></i>{escape(PROOFS[name])} <b>{count:,}</b> {share}</li>')
-    return "\n".join([*parts, "</ul>"])
+    bars = [
+        _share(f"by_{name}", f"{100 * count / total:.2f}", f"{name}: {count:,}")
+        for name, count in counts.items()
+        if count
+    ]
+    lines = [
+        element(
+            "li",
+            Markup("{}{} <b>{:,}</b> {}").format(
+                element("i", class_=f"by_{name}"), PROOFS[name], count, _soft(f"{100 * count / total:.1f} %")
+            ),
+        )
+        for name, count in counts.items()
+    ]
+    said = {"role": "img", "aria-label": ", ".join(f"{name} {count:,}" for name, count in counts.items())}
+    bar = element("div", together(bars), class_="proofs", **said)
+    return together([bar, element("ul", together(lines), class_="legend")])
 
 
-def _shares(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def outcomes(rows: Sequence[dict[str, Any]]) -> str:
+def outcomes(rows: Sequence[dict[str, Any]]) -> Markup:
     """Transactions by how they ended."""
     if not rows:
         return _empty("no transactions")
     most = max(row["transactions"] for row in rows)
     parts = []
     for row in rows:
-        name = row["state"].replace("_", " ") + (
-            f" ({row['cause'].replace('_', ' ')})" if row["cause"] else ""
-        )
+        cause = f" ({row['cause'].replace('_', ' ')})" if row["cause"] else ""
+        name = element("span", row["state"].replace("_", " ") + cause)
         counts = f"{counted(row['transactions'], 'transaction')}, {counted(row['messages'], 'message')}"
-        parts.append(
-            f'<div class="outcome"><span>{escape(name)}</span> <span class="soft">{counts}</span></div>'
-        )
-        width = max(0.3, 100 * row["transactions"] / most)
-        parts.append(f'<div class="share {row["state"]}" style="width: {width:.1f}%"></div>')
-    return "\n".join(parts)
+        parts.append(element("div", Markup("{} {}").format(name, _soft(counts)), class_="outcome"))
+        parts.append(_share(f"share {row['state']}", f"{max(0.3, 100 * row['transactions'] / most):.1f}"))
+    return together(parts)
 
 
-def _bars(values: dict[int, int], count: int, labels: Sequence[Label], title: str) -> str:
+def _share(kind: str, percent: str, told: str | None = None) -> Markup:
+    return element("div", class_=kind, style=f"width: {percent}%", title=told)
+
+
+def _soft(text: str) -> Markup:
+    return element("span", text, class_="soft")
+
+
+def _bars(values: dict[int, int], count: int, labels: Sequence[Label], title: str) -> Markup:
     """Across in percent, so that bars become narrower with the page and texts do not."""
     most = max(values.values())
     room, floor = 100 / count, HEIGHT - BOTTOM
     scale = (floor - TOP) / most
-    parts = [f'<svg height="{HEIGHT}" role="img" aria-label="{escape(title)}">']
+    parts = []
     for mark in sorted({0, most // 2, most}):
         y = floor - scale * mark
-        parts.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="-6" y="{y + 4:.1f}" text-anchor="end">{_short(mark)}</text>')
+        parts.append(element("line", class_="grid", x1=0, x2="100%", y1=f"{y:.1f}", y2=f"{y:.1f}"))
+        parts.append(element("text", _short(mark), x=-6, y=f"{y + 4:.1f}", text_anchor="end"))
     for place, value in values.items():
         height = max(1.0, scale * value)
-        parts.append(
-            f'<rect class="bar" x="{room * (place + 0.08):.2f}%" y="{floor - height:.1f}" width="{room * 0.84:.2f}%" '
-            f'height="{height:.1f}"><title>{value:,}</title></rect>'
-        )
+        across = {"x": f"{room * (place + 0.08):.2f}%", "width": f"{room * 0.84:.2f}%"}
+        up = {"y": f"{floor - height:.1f}", "height": f"{height:.1f}"}
+        parts.append(element("rect", titled(f"{value:,}"), class_="bar", **across, **up))
     for label in labels:
         x = room * (label.place + {"start": 0.0, "middle": 0.5, "end": 1.0}[label.anchor])
-        spare = ' class="spare"' if label.spare else ""
-        parts.append(
-            f'<text{spare} x="{x:.2f}%" y="{floor + 18}" text-anchor="{label.anchor}">{escape(label.text)}</text>'
-        )
-    return "\n".join([f'<p class="soft">{escape(title)}</p>', *parts, "</svg>"])
+        spare = "spare" if label.spare else None
+        where = {"x": f"{x:.2f}%", "y": floor + 18, "text_anchor": label.anchor}
+        parts.append(element("text", label.text, class_=spare, **where))
+    said = {"role": "img", "aria-label": title}
+    return together([_empty(title), element("svg", together(parts), height=HEIGHT, **said)])
 
 
-def _empty(what: str) -> str:
-    return f'<p class="soft">{escape(what)}</p>'
+def _empty(what: str) -> Markup:
+    return element("p", what, class_="soft")
 
 
 def moment(time: int, step: int) -> str:

@@ -1,0 +1,1 @@
+"""Pages of HTML that need nothing else (no script, no font, no other file), and the charts on them."""
