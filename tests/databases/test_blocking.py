@@ -45,7 +45,7 @@ def test_an_exception_takes_both_back_and_says_so(database, broker, topic):
         tx.send(topic, b"1")
         _ = 1 / 0
     assert tx.outcome is State.ROLLED_BACK
-    assert "neither rows nor messages of it are there" in caught.value.__notes__[0]
+    assert "neither rows nor messages of the block are there" in caught.value.__notes__[0]
     assert (numbers(database), values(broker, topic)) == ([], [])
     assert not database.in_transaction
 
@@ -68,7 +68,7 @@ def test_a_deferred_constraint_that_commit_refuses_leaves_no_message(database, b
     with pytest.raises(sqlite3.IntegrityError) as caught, txbroker.atomic(database, broker) as tx:
         database.execute("INSERT INTO lines VALUES (99)")
         tx.send(topic, b"1")
-    assert "neither rows nor messages of it are there" in caught.value.__notes__[-1]
+    assert "neither rows nor messages of the block are there" in caught.value.__notes__[-1]
     assert tx.outcome is State.ROLLED_BACK
     assert broker.wait_outcome(tx.xid, 5.0) is State.ROLLED_BACK
     assert values(broker, topic) == []
