@@ -22,12 +22,12 @@ from crc32c import crc32c
 from twisted.internet.task import Clock
 
 from benchmarks.frames import BATCH_BYTES, SINGLE
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock
 from journal.transaction import Totals, Xid
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.broker import folds
 from txbroker.client import blocking
 from txbroker.client.blocking.send_future import SendFuture
 from txbroker.client.core import url
@@ -160,7 +160,7 @@ class Bench:
     def __init__(self, data: Path) -> None:
         config = merged({"data": str(data)})
         self._reactor = Reactor()
-        engine = recover(OSFilesystem(data), ManualClock(monotonic=1_000_000), config.journal, folds())
+        engine = recover(OSFilesystem(data), ManualClock(monotonic=1_000_000), config.journal, client_folds())
         lane: Any = InlineLane
         self._serving = Serving(engine, config, self._reactor, self._fail, lane)
         engine.on_flush_wanted = lambda: None

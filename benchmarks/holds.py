@@ -27,11 +27,11 @@ from benchmarks.crowd import HELLO
 from benchmarks.hold_scenes import scenes
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.broker import folds
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.config import Config, ServiceSettings
 from txbroker.server.running import Serving
@@ -87,7 +87,10 @@ class Broker:
         self._reactor = reactor
         self.settings = BrokerSettings()
         engine = recover(
-            OSFilesystem(str(folder)), SystemClock(), JournalSettings(low_water_bytes=MIB), folds=folds()
+            OSFilesystem(str(folder)),
+            SystemClock(),
+            JournalSettings(low_water_bytes=MIB),
+            folds=client_folds(),
         )
         config = Config(ServiceSettings(data=str(folder), scrub_rate=0), self.settings, JournalSettings())
         tune(config.service.switch_interval / SECOND)

@@ -15,6 +15,7 @@ from journal.constants import GROUP_BYTES, MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import MemoryExhausted
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.formats.record import ProducerOpened
 from journal.log.message_store import MessageStore
@@ -24,7 +25,6 @@ from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.broker import folds
 
 TOPIC: Final = "recovery"
 KIB_SINGLE: Final = frame.encode(KIB_BODY, TIMESTAMP)
@@ -70,7 +70,7 @@ class Builder:
     def __init__(self, folder: Path, partitions: int) -> None:
         self._folder = folder
         filesystem = OSFilesystem(folder)
-        self.engine: Engine = recover(filesystem, SystemClock(), SETTINGS, folds())
+        self.engine: Engine = recover(filesystem, SystemClock(), SETTINGS, client_folds())
         self._serial = self._sequence = 0
         stores = self._create(partitions)
         self._sequences = dict.fromkeys(stores, 0)

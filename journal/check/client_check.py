@@ -1,6 +1,6 @@
 """Producers and consumer groups as the records tell of them, against what the newest checkpoint says.
 
-A second implementation of the folds of ``txbroker.folds.producers`` and ``txbroker.folds.groups``, which keeps what
+A second implementation of the folds of ``journal.folds.producers`` and ``journal.folds.groups``, which keeps what
 they keep.
 """
 

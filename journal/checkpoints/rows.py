@@ -27,7 +27,7 @@ Ranges = list[tuple[str, int, int]]
 
 
 class SequencesRow(msgspec.Struct, array_like=True, frozen=True):
-    """What one producer has sent to one partition; see ``txbroker.folds.producers``."""
+    """What one producer has sent to one partition; see ``journal.folds.producers``."""
 
     partition: int
     next: int
@@ -63,7 +63,7 @@ class GroupsHead(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GroupRow(msgspec.Struct, array_like=True, frozen=True):
-    """(partition, offset, metadata) and (partition, generation, member); see ``txbroker.folds.groups``."""
+    """(partition, offset, metadata) and (partition, generation, member); see ``journal.folds.groups``."""
 
     name: str
     id: bytes

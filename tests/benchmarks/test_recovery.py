@@ -12,10 +12,10 @@ from benchmarks.recovery import SCENES, main, small
 from benchmarks.restarts import Measured, Restart
 from benchmarks.scenes import LOADS, SETTINGS, TITLES, Builder, Scene, build
 from journal.constants import MIB
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.broker import folds
 
 
 def measured(scene, seconds, records, size, checked=0.1):
@@ -59,7 +59,7 @@ def test_every_kind_has_its_scenes_and_every_load_its_title_and_target():
 def test_a_scene_holds_just_what_it_says_above_its_checkpoint(load, tmp_path):
     scenes = [Scene(load, size, 3, 7) for size in (1, 2)]
     for scene, data in build(tmp_path / "scenes", scenes):
-        engine = recover(OSFilesystem(data), SystemClock(), SETTINGS, folds())
+        engine = recover(OSFilesystem(data), SystemClock(), SETTINGS, client_folds())
         try:
             assert len(engine.catalog.stores) == 3
             assert engine.transactions.in_doubt == 7

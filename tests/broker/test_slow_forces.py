@@ -4,11 +4,11 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs, formatEvent
 
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.testing.faults import FaultFilesystem, FaultPlan, Operation
-from txbroker.broker.broker import folds
 from txbroker.broker.slow_forces import LINE_INTERVAL, SLOW_FORCE, STUCK
 from txbroker.cli.status import grouped
 from txbroker.server.config import merged
@@ -63,7 +63,7 @@ class Broker:
     def __init__(self):
         self.clock, self.reactor, self.lanes = ManualClock(monotonic=SECOND), Reactor(), {}
         self.disk = Disk(self.clock)
-        self.engine = recover(self.disk.filesystem, self.clock, folds=folds())
+        self.engine = recover(self.disk.filesystem, self.clock, folds=client_folds())
         self.engine.sync()
         self.serving = Serving(self.engine, merged({"data": "d"}), self.reactor, self._failed, self._lane)
         self.serving.start()

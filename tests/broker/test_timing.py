@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Totals, Xid
-from txbroker.broker.broker import Broker, folds
+from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder
@@ -21,7 +22,7 @@ class Room:
 
     def __init__(self):
         self.clock = ManualClock()
-        self.engine = recover(MemoryFilesystem(), self.clock, folds=folds())
+        self.engine = recover(MemoryFilesystem(), self.clock, folds=client_folds())
         self.broker = Broker(self.engine, BrokerSettings())
         self.answers = []
         decoder = answer_decoder(1 << 20)

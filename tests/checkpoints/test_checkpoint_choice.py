@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from journal.errors import NEXT_STEP
+from journal.folds.table import client_folds
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.recovery.start import recover
 from journal.repair import diagnose
@@ -16,7 +17,6 @@ from tests.recovery.recovery_scene import one_file, refusal
 from tests.repair.repair_checks import damages, is_repaired
 from tests.repair.repair_scene import held
 from tests.support.engine_room import SMALL, Room, checkpoint_path, decide, xid_of
-from txbroker.broker.broker import folds
 
 ROWS = [
     pytest.param("transactions", 0, "word", id="how many are undecided is a word"),
@@ -106,7 +106,7 @@ def test_one_in_every_checkpoint_refuses_the_start_and_leaves_all_as_it_was(fold
 )
 def test_one_of_the_folds_of_the_service_is_made_up_for_too(fold, number, row):
     def started(filesystem):
-        return recover(filesystem, ManualClock(monotonic=1_000_000), SMALL, folds())
+        return recover(filesystem, ManualClock(monotonic=1_000_000), SMALL, client_folds())
 
     room = one_file()
     room.engine.close()

@@ -22,6 +22,7 @@ from journal.constants import KIB, MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import TxBrokerError
+from journal.folds.table import client_folds
 from journal.formats import frame, outcome_entry
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
@@ -39,7 +40,6 @@ from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
-from txbroker.broker.broker import folds
 
 FILE = Path(__file__).parent / "histories.txt"
 COUNT = 3_500
@@ -69,7 +69,7 @@ class History:
         self.start()
 
     def start(self) -> None:
-        self.folds = folds()
+        self.folds = client_folds()
         self.engine: Engine = recover(self.filesystem, self.clock, self.settings, folds=self.folds)
         self.producers, self.groups = self.folds[0], self.folds[1]
         transactions = self.engine.transactions

@@ -13,6 +13,7 @@ from journal.check.scrub import JournalPiece, Piece
 from journal.constants import KIB
 from journal.engine.engine import Engine
 from journal.errors import CorruptData, CorruptSegment, Irreparable, TxBrokerError
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.log.message_store import MessageStore
 from journal.recovery.start import recover
@@ -22,7 +23,6 @@ from journal.transaction import Cause
 from tests.corpus.damages import Case, damaged, layout_of
 from tests.corpus.places import Layout
 from tests.support.damaged_store import SETTINGS
-from txbroker.broker.broker import folds
 
 PARTS = ("start", "verify", "repair", "dump", "scrub")
 Verdict = dict[str, str]
@@ -53,7 +53,7 @@ def _lines(found: Iterator[str]) -> str:
 
 def _start(layout: Layout, disk: MemoryFilesystem) -> str:
     try:
-        engine = recover(disk, ManualClock(monotonic=1_000_000), SETTINGS, folds=folds())
+        engine = recover(disk, ManualClock(monotonic=1_000_000), SETTINGS, folds=client_folds())
     except TxBrokerError as error:
         return f"refused: {_error(layout, error)}"
     try:
@@ -204,7 +204,7 @@ def _repair(layout: Layout, disk: MemoryFilesystem) -> str:
     said += [f"lost:{_affected(loss.what) or ' ' + loss.text.partition(' ')[0]}" for loss in diagnosis.lost]
     said += [f"rolled back: {number}" for number in diagnosis.rollbacks]
     said += ["indexes"] * bool(diagnosis.indexes) + ["logs are cut"] * diagnosis.cut_logs
-    execute(disk, ManualClock(wall=1_600_000_000_000_000), with_lock, diagnosis, folds, SETTINGS)
+    execute(disk, ManualClock(wall=1_600_000_000_000_000), with_lock, diagnosis, client_folds, SETTINGS)
     with_lock.release()
     left = [each for each in verify(disk, Level.DEEP) if not each.harmless]
     said.append(f"findings left: {len(left)}")

@@ -9,6 +9,7 @@ import msgspec
 
 from journal.constants import KIB
 from journal.engine.engine import Engine
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.formats.record import (
     LogStartMoved,
@@ -24,7 +25,6 @@ from journal.testing import FaultFilesystem, FaultPlan, ManualClock, MemoryFiles
 from journal.transaction import Cause, State, TransactionNumber
 from tests.support.damaged_store import SECOND, SETTINGS
 from tests.support.engine_room import Begun, run_of, xid_of
-from txbroker.broker.broker import folds
 
 BIG = b"v" * (20 * KIB)
 
@@ -40,7 +40,7 @@ class Scene:
         self.engine: Engine = self._recover()
 
     def _recover(self) -> Engine:
-        return recover(FaultFilesystem(self.inner, self.plan), self.clock, SETTINGS, folds=folds())
+        return recover(FaultFilesystem(self.inner, self.plan), self.clock, SETTINGS, folds=client_folds())
 
     # -- what the work consists of --------------------------------------------------------------------
 

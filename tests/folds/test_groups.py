@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from journal.folds.groups import GroupsFold
 from journal.formats.record import (
     GroupDeleted,
     OffsetsCommitted,
@@ -18,7 +19,6 @@ from journal.formats.record import (
 from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
 from txbroker.errors import GenerationFenced
-from txbroker.folds.groups import GroupsFold
 
 XID = Xid(1, b"x", b"")
 FIRST, SECOND = TransactionNumber(5, 1), TransactionNumber(5, 2)

@@ -2,12 +2,13 @@
 
 import pytest
 
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from tests.client.rig import Rig
 from tests.client.scripted_broker import ScriptedBroker
 from tests.support.broker_room import Room
 from txbroker import errors
-from txbroker.broker.broker import Broker, folds
+from txbroker.broker.broker import Broker
 from txbroker.client.core.phase import Phase
 from txbroker.wire import messages
 
@@ -37,7 +38,7 @@ def test_the_identity_outlives_restarts_with_and_without_a_checkpoint():
 
 def test_nobody_is_told_an_identity_that_a_crash_could_take_back():
     room = Room()
-    engine = recover(type(room.filesystem)(), room.clock, room.journal, folds=folds())
+    engine = recover(type(room.filesystem)(), room.clock, room.journal, folds=client_folds())
     room.engine, room.broker = engine, Broker(engine, room.settings)
     peer = room.peer(hello=False)
     peer.tell(messages.Hello, messages.MAGIC, [1], "tester")

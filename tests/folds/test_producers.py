@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.constants import RUNS_REMEMBERED
+from journal.folds.producers import ProducersFold, UnexpectedSequence
 from journal.formats.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
 from txbroker.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
-from txbroker.folds.producers import ProducersFold, UnexpectedSequence
 from txbroker.wire.refusals import error_name
 
 OWNER = b"sixteen bytes of"

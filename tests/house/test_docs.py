@@ -11,6 +11,7 @@ import click
 import pytest
 from crc32c import crc32c
 
+from journal.folds.table import client_folds
 from journal.formats import frame, journal_headers, outcome_entry, record
 from journal.formats.compression import SIZE
 from journal.formats.outcome_entry import ArchivedOutcome, Part
@@ -21,7 +22,7 @@ from journal.transaction import Cause, State, Totals, Xid
 from tests.spark.damages import forgeries, test_damages_forged
 from tests.support.repository import ROOT
 from tests.wire import wire_tables
-from txbroker.broker.broker import Broker, folds
+from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.cli import command_line
 from txbroker.server import config
@@ -158,7 +159,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_figure_of_the_status_is_documented() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     section = text.partition("## Status")[2].partition("## Settings")[0]
-    engine = recover(MemoryFilesystem(), ManualClock(), folds=folds())
+    engine = recover(MemoryFilesystem(), ManualClock(), folds=client_folds())
     status = Broker(engine, BrokerSettings())._status()
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == status.keys()
 

@@ -25,7 +25,6 @@ def without(package: str, *arguments: str, cwd: Path) -> subprocess.CompletedPro
         ("click", ["topics", "list"], "txbroker[cli]"),
         ("rich", ["topics", "list"], "txbroker[cli]"),
         ("crcmod", ["verify", "."], "txbroker[cli]"),
-        ("twisted", ["repair", "."], "txbroker[server]"),
         ("twisted", ["drill", "--fresh"], "txbroker[server]"),
         ("jinja2", ["drill", "--fresh"], "txbroker[cli]"),
         ("twisted", ["bench", "produce", "--fresh"], "txbroker[server]"),
@@ -41,6 +40,12 @@ def test_a_missing_package_is_named_with_what_to_install_and_nothing_is_done(
         f"Install it with: pip install '{install}'\n"
     )
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["verify", "dump", "repair"])
+def test_what_reads_a_data_directory_needs_no_package_of_a_broker(tmp_path, command):
+    ran = without("twisted", command, ".", cwd=tmp_path)
+    assert ran.stderr == "Error: . is not a data directory: it holds no 'journal'. Nothing was read\n"
 
 
 def test_a_module_that_no_extra_brings_is_a_fault_like_any_other(tmp_path):

@@ -72,10 +72,6 @@ def vague_words(module: str) -> set[str]:
     return VAGUE.intersection(re.split(r"[/_.]", module))
 
 
-def implements_a_fold(source: str) -> bool:
-    return re.search(r"^@implementer\([^)]*\bIFold\b", source, re.MULTILINE) is not None
-
-
 def rooms_in_table(markdown: str) -> dict[str, str]:
     return dict(re.findall(r"^\| `([\w/]+)/` \| (.+) \|$", markdown, re.MULTILINE))
 
@@ -145,15 +141,6 @@ def test_every_package_is_under_the_contracts():
     assert packages == set(config["importlinter"]["root_packages"].split())
 
 
-def test_every_fold_of_the_service_is_kept_from_the_broker_by_a_contract():
-    config = configparser.ConfigParser()
-    config.read_string(required("setup.cfg"))
-    kept = set(config["importlinter:contract:folds"]["source_modules"].split())
-    folds = {p for p in python_files("txbroker") if implements_a_fold(p.read_text())}
-    modules = {named(path).removesuffix(".py").replace("/", ".") for path in folds}
-    assert sorted(modules - kept) == [], "missing in the contract `folds` of setup.cfg"
-
-
 def test_every_dependency_says_what_it_is_for():
     assert dependencies_without_reason(required("pyproject.toml")) == []
 
@@ -217,10 +204,6 @@ class TestTheRulesThemselves:
         for module in ("journal/utils.py", "txbroker/common/a.py", "demo/file_helpers.py"):
             assert vague_words(module)
         assert not vague_words("txbroker/wire/messages.py")
-
-    def test_a_fold_is_known_by_its_interface(self):
-        assert implements_a_fold("@implementer(IOther, IFold)\nclass A: ...")
-        assert not implements_a_fold("from journal.interfaces import IFold")
 
     def test_only_rows_of_a_table_list_rooms(self):
         table = "see `journal/no/`\n| `journal/wal/` | the log |\n| `journal/record.py` | no room |\n"

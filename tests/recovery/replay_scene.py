@@ -7,6 +7,7 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from journal.constants import KIB, MIB
+from journal.folds.producers import ProducersFold
 from journal.formats.frame import walk
 from journal.formats.record import LogStartMoved, PartitionOffset, ProducerOpened
 from journal.recovery.start import recover
@@ -15,7 +16,6 @@ from journal.transaction import Cause, Totals
 from journal.transactions.unsent import Unsent
 from tests.support.builders import Recorder
 from tests.support.engine_room import SMALL, Room, run_of, xid_of
-from txbroker.folds.producers import ProducersFold
 
 PARTITIONS = 3
 PRODUCERS = 2

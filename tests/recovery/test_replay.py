@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from journal.constants import KIB, MIB
 from journal.errors import CorruptJournal
+from journal.folds.producers import ProducersFold
 from journal.formats.record import Messages
 from journal.log.message_run import MessageRun
 from journal.recovery.record_batches import BLOCK_RECORDS
@@ -14,7 +15,6 @@ from journal.recovery.start import recover
 from tests.recovery.replay_scene import PARTITIONS, PRODUCERS, Sender, check_replay_of, logs_of
 from tests.support.engine_room import SMALL, Room, run_of
 from tests.support.thoroughness import examples
-from txbroker.folds.producers import ProducersFold
 
 ACTIONS = st.lists(
     st.one_of(

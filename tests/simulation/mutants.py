@@ -68,7 +68,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "leave out the positions that a commit carries",
-        "txbroker/folds/groups.py",
+        "journal/folds/groups.py",
         "        for each in record.positions:\n            self._move(each.group, each.id, each.offsets)\n",
         "",
     ),
@@ -126,7 +126,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "make a group of a transaction without its id",
-        "txbroker/folds/groups.py",
+        "journal/folds/groups.py",
         "                self._move(group, group_id, (offset,))",
         '                self._move(group, b"", (offset,))',
     ),
@@ -372,33 +372,33 @@ MUTANTS: Final = (
     ),
     Mutant(
         "move a group's position though the transaction is rolled back",
-        "txbroker/folds/groups.py",
+        "journal/folds/groups.py",
         "    def _roll_back(self, record: TransactionRolledBack) -> None:\n"
         "        self._release(TransactionNumber(record.session, record.serial))\n",
         "    def _roll_back(self, record: TransactionRolledBack) -> None:\n        self._commit(record)\n",
     ),
     Mutant(
         "forget positions that prepared transactions hold",
-        "txbroker/folds/groups.py",
+        "journal/folds/groups.py",
         "self._held.setdefault(name, {})[staged.partition] = number",
         "pass",
     ),
     # -- once
     Mutant(
         "store a repeated send again",
-        "txbroker/folds/producers.py",
+        "journal/folds/producers.py",
         "                return known.repeated(sequence, count)\n",
         "                return None\n",
     ),
     Mutant(
         "take what strangers send under a producer's id",
-        "txbroker/folds/producers.py",
+        "journal/folds/producers.py",
         " or producer.owner != owner",
         "",
     ),
     Mutant(
         "forget over a start what producers have sent",
-        "txbroker/folds/producers.py",
+        "journal/folds/producers.py",
         "    def snapshot(self) -> Iterator[Any]:\n",
         "    def snapshot(self) -> Iterator[Any]:\n        self = ProducersFold()\n",
     ),

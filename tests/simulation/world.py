@@ -12,6 +12,7 @@ from twisted.logger import globalLogPublisher
 
 from journal.engine.engine import Engine
 from journal.errors import TxBrokerError
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
@@ -29,7 +30,6 @@ from tests.simulation.settings import Settings
 from tests.simulation.topic_model import TopicModel
 from tests.simulation.transactions import Begun, TransactionalClient
 from tests.simulation.wire import Connection
-from txbroker.broker.broker import folds
 from txbroker.server.running import Serving
 
 ROUNDS = 2000
@@ -201,7 +201,7 @@ class World:
             self.plan.faults.append(Fault(kind, nth=1 + at % 4, short=random.choice((None, 512, 5000))))
         try:
             return recover(
-                FaultFilesystem(self.disk, self.plan), self.clock, self.settings.config.journal, folds=folds(),
+                FaultFilesystem(self.disk, self.plan), self.clock, self.settings.config.journal, folds=client_folds(),
                 random=self.random_bytes,
             )  # fmt: skip
         except PowerCut as cut:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import txbroker
+from journal.folds.table import client_folds
 from journal.formats.record import LogStartMoved
 from journal.recovery.start import recover
 from journal.vfs.clock import SystemClock
@@ -22,7 +23,6 @@ from tests.spark.sink.writes import seen
 from tests.spark.source.stream_program import Copying
 from tests.spark.source.test_streaming import Application, batches
 from tests.support.broker_process import BrokerProcess
-from txbroker.broker.broker import folds
 
 pytestmark = pytest.mark.slow
 
@@ -234,7 +234,7 @@ def restore(copy, place):
 
 def trim(path, topic, offset):
     """As retention does, and just there."""
-    engine = recover(OSFilesystem(str(path)), SystemClock(), folds=folds())
+    engine = recover(OSFilesystem(str(path)), SystemClock(), folds=client_folds())
     number = engine.catalog.topic(topic).partitions[0].number
     engine.accept(LogStartMoved(number, offset, engine.now()))
     engine.sync()

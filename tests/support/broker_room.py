@@ -9,11 +9,12 @@ from twisted.internet.task import Clock
 
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.recovery.start import recover
 from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
-from txbroker.broker.broker import Broker, folds
+from txbroker.broker.broker import Broker
 from txbroker.broker.settings import BrokerSettings
 from txbroker.wire import messages
 from txbroker.wire.codec import answer_decoder
@@ -97,7 +98,7 @@ class Room:
         self.start()
 
     def start(self) -> None:
-        self.engine: Engine = recover(self.filesystem, self.clock, self.journal, folds=folds())
+        self.engine: Engine = recover(self.filesystem, self.clock, self.journal, folds=client_folds())
         self.engine.on_flush_wanted = lambda: None  # as in the service, flushing is not done in the same turn
         self.broker = Broker(self.engine, self.settings, call_later=self.timers.callLater)
         self.engine.sync()

@@ -21,6 +21,7 @@ from journal.constants import KIB, MIB
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import CorruptData, CorruptSegment
+from journal.folds.table import client_folds
 from journal.formats import frame
 from journal.formats.record import (
     LogStartMoved,
@@ -38,7 +39,6 @@ from journal.testing import ManualClock, MemoryFilesystem
 from journal.transaction import Cause, State, TransactionNumber
 from journal.transactions.state import TransactionRow
 from tests.support.engine_room import NEVER, Begun, run_of
-from txbroker.broker.broker import folds
 
 SETTINGS = JournalSettings(
     pool_bytes=16 * MIB,
@@ -64,7 +64,7 @@ class DamagedStore:
         self._serial = 0
         self.appended: dict[int, list[tuple[int, int]]] = {}
         """(end offset, journal time) of each partition after each request, for who wants to know it exactly."""
-        self.engine: Engine = recover(inner, self.clock, SETTINGS, folds=folds(), random=random)
+        self.engine: Engine = recover(inner, self.clock, SETTINGS, folds=client_folds(), random=random)
 
     def topic(self, name: str, partitions: int, segment_bytes: int = MIB) -> list[MessageStore]:
         """A topic whose segments may be smaller than any that a client can ask for."""

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from journal.interfaces import IFold
+from journal.folds.groups import GroupsFold
+from journal.folds.identity import IdentityFold
+from journal.folds.producers import ProducersFold
 from txbroker.broker.accounts import SMALL, Accounts
 from txbroker.broker.admin import Describing, nothing_scrubbed
 from txbroker.broker.backlog import LARGE, Disconnected, Parking
@@ -47,9 +49,6 @@ from txbroker.broker.stepwise_answers import Stepwise
 from txbroker.broker.time_offsets import TimeOffsets
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import JournalPoisoned, LimitExceeded, MemoryExhausted, PeerViolation, TxBrokerError
-from txbroker.folds.groups import GroupsFold
-from txbroker.folds.identity import IdentityFold
-from txbroker.folds.producers import ProducersFold
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import (
     MAX_ANSWER_HEAD,
@@ -92,13 +91,8 @@ _NO_DATA: Final = memoryview(b"")
 Handler = Callable[[Session, Any, memoryview], Answer | None]
 
 
-def folds() -> list[IFold]:
-    """The folds that a broker needs its engine to have."""
-    return [ProducersFold(), GroupsFold(), IdentityFold()]
-
-
 class Broker:
-    """The commands' meaning over an engine that was recovered with :func:`folds`.
+    """The commands' meaning over an engine that was recovered with :func:`journal.folds.table.client_folds`.
 
     ``run_blocking(work, done, failed)`` runs work on the reader pool, ``call_later(seconds, call)`` is the
     reactor's, ``random`` gives random bytes; ``on_failure(doing, error)`` must end the process.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from journal.folds.groups import Group, GroupsFold
 from journal.formats.record import GroupDeleted, OffsetsCommitted, PartitionOffset, PartitionsClaimed
 from journal.transaction import TransactionNumber
 from txbroker.broker.sends import disk_full, unknown_partition
@@ -19,7 +20,6 @@ from txbroker.errors import (
     PositionMoved,
     UnknownGroup,
 )
-from txbroker.folds.groups import Group, GroupsFold
 from txbroker.wire.codec import ArrayPieces
 from txbroker.wire.messages import (
     Claimed,

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from journal.constants import STARTS_KEPT
+from journal.folds.identity import IdentityFold
 from journal.formats.record import Identified
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.broker.transactions import Transacting
 from txbroker.errors import BrokerReplaced
-from txbroker.folds.identity import IdentityFold
 from txbroker.wire.messages import VERSIONS, FormerSession, Hello, Welcome
 from txbroker.wire.secret import SECRET_BYTES, Secret
 

@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from journal.folds.producers import Producer, ProducersFold
 from journal.formats.record import ProducersExpired
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import LimitExceeded
-from txbroker.folds.producers import Producer, ProducersFold
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine

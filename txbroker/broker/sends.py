@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from journal.constants import MAX_REQUEST_MESSAGES
+from journal.folds.producers import ProducersFold
 from journal.formats.frame import stamp, walk
 from journal.formats.frame_check import check_run
 from journal.formats.record import ProducerOpened
@@ -14,7 +15,6 @@ from txbroker.broker.scheduler import REQUEST
 from txbroker.broker.session import Session
 from txbroker.broker.settings import BrokerSettings
 from txbroker.errors import DiskFull, SequenceOutOfOrder, UnknownPartition
-from txbroker.folds.producers import ProducersFold
 from txbroker.wire import messages as commands
 from txbroker.wire.messages import OpenProducer, Send, Sent
 from txbroker.wire.refusals import check_name

@@ -11,6 +11,7 @@ from journal import check
 from journal.check import Level
 from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
+from journal.folds.table import client_folds
 from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote
 from journal.interfaces import ILock
@@ -18,7 +19,6 @@ from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
 from journal.repair.pieces import Change
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.broker.broker import folds
 from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.findings import changes_shown, findings_shown
@@ -100,7 +100,7 @@ def _execute(
     clock = SystemClock()
     if is_unfinished(filesystem):
         confirm(f"A repair of {directory} was begun and not finished. Go on with it?", yes)
-        note = resume(filesystem, clock, lock, folds, SETTINGS)
+        note = resume(filesystem, clock, lock, client_folds, SETTINGS)
     else:
         diagnosis = _diagnosed(filesystem, accept_unproven)
         if diagnosis.is_sound:
@@ -115,7 +115,7 @@ def _execute(
                 _plan_shown(diagnosis, filesystem, directory, asking=True)
             )
         confirm(f"Repair {directory} like that?", yes)
-        note = execute(filesystem, clock, lock, diagnosis, folds, SETTINGS)
+        note = execute(filesystem, clock, lock, diagnosis, client_folds, SETTINGS)
     damages = [f for f in check.verify(filesystem, Level.DEEP) if not f.harmless]
     document = {
         "repaired": True, "when": note.when, "evidence": note.evidence, "changed": note.changed, "lost": note.lost,

@@ -25,12 +25,12 @@ from twisted.python.failure import Failure
 
 from journal.engine.engine import Engine
 from journal.errors import TxBrokerError
+from journal.folds.table import client_folds
 from journal.recovery.start import recover
 from journal.vfs.c_library import keep_freed_memory
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from journal.vfs.linux import resource
-from txbroker.broker.broker import folds
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
 from txbroker.server.refused_connections import MAX_REFUSED
@@ -98,7 +98,9 @@ class TxBrokerService(Service):
 
     def _recover_in_thread(self) -> Engine:
         filesystem = OSFilesystem(self.config.service.data)
-        return recover(filesystem, SystemClock(), self.config.journal, folds=folds(), progress=self._progress)
+        return recover(
+            filesystem, SystemClock(), self.config.journal, folds=client_folds(), progress=self._progress
+        )
 
     def _progress(self, *what: object) -> None:
         """Called on recovery's thread, often."""

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from journal.engine.engine import Engine
+from journal.folds.table import client_folds
 from journal.formats import filenames, frame
 from journal.formats.record import (
     GroupDeleted,
@@ -32,7 +33,6 @@ from spark.audit.claims.facts import What
 from tests.spark.audit.audited import SETTINGS, audited, copied
 from tests.spark.damages.damaging import Damages, Named
 from tests.spark.damages.forging import newest, refold, rerecord
-from txbroker.broker.broker import folds
 
 damage = Damages()
 
@@ -44,7 +44,7 @@ class Clients:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.engine: Engine = recover(OSFilesystem(path), SystemClock(), SETTINGS, folds=folds())
+        self.engine: Engine = recover(OSFilesystem(path), SystemClock(), SETTINGS, folds=client_folds())
         self._serial = 0
 
     def topic(self, name: str, partitions: int) -> None:

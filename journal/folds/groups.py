@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
+from journal.folds.partition_ranges import PartitionRanges
 from journal.formats.record import (
     GroupDeleted,
     OffsetsCommitted,
@@ -28,7 +29,6 @@ from journal.formats.record import (
 )
 from journal.interfaces import ICommitFold
 from journal.transaction import TransactionNumber
-from txbroker.folds.partition_ranges import PartitionRanges
 
 
 class Staged(NamedTuple):

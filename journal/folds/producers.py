@@ -22,10 +22,10 @@ from zope.interface import implementer
 
 from journal.constants import RUNS_REMEMBERED
 from journal.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
+from journal.folds.partition_ranges import PartitionRanges
 from journal.formats.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
-from txbroker.folds.partition_ranges import PartitionRanges
 
 
 class UnexpectedSequence(SequenceOutOfOrder):

@@ -1,1 +1,0 @@
-"""The broker's own folds over the journal: producers, consumer groups, its identity."""
