@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from journal.check.findings import Affected, Finding, second_crc32c, unreadable
 from journal.check.run_check import messages_of
 from journal.check.segment_walk import partitions
@@ -17,7 +15,6 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.staged_header import STAGED_HEADER_BYTES, StagedHeader, staged_fault
 from journal.interfaces import IFilesystem
 from journal.log.catalog import HeadRow, TopicRow
-from journal.log.starts import StartRow
 from journal.transactions.outcome_archive import head_of
 from journal.transactions.state import TransactionRow
 from journal.vfs.file_window import file_size, read_some
@@ -88,21 +85,30 @@ def reason_of(error: CorruptData) -> str:
 def live_rows(checkpoint: Checkpoint) -> list[TransactionRow]:
     """The transactions that were undecided when it was taken."""
     rows = checkpoint.folds.get("transactions", [0])
-    return [msgspec.convert(row, TransactionRow) for row in rows[1 : 1 + rows[0]]]
+    return rows[1 : 1 + rows[0]]
 
 
 def next_partition(checkpoint: Checkpoint) -> int:
     """The number that the next partition gets."""
-    head = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
-    return msgspec.convert(head, HeadRow).next_partition
+    return head_of_catalog(checkpoint).next_partition
+
+
+def head_of_catalog(checkpoint: Checkpoint) -> HeadRow:
+    """What it says of partitions' numbers and of the clock."""
+    head: HeadRow = checkpoint.folds.get("catalog", [HeadRow(1, 0)])[0]
+    return head
+
+
+def topic_rows(checkpoint: Checkpoint) -> list[TopicRow]:
+    """The topics that it has."""
+    return checkpoint.folds.get("catalog", [])[1:]
 
 
 def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[Finding]:
     """Whether its topics, its partitions and the partitions' directories agree."""
     path = filenames.checkpoint_file(checkpoint.header.lsn)
-    rows = checkpoint.folds.get("catalog", [None])[1:]
     following = next_partition(checkpoint)
-    topics = [msgspec.convert(row, TopicRow) for row in rows]
+    topics = topic_rows(checkpoint)
     wanted = {
         topic.first_partition + index: (topic.name, index)
         for topic in topics
@@ -136,7 +142,7 @@ def check_catalog(filesystem: IFilesystem, checkpoint: Checkpoint) -> Iterator[F
         yield Finding(
             path, 0, f"it says that records are needed from LSN {header.needed_from} on, it needs LSN {first}"
         )
-    starts = [msgspec.convert(row, StartRow).number for row in checkpoint.folds.get("starts", [])]
+    starts = [row.number for row in checkpoint.folds.get("starts", [])]
     if starts and starts[-1] != header.start:
         yield Finding(path, 0, f"it was written by start {header.start}, the last it knows is {starts[-1]}")
     if problem := check_head(checkpoint):

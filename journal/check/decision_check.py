@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from journal.check.checkpoint_check import live_rows
+from journal.check.checkpoint_check import live_rows, topic_rows
 from journal.check.findings import Affected, Finding
 from journal.check.outcome_check import remembered
 from journal.check.outcome_walk import archive_from, archive_state, walk_archive
@@ -27,7 +27,6 @@ from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.spark_decision import FORMAT_ID, TOPIC, Decided, named_by
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
-from journal.log.catalog import TopicRow
 from journal.log.segment import segments_of
 from journal.transaction import State, TransactionNumber, Xid
 from journal.transactions.outcome_archive import head_of
@@ -188,7 +187,7 @@ class _Check:
         """The journal time from which on the log has decisions."""
         if self._store.start_offset and self._store.segments:
             return self._store.segments[0].first_time
-        rows = (msgspec.convert(row, TopicRow) for row in self._newest.folds.get("catalog", [])[1:])
+        rows = topic_rows(self._newest)
         return next((row.created for row in rows if row.name == TOPIC), 0)
 
     def _undecided(self, outcome: Outcome | ArchivedOutcome, harmless: bool) -> Iterator[Finding]:

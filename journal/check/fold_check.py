@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import msgspec
-
-from journal.check.checkpoint_check import live_rows
-from journal.check.client_check import ClientCheck
+from journal.check.checkpoint_check import live_rows, topic_rows
 from journal.check.effects import Decision, Effect, LogEnds, Undecided
 from journal.check.findings import Affected, Finding
 from journal.check.outcome_check import remembered
+from journal.check.replayed_folds import ReplayedFolds
 from journal.formats import filenames
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.outcome import Outcome
@@ -23,12 +21,10 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
     LogStartMoved,
     Placement,
-    Started,
     TopicCreated,
     TopicDeleted,
 )
 from journal.log.catalog import TopicRow
-from journal.log.starts import StartRow, Starts
 from journal.transaction import Cause, State, TransactionNumber, Xid
 from journal.wal.reader import JournalEntry
 
@@ -54,12 +50,10 @@ class FoldCheck:
         self._newest = newest
         self._from = since.header.lsn if since is not None else 0
         self._known = newest is not None and since is not newest
-        self._topics = {row.name: row for row in _topics(since)} if since is not None else {}
+        self._topics = {row.name: row for row in topic_rows(since)} if since is not None else {}
         self._starts = (
             {store.number: store.start_offset for store in since.stores} if since is not None else {}
         )
-        self._nonces = Starts()
-        self._nonces.restore(since.folds.get("starts", []) if since is not None else [])
         self._reached = self._from
         self._logs = LogEnds()
         self._live = Undecided()
@@ -68,14 +62,14 @@ class FoldCheck:
         self._ended: dict[TransactionNumber, Ending] = {}
         self._moved: dict[int, set[int]] = {}
         """Where logs were told to start after the newest checkpoint: it may know that already."""
-        self._clients: ClientCheck | None = ClientCheck(since)
-        self._of_clients: list[Finding] | None = None
+        self._replayed: ReplayedFolds | None = ReplayedFolds(since)
+        self._of_replayed: list[Finding] | None = None
 
     def follow(self, entry: JournalEntry, effect: Effect) -> Iterator[Finding]:
         """Take in the next record; what is wrong with it."""
-        if entry.lsn > self._from and self._clients is not None:
-            self._judge_clients(entry.lsn)
-            yield from self._clients.follow(entry, effect)
+        if entry.lsn > self._from and self._replayed is not None:
+            self._judge_replayed(entry.lsn)
+            yield from self._replayed.follow(entry)
         if not self._known or self._newest is None or entry.lsn <= self._from:
             return
         self._reached = entry.lsn
@@ -88,14 +82,14 @@ class FoldCheck:
     def interrupted(self) -> None:
         """Records are missing here: nothing more is known."""
         self._known = False
-        self._clients = None
+        self._replayed = None
 
-    def _judge_clients(self, lsn: int) -> None:
-        """What the newest checkpoint says of producers and groups, before a record beyond it is followed."""
-        if self._newest is None or self._clients is None or self._of_clients is not None:
+    def _judge_replayed(self, lsn: int) -> None:
+        """What the newest checkpoint says of the folds, before a record beyond it is followed."""
+        if self._newest is None or self._replayed is None or self._of_replayed is not None:
             return
         if lsn > self._newest.header.lsn:
-            self._of_clients = list(self._clients.against(self._newest))
+            self._of_replayed = list(self._replayed.against(self._newest))
 
     def ended(self) -> Iterator[Finding]:
         """What the checkpoint says otherwise; call it after the last record."""
@@ -103,10 +97,8 @@ class FoldCheck:
             path = filenames.checkpoint_file(self._newest.header.lsn)
             for what, affects in (*self._wrong_logs(self._newest), *self._wrong_transactions(self._newest)):
                 yield Finding(path, 0, what, affects=affects)
-            for what in self._wrong_starts(self._newest):
-                yield Finding(path, 0, what)
-            self._judge_clients(self._reached + 1)
-            yield from self._of_clients or ()
+            self._judge_replayed(self._reached + 1)
+            yield from self._of_replayed or ()
 
     # -- what the records say --------------------------------------------------------------------------
 
@@ -127,14 +119,12 @@ class FoldCheck:
         if number is not None and effect.decision is not None:
             _, xid = self._live.found.get(number, (False, None))
             self._ended[number] = Ending(effect.decision, xid or effect.xid, _tuples(effect.placements))
-        elif isinstance(entry.record, Started):
-            self._nonces.apply(entry.lsn, entry.record, b"")
         self._live.follow(entry, effect)
 
     # -- what the checkpoint says ----------------------------------------------------------------------
 
     def _wrong_logs(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
-        said = {row.name: row for row in _topics(newest)}
+        said = {row.name: row for row in topic_rows(newest)}
         for name in sorted(said.keys() | self._topics.keys()):
             one, other = said.get(name), self._topics.get(name)
             if one != other and (one is None or other is None or name != OUTCOMES_TOPIC):
@@ -146,13 +136,6 @@ class FoldCheck:
                 yield f"the log starts at offset {store.start_offset}, by the journal at {start}", affects
             if end is not None and store.end_offset != end:
                 yield f"the log ended at offset {store.end_offset} then, by the journal at {end}", affects
-
-    def _wrong_starts(self, newest: Checkpoint) -> Iterator[str]:
-        known = {row.number: row.nonce for row in self._nonces.snapshot()}
-        rows = [msgspec.convert(row, StartRow) for row in newest.folds.get("starts", [])]
-        said = {row.number: row.nonce for row in rows}
-        for number in sorted({number for number, _ in known.items() ^ said.items()}):
-            yield f"it has start {number} {_nonce(said, number)}, by the journal {_nonce(known, number)}"
 
     def _wrong_transactions(self, newest: Checkpoint) -> Iterator[tuple[str, Affected]]:
         rows = {row.number: row for row in live_rows(newest)}
@@ -185,13 +168,5 @@ class FoldCheck:
         return not self._from and outcome.cause is not Cause.RESTART
 
 
-def _nonce(starts: dict[int, bytes], number: int) -> str:
-    return f"with nonce {starts[number].hex()}" if number in starts else "not at all"
-
-
 def _tuples(placements: Iterable[Placement]) -> tuple[tuple[int, int, int], ...]:
     return tuple((each.partition, each.base_offset, each.count) for each in placements)
-
-
-def _topics(checkpoint: Checkpoint) -> list[TopicRow]:
-    return [msgspec.convert(row, TopicRow) for row in checkpoint.folds.get("catalog", [])[1:]]

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-
 from journal.check.findings import Affected, Finding
 from journal.check.outcome_walk import archive_from, archive_state, walk_archive
 from journal.errors import InvalidFrame
@@ -36,7 +34,7 @@ _SAME: Final = (
 def remembered(checkpoint: Checkpoint) -> list[Outcome]:
     """The outcomes in a checkpoint: behind the undecided transactions and the marks, in the order of the decisions."""
     table = checkpoint.folds.get("transactions", [0])
-    return [msgspec.convert(row, Outcome) for row in table[2 + table[0] :]]
+    return table[2 + table[0] :]
 
 
 class OutcomeCheck:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from zope.interface import implementer
 
 from journal.errors import GenerationFenced
-from journal.folds.partition_ranges import PartitionRanges
+from journal.folds.partition_ranges import PartitionRanges, RangeRow
+from journal.formats.checkpoint_rows import Count, Fact, RowReader
 from journal.formats.record import (
     GroupDeleted,
     OffsetsCommitted,
@@ -60,6 +62,32 @@ class Group:
     def partitions(self) -> set[int]:
         """Every partition that the group has a position in or has claimed."""
         return {*self.positions, *self.claims}
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps first: that many groups follow, then what transactions carry."""
+
+    last_generation: int
+    ranges: list[RangeRow]
+    groups: Count
+
+
+class GroupRow(msgspec.Struct, array_like=True, frozen=True):
+    """A :class:`Group` in a checkpoint: (partition, offset, metadata) and (partition, generation, member)."""
+
+    name: str
+    id: bytes
+    positions: list[tuple[int, int, str]]
+    claims: list[tuple[int, int, str]]
+
+
+class StagedRow(msgspec.Struct, array_like=True, frozen=True):
+    """The offsets of an undecided transaction: (group, id for a new one, partition, offset, generation, metadata)."""
+
+    session: int
+    serial: int
+    prepared: bool
+    offsets: list[tuple[str, bytes, int, int, int, str]]
 
 
 _NOBODY = Group(b"")
@@ -227,46 +255,61 @@ class GroupsFold:
 
     def snapshot(self) -> Iterator[Any]:
         """What is counted, then one row per group, then one per transaction; taken at once."""
-        rows: list[Any] = [[self.last_generation, self._ranges.rows(), len(self.groups)]]
+        rows: list[Any] = [HeadRow(self.last_generation, self._ranges.rows(), len(self.groups))]
         for name, group in self.groups.items():
-            positions = [[partition, *value] for partition, value in group.positions.items()]
-            rows.append(
-                [
-                    name,
-                    group.id,
-                    positions,
-                    [[partition, *value] for partition, value in group.claims.items()],
-                ]
-            )
+            positions = [(partition, *value) for partition, value in group.positions.items()]
+            claims = [(partition, *value) for partition, value in group.claims.items()]
+            rows.append(GroupRow(name, group.id, positions, claims))
         for number, offsets in self._staged.items():
             entries = [
-                [group, group_id, o.partition, o.offset, o.generation, o.metadata]
+                (group, group_id, o.partition, o.offset, o.generation, o.metadata)
                 for group, group_id, o in offsets
             ]
-            rows.append([number.session, number.serial, number in self._prepared, entries])
+            rows.append(StagedRow(*number, number in self._prepared, entries))
         return iter(rows)
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        for _ in range(rows.take(HeadRow).groups):
+            rows.take(GroupRow)
+        rows.rest(StagedRow)
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """What is known of each group, and the offsets that each undecided transaction carries."""
+        yield Fact("the last generation"), self.last_generation
+        for name, group in self.groups.items():
+            yield Fact(f"the id of group {name!r}"), group.id.hex()
+            for what, values in (
+                ("position (offset, metadata)", group.positions),
+                ("claim (generation, member)", group.claims),
+            ):
+                for partition, value in values.items():
+                    yield (
+                        Fact(f"the {what} of group {name!r} in partition number {partition}", partition),
+                        value,
+                    )
+        for number, offsets in self._staged.items():
+            if offsets:
+                held = "prepared" if number in self._prepared else "active"
+                yield Fact(f"what transaction {number} moves"), (held, offsets)
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
         self.__init__()  # type: ignore[misc]
-        each = iter(rows)
-        first = next(each, None)
-        if first is None:
-            return
-        self.last_generation, ranges, groups = first
-        self._ranges = PartitionRanges(ranges)
-        for _ in range(groups):
-            name, group_id, positions, claims = next(each)
-            group = self.groups[name] = Group(group_id)
-            group.positions = {partition: (offset, metadata) for partition, offset, metadata in positions}
-            group.claims = {partition: (generation, member) for partition, generation, member in claims}
+        head, *others = rows
+        self.last_generation, self._ranges = head.last_generation, PartitionRanges(head.ranges)
+        for row in others[: head.groups]:
+            group = self.groups[row.name] = Group(row.id)
+            group.positions = {partition: (offset, metadata) for partition, offset, metadata in row.positions}
+            group.claims = {partition: (generation, member) for partition, generation, member in row.claims}
         self._count()
-        for session, serial, prepared, entries in each:
-            number = TransactionNumber(session, serial)
+        for row in others[head.groups :]:
+            number = TransactionNumber(row.session, row.serial)
             self._staged[number] = [
-                Staged(group, group_id, PartitionOffset(*offset)) for group, group_id, *offset in entries
+                Staged(group, group_id, PartitionOffset(*offset)) for group, group_id, *offset in row.offsets
             ]
-            if prepared:
+            if row.prepared:
                 self._prepared.add(number)
                 for name, _, staged in self._staged[number]:
                     self._held.setdefault(name, {})[staged.partition] = number

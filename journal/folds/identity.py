@@ -11,6 +11,7 @@ from typing import Any
 
 from zope.interface import implementer
 
+from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.formats.record import Identified
 from journal.interfaces import IFold
 
@@ -33,6 +34,16 @@ class IdentityFold:
     def snapshot(self) -> Iterator[Any]:
         """The identity, if there is one."""
         return iter([self.identity] if self.identity else [])
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        rows.rest(str)
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """The identity."""
+        if self.identity:
+            yield Fact("the identity of the data"), self.identity
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""

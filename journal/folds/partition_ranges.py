@@ -9,19 +9,17 @@ from collections.abc import Iterable
 
 from journal.formats.record import TopicCreated, TopicDeleted
 
+RangeRow = tuple[str, int, int]
+"""Topic, first partition, end."""
+
 
 class PartitionRanges:
     """The partition numbers of each topic, folded from the records that make and delete topics."""
 
     __slots__ = ("_topics",)
 
-    def __init__(self, rows: Iterable[Iterable[object]] = ()) -> None:
-        self._topics: dict[str, range] = {}
-        for topic, first, end in rows:
-            assert isinstance(topic, str)
-            assert isinstance(first, int)
-            assert isinstance(end, int)
-            self._topics[topic] = range(first, end)
+    def __init__(self, rows: Iterable[RangeRow] = ()) -> None:
+        self._topics = {topic: range(first, end) for topic, first, end in rows}
 
     def create(self, record: TopicCreated) -> None:
         """Take in a topic."""
@@ -32,6 +30,6 @@ class PartitionRanges:
         """Take out a topic; return the numbers of the partitions that are gone with it."""
         return self._topics.pop(record.topic)
 
-    def rows(self) -> list[list[object]]:
-        """[topic, first partition, end] of each, for a snapshot."""
-        return [[topic, each.start, each.stop] for topic, each in self._topics.items()]
+    def rows(self) -> list[RangeRow]:
+        """A row for each topic, for a snapshot."""
+        return [(topic, each.start, each.stop) for topic, each in self._topics.items()]

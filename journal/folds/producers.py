@@ -18,12 +18,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 from zope.interface import implementer
 
 from journal.constants import RUNS_REMEMBERED
 from journal.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
-from journal.folds.partition_ranges import PartitionRanges
-from journal.formats.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
+from journal.folds.partition_ranges import PartitionRanges, RangeRow
+from journal.formats.checkpoint_rows import Count, Fact, RowReader
+from journal.formats.record import (
+    Messages,
+    Owner,
+    ProducerOpened,
+    ProducersExpired,
+    TopicCreated,
+    TopicDeleted,
+)
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
 
@@ -101,6 +110,34 @@ class Producer:
         self.used = used
         self.owner = owner
         self.partitions: dict[int, Sequences] = {}
+
+
+class SequencesRow(msgspec.Struct, array_like=True, frozen=True):
+    """A :class:`Sequences` in a checkpoint."""
+
+    partition: int
+    next: int
+    end: int
+    starts: list[Count]
+    bases: list[Count]
+
+
+class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+    """What a checkpoint keeps beside the producers."""
+
+    next_id: int
+    ranges: list[RangeRow]
+
+
+class ProducerRow(msgspec.Struct, array_like=True, frozen=True):
+    """A :class:`Producer` in a checkpoint."""
+
+    id: int
+    epoch: int
+    name: str
+    used: int
+    sequences: list[SequencesRow]
+    owner: Owner
 
 
 @implementer(IRunFold)
@@ -211,13 +248,21 @@ class ProducersFold:
                 self._sent(record)
 
     def _sent(self, record: Messages) -> None:
-        producer = self.producers[record.producer_id]
+        producer = self.producers.get(record.producer_id)
+        assert producer is not None, (
+            f"{_sender(record)} sent it, by the records before it has never been opened"
+        )
+        assert producer.epoch == record.epoch, (
+            f"{_sender(record)} sent it, by the records before it has epoch {producer.epoch}"
+        )
         known = producer.partitions.get(record.partition)
         if known is None:
             known = producer.partitions[record.partition] = Sequences()
             self._count_pairs(producer, 1)
-        assert producer.epoch == record.epoch, f"epoch {producer.epoch} of {record}"
-        assert known.next == record.sequence, f"sequence {known.next} before {record}"
+        assert known.next == record.sequence, (
+            f"{_sender(record)} sent it as its message {record.sequence}, by the records before {known.next} is "
+            "the next"
+        )
         known.extend(record.base_offset, record.count)
         if record.at > producer.used:  # in replay, sends to different partitions come in any order
             producer.used = record.at
@@ -264,37 +309,52 @@ class ProducersFold:
 
     def snapshot(self) -> Iterator[Any]:
         """First what is counted, then one row per producer; taken at once, so that later records do not show."""
-        rows: list[Any] = [[self.next_id, self._ranges.rows()]]
-        for producer in self.producers.values():
+        rows: list[HeadRow | ProducerRow] = [HeadRow(self.next_id, self._ranges.rows())]
+        for each in self.producers.values():
             sequences = [
-                [partition, known.next, known.end, known.starts.tolist(), known.bases.tolist()]
-                for partition, known in producer.partitions.items()
+                SequencesRow(partition, known.next, known.end, known.starts.tolist(), known.bases.tolist())
+                for partition, known in each.partitions.items()
             ]
-            rows.append(
-                [producer.id, producer.epoch, producer.name, producer.used, sequences, producer.owner]
-            )
+            rows.append(ProducerRow(each.id, each.epoch, each.name, each.used, sequences, each.owner))
         return iter(rows)
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        rows.take(HeadRow)
+        rows.rest(ProducerRow)
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """What is known of each producer."""
+        yield Fact("the number of the next producer"), self.next_id
+        for number, each in self.producers.items():
+            facts = each.epoch, each.name, each.used, each.owner.hex()
+            yield Fact(f"producer {number} (epoch, name, last used, owner)"), facts
+            for partition, known in each.partitions.items():
+                sent = known.next, known.end, known.starts.tolist(), known.bases.tolist()
+                what = f"what producer {number} sent to partition number {partition} (next, end, runs)"
+                yield Fact(what, partition), sent
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
         self.__init__()  # type: ignore[misc]
-        each = iter(rows)
-        first = next(each, None)
-        if first is None:
-            return
-        self.next_id = first[0]
-        self._ranges = PartitionRanges(first[1])
-        for number, epoch, name, used, sequences, owner in each:
-            producer = self.producers[number] = Producer(number, epoch, name, used, owner)
-            self.owned[owner] += 1
-            if name:
-                self.names[name] = number
-            for partition, following, end, starts, bases in sequences:
-                known = producer.partitions[partition] = Sequences()
-                known.next, known.end = following, end
-                known.starts.extend(starts)
-                known.bases.extend(bases)
-            self._count_pairs(producer, len(sequences))
+        head, *producers = rows
+        self.next_id, self._ranges = head.next_id, PartitionRanges(head.ranges)
+        for row in producers:
+            producer = self.producers[row.id] = Producer(row.id, row.epoch, row.name, row.used, row.owner)
+            self.owned[row.owner] += 1
+            if row.name:
+                self.names[row.name] = row.id
+            for each in row.sequences:
+                known = producer.partitions[each.partition] = Sequences()
+                known.next, known.end = each.next, each.end
+                known.starts.extend(each.starts)
+                known.bases.extend(each.bases)
+            self._count_pairs(producer, len(row.sequences))
+
+
+def _sender(record: Messages) -> str:
+    return f"producer {record.producer_id} in epoch {record.epoch}"
 
 
 def _add(counted: Counter[bytes], owner: bytes, change: int) -> None:

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Protocol
 
 from journal.folds.groups import GroupsFold
 from journal.folds.identity import IdentityFold
 from journal.folds.producers import ProducersFold
+from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog
 from journal.log.starts import Starts
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.table import TransactionTable
 
+
+class StoredFold(Protocol):
+    """A class of folds that says of what types its rows are."""
+
+    name: str
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint; raise as :class:`RowReader` does for what cannot be."""
+
+
+class ReplayedFold(StoredFold, Protocol):
+    """A class of folds that records alone make, without logs or memory for messages."""
+
+    handles: tuple[type, ...]
+
+    def __init__(self) -> None: ...
+
+    def apply(self, lsn: int, record: Any, data: bytes | memoryview) -> None:
+        """Take one record into the state; raise AssertionError, saying why, or LookupError if it cannot come next."""
+
+    def restore(self, rows: Iterable[Any]) -> None:
+        """Replace the state by a checkpoint's rows, as :meth:`read` has drawn them."""
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """All that the state says, to be compared with another's."""
+
+
 CLIENT_FOLDS: Final = (ProducersFold, GroupsFold, IdentityFold)
 """Those that a broker adds to the engine's own."""
 
-FOLDS: Final = {
+REPLAYED_FOLDS: Final[tuple[type[ReplayedFold], ...]] = (Starts, *CLIENT_FOLDS)
+"""Those that whoever reads the journal can make again."""
+
+FOLDS: Final[dict[str, StoredFold]] = {
     fold.name: fold for fold in (Catalog, TransactionTable, OutcomeArchive, Starts, *CLIENT_FOLDS)
 }
 

@@ -21,6 +21,7 @@ from journal.errors import (
     UnknownTopic,
     reserved,
 )
+from journal.formats.checkpoint_rows import RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
 from journal.formats.record import AnyRecord, LogStartMoved, Messages, Started, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
@@ -217,12 +218,16 @@ class Catalog:
         ]
         return iter([head, *rows])
 
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        rows.take(HeadRow)
+        rows.rest(TopicRow)
+
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state. :meth:`restore_stores` must follow."""
-        head, *topics = rows
-        restored = msgspec.convert(head, HeadRow)
-        self.next_partition, self.wall_offset = restored.next_partition, restored.wall_offset
-        self._topic_rows = [msgspec.convert(row, TopicRow) for row in topics]
+        head, *self._topic_rows = rows
+        self.next_partition, self.wall_offset = head.next_partition, head.wall_offset
 
     _topic_rows: list[TopicRow]
 

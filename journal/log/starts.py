@@ -8,12 +8,12 @@ record away has another nonce; nobody was told the first one, for a start serves
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 from zope.interface import implementer
 
 from journal.constants import STARTS_KEPT
+from journal.formats.checkpoint_rows import Fact, RowReader
 from journal.formats.record import Nonce, Started
 from journal.interfaces import IFold
 
@@ -64,7 +64,25 @@ class Starts:
         """A row for each start that is known."""
         return iter([StartRow(number, nonce) for number, nonce in self._nonces.items()])
 
-    def restore(self, rows: Iterable[Any]) -> None:
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint: one at least, and their numbers grow."""
+
+        def check(start: StartRow) -> None:
+            if rows.typed and start.number <= rows.typed[-1].number:
+                raise msgspec.ValidationError(
+                    f"start {start.number} comes after start {rows.typed[-1].number}"
+                )
+
+        rows.take(StartRow)
+        while rows.left:
+            rows.take(StartRow, check)
+
+    def facts(self) -> Iterator[tuple[Fact, object]]:
+        """The nonce of each start that is known."""
+        for number, nonce in self._nonces.items():
+            yield Fact(f"the nonce of start {number}"), nonce.hex()
+
+    def restore(self, rows: Iterable[StartRow]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
-        starts = (msgspec.convert(row, StartRow) for row in rows)
-        self._nonces = {start.number: start.nonce for start in starts}
+        self._nonces = {start.number: start.nonce for start in rows}

@@ -15,8 +15,10 @@ from typing import Any, cast
 import msgspec
 from zope.interface import implementer
 
+from journal.formats.checkpoint_rows import RowReader
+from journal.formats.frame import HEADER_BYTES
 from journal.formats.outcome import Outcome
-from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome
+from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, PartFields, pack_outcome, unpack
 from journal.formats.record import AnyRecord, ArchiveSet, Messages, TopicCreated
 from journal.interfaces import IFold
 from journal.log.catalog import Catalog, Topic
@@ -41,9 +43,7 @@ class HeadRow(msgspec.Struct, array_like=True, frozen=True):
 
 def head_of(rows: Sequence[Any]) -> tuple[HeadRow, list[bytes]]:
     """What a checkpoint's rows say, and the frames of the entries that waited; without rows there is no archive."""
-    if not rows:
-        return HeadRow(False, 0), []
-    return msgspec.convert(rows[0], HeadRow), list(rows[1:])
+    return (rows[0], list(rows[1:])) if rows else (HeadRow(False, 0), [])
 
 
 @implementer(IFold)
@@ -160,6 +160,13 @@ class OutcomeArchive:
         """What is known of the archive, then the entries that wait."""
         frames = self._pack() if self.waiting else []
         return iter([HeadRow(self.on, self.next_offset), *frames])
+
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint; each frame must hold an entry."""
+        rows.take(HeadRow)
+        while rows.left:
+            rows.take(bytes, lambda frame: unpack(frame[HEADER_BYTES:]))
 
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from journal.errors import OutcomeForgotten
+from journal.formats.checkpoint_rows import RowReader
 from journal.formats.outcome import Outcome, Told
 from journal.formats.record import TransactionsForgotten
 from journal.transaction import TransactionNumber, Xid, number_of
@@ -162,12 +163,16 @@ class OutcomeTable:
         """Rows for a checkpoint: the marks, then the outcomes."""
         return iter([MarkRow(self.session_mark, dict(self.forgotten_through)), *self.by_number.values()])
 
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        rows.take(MarkRow)
+        rows.rest(Outcome)
+
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the table by what :meth:`snapshot` gave."""
         mark, *outcomes = rows
-        restored = msgspec.convert(mark, MarkRow)
         self.__init__()  # type: ignore[misc]
-        self.session_mark, self.forgotten_through = restored.session_mark, restored.forgotten_through
-        for row in outcomes:
-            outcome = msgspec.convert(row, Outcome)
+        self.session_mark, self.forgotten_through = mark.session_mark, dict(mark.forgotten_through)
+        for outcome in outcomes:
             self.remember(outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -115,10 +115,8 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             transaction.staged.salt,
         )
 
-    @classmethod
-    def transaction(cls, row: Any) -> Transaction:
-        """The transaction of a row; all its frames are on disk."""
-        self = msgspec.convert(row, cls)
+    def transaction(self) -> Transaction:
+        """The transaction; all its frames are on disk."""
         staged = Staged.of(self.entries, self.file_entries)
         staged.salt = self.salt
         return Transaction(
@@ -132,9 +130,9 @@ class TransactionRow(msgspec.Struct, array_like=True, frozen=True):
             self.totals.requests,
             self.totals.checksum,
             staged,
-            self.offsets,
+            list(self.offsets),
             self.wall_offset,
-            self.checksums,
+            dict(self.checksums),
         )
 
 

@@ -14,6 +14,7 @@ from zope.interface import implementer
 
 from journal.constants import GROUP_BYTES, SLICED_COMMIT_BYTES
 from journal.errors import MemoryExhausted, UnknownTransaction
+from journal.formats.checkpoint_rows import Count, RowReader
 from journal.formats.outcome import Outcome, Told
 from journal.formats.outcome_entry import PartFields
 from journal.formats.record import (
@@ -73,8 +74,7 @@ class TransactionTable:
         self.outcomes = OutcomeTable()
         self.archive = OutcomeArchive(catalog)
         self.applies = ApplyQueue()
-        self.slice_bytes = GROUP_BYTES
-        self.small_bytes = SLICED_COMMIT_BYTES
+        self.slice_bytes, self.small_bytes = GROUP_BYTES, SLICED_COMMIT_BYTES
         """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
@@ -105,11 +105,6 @@ class TransactionTable:
         return found or Outcome(
             number, State.ROLLED_BACK, Cause.RESTART, 0, why="presumed abort: never committed"
         )
-
-    def pending_offset(self, group: str, partition: int) -> Transaction | None:
-        """The prepared transaction that holds a group's position in a partition."""
-        number = self._pending_offsets.get((group, partition))
-        return None if number is None else self.live[number]
 
     def holds_partition(self, partition: int) -> TransactionNumber | None:
         """An undecided transaction with messages for the partition."""
@@ -414,11 +409,18 @@ class TransactionTable:
         live = [t if t.state is State.PREPARED else TransactionRow.of(t) for t in self.live.values()]
         return chain([len(live)], map(row_of, live), self.outcomes.snapshot())
 
+    @staticmethod
+    def read(rows: RowReader) -> None:
+        """Draw the rows of a checkpoint."""
+        for _ in range(rows.take(Count)):
+            rows.take(TransactionRow)
+        OutcomeTable.read(rows)
+
     def restore(self, rows: Iterable[Any]) -> None:
         """Replace the state by what :meth:`snapshot` gave."""
         iterator = iter(rows)
         for _ in range(next(iterator)):
-            self.enter(TransactionRow.transaction(next(iterator)))
+            self.enter(next(iterator).transaction())
         self.prepared = dict(sorted(self.prepared.items(), key=lambda item: item[1].prepared_at))
         self.outcomes.restore(iterator)
 

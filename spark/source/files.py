@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import numpy as np
 
+from journal.check.checkpoint_check import head_of_catalog
 from journal.check.outcome_walk import archive_from
 from journal.formats.checkpoint import Checkpoint
 from journal.formats.frame import HEADER_BYTES
 from journal.formats.index import OFFSET_FIELDS, DamagedIndex, around_time
 from journal.formats.outcome_entry import ArchivedOutcome, unpack
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
-from journal.log.catalog import HeadRow
 from journal.log.segment import Segment
 from journal.log.starts import Starts
 from journal.transactions.outcome_archive import head_of
@@ -66,8 +65,7 @@ class Directory:
     @property
     def wall_offset(self) -> int:
         """The wall clock less the clock of the append times, in µs."""
-        head = self.checkpoint.folds.get("catalog", [[1, 0]])[0]
-        return msgspec.convert(head, HeadRow).wall_offset
+        return head_of_catalog(self.checkpoint).wall_offset
 
     def logs(self, wanted: Callable[[str], bool]) -> list[Log]:
         """See :class:`spark.source.logs.Logs`."""

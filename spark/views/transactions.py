@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import (
     ArrayType,
@@ -23,7 +22,7 @@ from pyspark.sql.types import (
 
 import txbroker
 from journal.check.checkpoint_check import live_rows
-from journal.formats.outcome import Outcome
+from journal.check.outcome_check import remembered
 from journal.formats.outcome_entry import ArchivedOutcome
 from journal.formats.record import Placement
 from journal.transaction import BEGUN, State
@@ -121,9 +120,7 @@ def _of_directory(logs: Logs) -> Iterator[Row]:
     for live in live_rows(logs.checkpoint):
         yield _undecided(live, names)
     if archive_log(logs) is None:
-        remembered = logs.checkpoint.folds.get("transactions", [0])
-        for row in remembered[2 + remembered[0] :]:  # behind the undecided ones and the marks
-            outcome = msgspec.convert(row, Outcome)
+        for outcome in remembered(logs.checkpoint):
             times = outcome.began, outcome.prepared, outcome.wall
             yield _row(outcome, str(outcome.number), times, _placed(outcome.placements, names))
 

@@ -18,6 +18,7 @@ from journal.formats.record import (
 )
 from journal.settings import TopicSettings
 from journal.transaction import Cause, Totals, TransactionNumber, Xid
+from tests.support.builders import reread
 from txbroker.errors import GenerationFenced
 
 XID = Xid(1, b"x", b"")
@@ -186,7 +187,7 @@ def test_a_snapshot_restores_everything_also_what_is_staged(journal):
     rows = journal.fold.snapshot()
     journal.commit_offset(3, 3)
     fold = GroupsFold()
-    fold.restore(rows)
+    fold.restore(reread(GroupsFold, rows))
     assert fold.find("g").partitions() == {1, 2, 12}
     assert (fold.pairs, fold.last_generation) == (3, 1)
     assert fold.holders("g") == {1: FIRST}

@@ -8,6 +8,7 @@ from journal.constants import RUNS_REMEMBERED
 from journal.folds.producers import ProducersFold, UnexpectedSequence
 from journal.formats.record import Messages, ProducerOpened, ProducersExpired, TopicCreated, TopicDeleted
 from journal.settings import TopicSettings
+from tests.support.builders import reread
 from txbroker.errors import ProducerFenced, SequenceOutOfOrder, UnknownProducer
 from txbroker.wire.refusals import error_name
 
@@ -54,7 +55,7 @@ def journal():
 def again(journal):
     """A journal over a fold restored from the snapshot of this one."""
     fold = ProducersFold()
-    fold.restore(journal.fold.snapshot())
+    fold.restore(reread(ProducersFold, journal.fold.snapshot()))
     journal.fold = fold
     return journal
 
@@ -186,10 +187,14 @@ def test_pairs_are_counted_for_whom_they_are_whatever_becomes_of_them(journal):
 
 def test_the_fold_asserts_what_a_record_continues(journal):
     journal.send(0)
-    with pytest.raises(AssertionError, match="sequence 1 before"):
+    with pytest.raises(AssertionError, match="as its message 5, by the records before 1 is the next"):
         journal.accept(Messages(7, 1, 1, 0, 1, 0, 5))
-    with pytest.raises(AssertionError, match="epoch 0"):
+    with pytest.raises(AssertionError, match="in epoch 3 sent it, by the records before it has epoch 0"):
         journal.accept(Messages(7, 1, 1, 0, 1, 3, 1))
+    with pytest.raises(
+        AssertionError, match="producer 9 in epoch 0 sent it, by the records before it has never"
+    ):
+        journal.accept(Messages(7, 1, 1, 0, 9, 0, 0))
 
 
 def test_messages_without_a_producer_leave_no_trace(journal):
@@ -204,7 +209,7 @@ def test_a_snapshot_is_that_of_its_moment_however_late_it_is_drawn(journal):
     journal.send(1)
     journal.open(2)
     fold = ProducersFold()
-    fold.restore(rows)
+    fold.restore(reread(ProducersFold, rows))
     assert fold.producers[1].partitions[7].next == 1
     assert fold.next_id == 2
 

@@ -16,6 +16,7 @@ from tests.checkpoints.test_checkpoint_choice import reword
 from tests.recovery.recovery_scene import one_file, position_of_send
 from tests.repair.repair_checks import damages, is_repaired
 from tests.repair.repair_scene import held
+from tests.support.builders import reread
 from tests.support.engine_room import SMALL, Room, checkpoint_path, damage, journal_path
 
 
@@ -107,7 +108,7 @@ def test_no_more_starts_are_kept_than_the_bound_and_those_beyond_it_are_unknown(
     assert starts.knows(6, started(6).nonce)
     assert not starts.knows(5, started(5).nonce)
     again = Starts()
-    again.restore([[row.number, row.nonce] for row in rows])
+    again.restore(reread(Starts, rows))
     assert list(again.snapshot()) == rows
 
 
@@ -181,13 +182,15 @@ def test_a_damaged_row_in_the_newest_checkpoint_is_told_and_the_one_before_it_ha
     ("rows", "problem"),
     [
         pytest.param(
-            [[1, b"s" * 16]], f"with nonce {(b's' * 16).hex()}, by the journal with nonce", id="another nonce"
+            [[1, b"s" * 16]],
+            f"the nonce of start 1 is {(b's' * 16).hex()}, by the journal",
+            id="another nonce",
         ),
         pytest.param(
             [[2, b"s" * 16]], "it was written by start 1, the last it knows is 2", id="a later start"
         ),
         pytest.param(
-            [[3, b"s" * 16]], "it has start 1 not at all, by the journal with nonce", id="another start"
+            [[3, b"s" * 16]], "the nonce of start 1 is not there, by the journal", id="another start"
         ),
     ],
 )

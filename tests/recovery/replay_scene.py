@@ -192,8 +192,12 @@ def state_of(engine):
     }
     [producers] = [fold for fold in engine.folds if fold.name == "producers"]
     head, *rows = producers.snapshot()
-    known = [(*row, sorted(sequences)) for *row, sequences in rows]
+    known = [replace(row, sequences=sorted(row.sequences, key=_partition)) for row in rows]
     return logs_of(engine), ends, head, known, *transactions_of(engine)
+
+
+def _partition(row):
+    return row.partition
 
 
 def transactions_of(engine):

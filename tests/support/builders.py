@@ -6,12 +6,14 @@ import typing
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
 from crc32c import crc32c
 from zope.interface import implementer
 
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.formats import frame
+from journal.formats.checkpoint_rows import RowReader
 from journal.formats.frame_check import check_run
 from journal.formats.record import AnyRecord, Mark, Started
 from journal.interfaces import IFold
@@ -44,6 +46,13 @@ def totals(*parts: bytes, offsets: int = 0) -> Totals:
         checksum = crc32c(part, checksum)
         messages += check_run(part)
     return Totals(messages, len(parts) + offsets, checksum)
+
+
+def reread(fold: Any, rows: Iterable[Any]) -> list[Any]:
+    """Rows as a start has them that reads them from a checkpoint."""
+    reader = RowReader([msgspec.msgpack.decode(msgspec.msgpack.encode(row)) for row in rows])
+    fold.read(reader)
+    return reader.typed
 
 
 @implementer(IFold)

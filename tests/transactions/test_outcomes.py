@@ -15,7 +15,7 @@ from journal.formats.outcome import Outcome, Told
 from journal.formats.record import Placement, TransactionsForgotten
 from journal.transaction import Cause, State, TransactionNumber
 from journal.transactions.outcomes import PLACEMENTS_PER_OUTCOME, OutcomeTable
-from tests.support.builders import xid
+from tests.support.builders import reread, xid
 from tests.support.thoroughness import examples
 
 
@@ -141,7 +141,7 @@ def test_a_snapshot_holds_all_of_it():
     table.forget(TransactionsForgotten([], 1, 0))
     copy = OutcomeTable()
     copy.remember(ended(9, 9))
-    copy.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(row)) for row in table.snapshot())
+    copy.restore(reread(OutcomeTable, table.snapshot()))
     assert list(copy.snapshot()) == list(table.snapshot())
     assert vars(copy) == vars(table)
 
@@ -206,7 +206,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def restart(self):
         copy = OutcomeTable()
-        copy.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(row)) for row in self.table.snapshot())
+        copy.restore(reread(OutcomeTable, self.table.snapshot()))
         self.table = copy
 
     @invariant()

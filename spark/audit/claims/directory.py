@@ -9,10 +9,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-import msgspec
-
 from journal.check import Level, verify
-from journal.check.checkpoint_check import checkpoints, live_rows
+from journal.check.checkpoint_check import checkpoints, head_of_catalog, live_rows
 from journal.check.findings import Finding, of_partition
 from journal.check.journal_walk import JournalFile, leaves_out, surveyed
 from journal.check.verification import needed_from
@@ -22,7 +20,6 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.store_state import StoreState
 from journal.formats.witness import NOTHING, read_witness
-from journal.log.catalog import HeadRow
 from journal.log.segment import segments_of
 from journal.transaction import State
 from journal.transactions.outcome_archive import head_of
@@ -75,7 +72,7 @@ class Directory(NamedTuple):
             (self.archive.number, self.archive.flushed_offset) if self.archive is not None else (0, 0)
         )
         lsn = self.checkpoint.header.lsn
-        return Ground(self.slices, names, number, end, lsn, catalog_head(self.checkpoint).next_partition)
+        return Ground(self.slices, names, number, end, lsn, head_of_catalog(self.checkpoint).next_partition)
 
 
 @contextmanager
@@ -118,7 +115,7 @@ def _look(root: str, slice_bytes: int, in_use: bool) -> Directory:
         root,
         checkpoint,
         cut(filesystem, checkpoint.stores, slice_bytes),
-        checkpoint.header.at + catalog_head(checkpoint).wall_offset,
+        checkpoint.header.at + head_of_catalog(checkpoint).wall_offset,
         archive,
         head_of(checkpoint.folds.get("archive", []))[0].on,
         [file.path for file in files],
@@ -142,11 +139,6 @@ def check_seen(root: str, lsn: int) -> None:
             "for this worker. Nothing is proven. Every worker needs the directory, or the same copy of it, at the path "
             "that --data names, and must be allowed to read it"
         )
-
-
-def catalog_head(checkpoint: Checkpoint) -> HeadRow:
-    """What a checkpoint says of partitions' numbers and of the clock."""
-    return msgspec.convert(checkpoint.folds.get("catalog", [[1, 0]])[0], HeadRow)
 
 
 def _unbroken_from(files: list[JournalFile]) -> int:

@@ -7,11 +7,15 @@ rest.
 
 from __future__ import annotations
 
+from typing import Any
+
 from journal.check.journal_walk import walk_journal
 from journal.formats.checkpoint import Checkpoint, CheckpointHeader
 from journal.formats.record import ArchiveSet, Started, TopicCreated, TopicDeleted
 from journal.formats.store_state import StoreState
 from journal.interfaces import IFilesystem
+from journal.log import catalog
+from journal.transactions import outcome_archive
 from journal.wal.reader import JournalEntry
 
 
@@ -34,5 +38,8 @@ def of_journal(filesystem: IFilesystem) -> Checkpoint:
                 stores = {number: store for number, store in stores.items() if store.topic != gone.topic}
             case ArchiveSet() as turned:
                 archives = turned.on
-    folds = {"catalog": [[next_partition, wall_offset]], "archive": [[archives, 0]]}
+    folds: dict[str, list[Any]] = {
+        "catalog": [catalog.HeadRow(next_partition, wall_offset)],
+        "archive": [outcome_archive.HeadRow(archives, 0)],
+    }
     return Checkpoint(CheckpointHeader(0, 1, 0, at, 0), folds, list(stores.values()))

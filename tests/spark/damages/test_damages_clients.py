@@ -178,27 +178,33 @@ def _producer(name: str, *places: int, to: object, says: str) -> None:
     damage(f"a checkpoint has another {name}")(_changed("producers", _set(*places, to=to), says))
 
 
-_producer("number for the next producer", 0, 0, to=99, says="the next producer gets number 99")
-_producer("epoch of a producer", 1, 1, to=5, says="of producer 1 are (5,")
+_producer("number for the next producer", 0, 0, to=99, says="the number of the next producer is 99")
+_producer("epoch of a producer", 1, 1, to=5, says="producer 1 (epoch, name, last used, owner) is (5,")
 _producer("name of a producer", 2, 2, to="other", says="'other'")
 _producer("time of a producer's last use", 1, 3, to=1, says="by the journal (0, ''")
 _producer("owner of a producer", 1, 5, to=bytes(16), says=f"'{bytes(16).hex()}'), by the journal")
-_producer("next sequence of a producer", 2, 4, 0, 1, to=7, says="of producer 2 in partition number")
-_producer("end of what a producer sent", 2, 4, 0, 2, to=77, says="of producer 2 in partition number")
-_producer("beginning of a producer's run", 2, 4, 0, 3, 1, to=1, says="of producer 2 in partition number")
-_producer("offset of a producer's run", 2, 4, 0, 4, 1, to=4, says="of producer 2 in partition number")
+_producer("next sequence of a producer", 2, 4, 0, 1, to=7, says="what producer 2 sent to partition number")
+_producer("end of what a producer sent", 2, 4, 0, 2, to=77, says="what producer 2 sent to partition number")
+_producer(
+    "beginning of a producer's run", 2, 4, 0, 3, 1, to=1, says="what producer 2 sent to partition number"
+)
+_producer("offset of a producer's run", 2, 4, 0, 4, 1, to=4, says="what producer 2 sent to partition number")
 damage("a checkpoint lacks a producer")(
-    _changed("producers", lambda rows: rows.pop(2), "a producer 2 by the journal, not by the checkpoint")
+    _changed(
+        "producers",
+        lambda rows: rows.pop(2),
+        "producer 2 (epoch, name, last used, owner) is not there, by the journal (0,",
+    )
 )
 damage("a checkpoint has a producer more")(
     _changed(
         "producers",
         lambda rows: rows.append([4, 0, "silent", 5, [], OWNER]),
-        "a producer 4 by the checkpoint",
+        "producer 4 (epoch, name, last used, owner) is (0, 'silent'",
     )
 )
 damage("a checkpoint lacks what a producer sent to a partition")(
-    _changed("producers", lambda rows: rows[2][4].pop(), "of producer 2 in partition number")
+    _changed("producers", lambda rows: rows[2][4].pop(), "what producer 2 sent to partition number")
 )
 
 
@@ -209,16 +215,16 @@ def _group(name: str, change: Callable[[list[Any]], None], says: str) -> None:
 _group("position of a group", _set(1, 2, 0, 1, to=1), "of group 'group' in partition number")
 _group("word beside a position", _set(1, 2, 0, 2, to="yours"), "is (5, 'yours')")
 _group("name of a group", _set(1, 0, to="others"), "of group 'others'")
-_group("id of a group", _set(1, 1, to=b"another"), "group 'group' is the one with id 616e6f74686572")
+_group("id of a group", _set(1, 1, to=b"another"), "the id of group 'group' is 616e6f74686572")
 _group("member with a claim", _set(1, 3, 0, 2, to="thief"), "'thief'")
 _group("generation of a claim", _set(1, 3, 0, 1, to=7), "claim (generation, member) of group 'group'")
 _group("last generation", _set(0, 0, to=7), "the last generation is 7")
-_group("offset in a prepared transaction", _set(-1, 3, 0, 3, to=1), "transactions hold offsets")
-_group("id for a group in a prepared transaction", _set(-1, 3, 0, 1, to=b"x"), "transactions hold offsets")
+_group("offset in a prepared transaction", _set(-1, 3, 0, 3, to=1), "what transaction")
+_group("id for a group in a prepared transaction", _set(-1, 3, 0, 1, to=b"x"), "what transaction")
 damage("a checkpoint has another id of a topic")(
     _changed("catalog", _set(-1, 5, to=b"another"), "it has topic")
 )
-_group("state of a transaction with offsets", _set(-1, 2, to=False), "transactions hold offsets")
+_group("state of a transaction with offsets", _set(-1, 2, to=False), "what transaction")
 damage("a checkpoint lacks a group")(
     _changed("groups", lambda rows: (rows.pop(1), _set(0, 2, to=0)(rows)), "of group 'group'")
 )
@@ -242,7 +248,7 @@ _record("a group's positions were another's", OffsetsCommitted, "of group 'else'
 _record(
     "a group was made with another id",
     OffsetsCommitted,
-    "by the journal the one with id 78",
+    "by the journal 78",
     lambda old: replace(old, id=b"x"),
 )
 _record("a claim was another's", PartitionsClaimed, "'thief'", lambda old: replace(old, member="thief"))

@@ -206,7 +206,7 @@ def _(path):
 @damage("a start has another nonce than its record")
 def _(path):
     refold(path, "starts", lambda rows: [[rows[0][0], b"f" * 16], *rows[1:]])
-    return {"kind": "checkpoint", "says": f"it has start 1 with nonce {(b'f' * 16).hex()}, by the journal"}
+    return {"kind": "checkpoint", "says": f"the nonce of start 1 is {(b'f' * 16).hex()}, by the journal"}
 
 
 @damage("a checkpoint says that it needs less of the journal than it does")

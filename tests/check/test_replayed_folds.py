@@ -1,0 +1,96 @@
+"""Folds that the journal's records make are held against the newest checkpoint, row by row."""
+
+import pytest
+
+from journal.check import Level, verify
+from journal.engine.settings import JournalSettings
+from journal.formats.checkpoint import read_checkpoint, write_checkpoint
+from journal.formats.filenames import checkpoint_file
+from journal.formats.record import GroupDeleted, Messages, PartitionOffset, PartitionsClaimed
+from journal.transaction import Totals, Xid
+from tests.support.broker_room import Room, frames
+from txbroker.wire import messages
+
+GROUP = b"g" * 16
+
+
+@pytest.fixture
+def room():
+    """Two checkpoints; a producer, positions, a claim and a prepared position in the newest alone."""
+    room = Room(JournalSettings(low_water_bytes=0))
+    [number] = room.topic("t")
+    room.engine.housekeeping.checkpoint_inline()
+    peer = room.peer()
+    opened = peer.ask(messages.OpenProducer, "p")
+    peer.send(number, b"a", b"b", producer_id=opened.producer_id)
+    peer.ask(messages.ClaimPartitions, "g", "m", [number], GROUP)
+    peer.ask(messages.CommitOffsets, "g", [PartitionOffset(number, 1, 1)], GROUP)
+    peer.tell(messages.AddOffsets, 1, "other", [PartitionOffset(number, 2)], id=GROUP)
+    peer.ask(messages.Prepare, 1, Xid(1, b"x", b""), Totals(0, 1, 0))
+    room.engine.housekeeping.checkpoint_inline()
+    return room
+
+
+def found(room):
+    return [each for each in verify(room.filesystem.kill_clone(), Level.DEEP) if not each.harmless]
+
+
+def test_a_sound_directory_has_nothing_to_tell(room):
+    assert found(room) == []
+
+
+@pytest.mark.parametrize(
+    ("fold", "place", "value", "says", "partition"),
+    [
+        ("producers", (0, 0), 9, "the number of the next producer is 9, by the journal 2", ""),
+        ("producers", (1, 1), 3, "producer 1 (epoch, name, last used, owner) is (3, 'p', ", ""),
+        ("producers", (1, 4, 0, 1), 1, "what producer 1 sent to partition number 1 (next, end, runs)", "t"),
+        ("producers", (1, 4), [], "(next, end, runs) is not there, by the journal (2, 2, [0], [0])", "t"),
+        ("groups", (0, 0), 5, "the last generation is 5, by the journal 1", ""),
+        ("groups", (1, 1), b"else", "the id of group 'g' is 656c7365, by the journal 6767", ""),
+        (
+            "groups",
+            (1, 2, 0, 1),
+            2,
+            "of group 'g' in partition number 1 is (2, ''), by the journal (1, '')",
+            "t",
+        ),
+        ("groups", (1, 3), [], "the claim (generation, member) of group 'g' in partition number 1", "t"),
+        ("groups", (2, 2), False, "is ('active', ", ""),
+        ("identity", (0,), "5f", "the identity of the data is 5f, by the journal", ""),
+        ("starts", (0, 1), b"n" * 16, "the nonce of start 1 is 6e6e", ""),
+    ],
+)
+def test_what_a_checkpoint_says_otherwise_is_named(room, fold, place, value, says, partition):
+    lsn = room.engine.housekeeping.checkpoint_lsn
+    old = read_checkpoint(room.filesystem, lsn)
+    row = old.folds[fold]
+    for each in place[:-1]:
+        row = row[each]
+    row[place[-1]] = value
+    folds = {name: iter(rows) for name, rows in old.folds.items()}
+    write_checkpoint(room.filesystem, old.header, folds, old.stores)
+    [finding] = [each for each in found(room) if says in each.problem]
+    assert (finding.path, finding.affects.topic or "") == (checkpoint_file(lsn), partition)
+
+
+@pytest.mark.parametrize(
+    ("record", "data", "says"),
+    [
+        (
+            lambda at: Messages(1, 2, 1, at, 1, 0, 7),
+            b"c",
+            "Messages at LSN {}: producer 1 in epoch 0 sent it as its",
+        ),
+        (lambda at: GroupDeleted("none", at), b"", "GroupDeleted at LSN {}: it does not continue the groups"),
+        (lambda at: PartitionsClaimed("g", "m", [(1, 1)], at), b"", "PartitionsClaimed at LSN {}: "),
+    ],
+)
+def test_a_record_that_does_not_continue_a_fold_is_named_once(room, record, data, says):
+    """Of such a fold nothing more is said; the engine that wrote it here kept no such fold."""
+    engine, store = room.engine, room.engine.catalog.stores[1]
+    view = store.append(frames(data), 1, engine.now()) if data else b""
+    lsn = engine.queue(record(engine.now()), view)
+    engine._filling.ends[store] = store.end_offset
+    engine.sync()
+    assert [each.problem.startswith(says.format(lsn)) for each in found(room)] == [True]
