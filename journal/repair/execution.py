@@ -11,7 +11,6 @@ only be rolled back, makes indexes again, writes a checkpoint, and notes the rep
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from journal.engine.settings import JournalSettings
 from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote, repair_notes
-from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.interfaces import IClock, IFilesystem, ILock
 from journal.repair.diagnosis import Diagnosis
 from journal.repair.first_start import start_once
 from journal.repair.pieces import Change, Slice, write_pieces
@@ -54,9 +53,6 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether all that is replaced has gone to the side folder."""
 
 
-MakeFolds = Callable[[], Sequence[IFold]]
-
-
 def is_unfinished(filesystem: IFilesystem) -> bool:
     """Whether a repair was decided here and has not been finished."""
     return filesystem.exists(filenames.REPAIR_PLAN)
@@ -67,7 +63,6 @@ def execute(
     clock: IClock,
     lock: ILock,
     diagnosis: Diagnosis,
-    folds: MakeFolds,
     settings: JournalSettings,
 ) -> RepairNote:
     """Carry a diagnosis out; the caller holds the directory's lock since before it was made.
@@ -101,12 +96,10 @@ def execute(
         diagnosis.cut_logs,
     )
     _write_plan(filesystem, plan)
-    return resume(filesystem, clock, lock, folds, settings)
+    return resume(filesystem, clock, lock, settings)
 
 
-def resume(
-    filesystem: IFilesystem, clock: IClock, lock: ILock, folds: MakeFolds, settings: JournalSettings
-) -> RepairNote:
+def resume(filesystem: IFilesystem, clock: IClock, lock: ILock, settings: JournalSettings) -> RepairNote:
     """Carry out the plan that lies in the directory; may be done again any number of times."""
     data = read_some(filesystem, filenames.REPAIR_PLAN, 0, file_size(filesystem, filenames.REPAIR_PLAN))
     plan = msgspec.json.decode(data, type=Plan)
@@ -115,7 +108,7 @@ def resume(
         _write_plan(filesystem, replace(plan, away=True))
     _put_in_place(filesystem, plan)
     numbers = [TransactionNumber(*number) for number in plan.rollbacks]
-    start_once(filesystem, clock, lock, folds, settings, numbers, plan.indexes, plan.cut_logs)
+    start_once(filesystem, clock, lock, settings, numbers, plan.indexes, plan.cut_logs)
     notes = repair_notes(filesystem)
     if plan.note not in notes:
         _write_whole(

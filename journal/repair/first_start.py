@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -10,8 +9,9 @@ from msgspec.structs import replace
 from journal.engine.engine import Engine
 from journal.engine.settings import JournalSettings
 from journal.errors import InvalidSetting
+from journal.folds.table import client_folds
 from journal.formats import filenames
-from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.interfaces import IClock, IFilesystem, ILock
 from journal.log.segment import Segment
 from journal.log.segment_index import SegmentIndex
 from journal.recovery.start import recover
@@ -25,7 +25,6 @@ def start_once(
     filesystem: IFilesystem,
     clock: IClock,
     lock: ILock,
-    folds: Callable[[], Sequence[IFold]],
     settings: JournalSettings,
     rollbacks: list[TransactionNumber],
     indexes: list[tuple[int, int]],
@@ -35,7 +34,7 @@ def start_once(
 
     A checkpoint is written before.
     """
-    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, folds, settings, cut_logs)
+    engine = _started(cast(IFilesystem, _Held(filesystem, lock)), clock, settings, cut_logs)
     try:
         for transaction in rollbacks:
             engine.transactions.rollback(transaction, Cause.OPERATOR, by=BY, why=WHY)
@@ -51,7 +50,6 @@ def start_once(
 def _started(
     filesystem: IFilesystem,
     clock: IClock,
-    folds: Callable[[], Sequence[IFold]],
     settings: JournalSettings,
     cut_logs: bool,
 ) -> Engine:
@@ -63,7 +61,7 @@ def _started(
     try:
         return recover(filesystem, clock, settings, cut_logs=cut_logs)
     except InvalidSetting:
-        return recover(filesystem, clock, settings, folds(), cut_logs=cut_logs)
+        return recover(filesystem, clock, settings, client_folds(), cut_logs=cut_logs)
 
 
 def _make_index(engine: Engine, number: int, base_offset: int) -> None:

@@ -10,7 +10,6 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
-import journal
 import journal.embedded
 from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked

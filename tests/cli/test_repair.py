@@ -8,7 +8,7 @@ import logging
 import pytest
 from click.testing import CliRunner
 
-import journal
+import journal.embedded
 from journal.engine.settings import JournalSettings
 from journal.errors import CorruptSegment
 from txbroker.cli import command_line

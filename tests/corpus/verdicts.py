@@ -204,7 +204,7 @@ def _repair(layout: Layout, disk: MemoryFilesystem) -> str:
     said += [f"lost:{_affected(loss.what) or ' ' + loss.text.partition(' ')[0]}" for loss in diagnosis.lost]
     said += [f"rolled back: {number}" for number in diagnosis.rollbacks]
     said += ["indexes"] * bool(diagnosis.indexes) + ["logs are cut"] * diagnosis.cut_logs
-    execute(disk, ManualClock(wall=1_600_000_000_000_000), with_lock, diagnosis, client_folds, SETTINGS)
+    execute(disk, ManualClock(wall=1_600_000_000_000_000), with_lock, diagnosis, SETTINGS)
     with_lock.release()
     left = [each for each in verify(disk, Level.DEEP) if not each.harmless]
     said.append(f"findings left: {len(left)}")

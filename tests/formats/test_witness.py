@@ -317,7 +317,7 @@ def test_a_repair_takes_a_journal_of_another_data_directory_for_none():
     diagnosis = diagnose(mine)
     assert any(change.path.startswith("journal/") and change.pieces is None for change in diagnosis.changes)
     assert diagnosis.lost
-    execute(mine, ManualClock(), mine.lock(filenames.LOCK), diagnosis, tuple, SMALL)
+    execute(mine, ManualClock(), mine.lock(filenames.LOCK), diagnosis, SMALL)
     room = Room(mine.kill_clone())
     assert [bytes(m) for m in room.values(1)] == [b"mine" * 10]
 

@@ -75,7 +75,7 @@ def repaired(
     lock = filesystem.lock("lock")
     diagnosis = diagnose(filesystem, accept_unproven=accept_unproven)
     if not diagnosis.is_sound:
-        execute(filesystem, ManualClock(wall=1_600_000_000_000_000), lock, diagnosis, tuple, settings)
+        execute(filesystem, ManualClock(wall=1_600_000_000_000_000), lock, diagnosis, settings)
     lock.release()
     return diagnosis
 

@@ -84,7 +84,7 @@ def test_a_repair_whose_lock_is_removed_stops_and_the_next_one_goes_on(disk):
     diagnosis = diagnose(filesystem)
     filesystem.unlink("lock")
     with pytest.raises(LockLost):
-        execute(filesystem, ManualClock(), lock, diagnosis, tuple, SMALL)
+        execute(filesystem, ManualClock(), lock, diagnosis, SMALL)
     lock.release()
     assert is_unfinished(filesystem)
     finish(filesystem)
@@ -95,9 +95,9 @@ def finish(filesystem):
     """What the command does next: goes on, or begins again."""
     lock = filesystem.lock("lock")
     if is_unfinished(filesystem):
-        resume(filesystem, ManualClock(), lock, tuple, SMALL)
+        resume(filesystem, ManualClock(), lock, SMALL)
     elif not (diagnosis := diagnose(filesystem)).is_sound:
-        execute(filesystem, ManualClock(), lock, diagnosis, tuple, SMALL)
+        execute(filesystem, ManualClock(), lock, diagnosis, SMALL)
     lock.release()
 
 
@@ -107,7 +107,7 @@ def cut_at(filesystem, nth):
     faulty = FaultFilesystem(filesystem, plan)
     lock = filesystem.lock("lock")
     try:
-        execute(faulty, ManualClock(), lock, diagnose(filesystem), tuple, SMALL)
+        execute(faulty, ManualClock(), lock, diagnose(filesystem), SMALL)
     except PowerCut:
         return True
     finally:

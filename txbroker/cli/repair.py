@@ -11,7 +11,6 @@ from journal import check
 from journal.check import Level
 from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
-from journal.folds.table import client_folds
 from journal.formats import filenames
 from journal.formats.repair_notes import RepairNote
 from journal.interfaces import ILock
@@ -100,7 +99,7 @@ def _execute(
     clock = SystemClock()
     if is_unfinished(filesystem):
         confirm(f"A repair of {directory} was begun and not finished. Go on with it?", yes)
-        note = resume(filesystem, clock, lock, client_folds, SETTINGS)
+        note = resume(filesystem, clock, lock, SETTINGS)
     else:
         diagnosis = _diagnosed(filesystem, accept_unproven)
         if diagnosis.is_sound:
@@ -115,7 +114,7 @@ def _execute(
                 _plan_shown(diagnosis, filesystem, directory, asking=True)
             )
         confirm(f"Repair {directory} like that?", yes)
-        note = execute(filesystem, clock, lock, diagnosis, client_folds, SETTINGS)
+        note = execute(filesystem, clock, lock, diagnosis, SETTINGS)
     damages = [f for f in check.verify(filesystem, Level.DEEP) if not f.harmless]
     document = {
         "repaired": True, "when": note.when, "evidence": note.evidence, "changed": note.changed, "lost": note.lost,

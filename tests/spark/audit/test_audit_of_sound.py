@@ -199,7 +199,7 @@ def repaired(path):
     lock = filesystem.lock("lock")
     diagnosis = diagnose(filesystem)
     assert not diagnosis.is_sound
-    execute(filesystem, SystemClock(), lock, diagnosis, tuple, SETTINGS)
+    execute(filesystem, SystemClock(), lock, diagnosis, SETTINGS)
     lock.release()
 
 
