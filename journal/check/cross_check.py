@@ -115,6 +115,10 @@ class CrossCheck:
             yield Finding(entry.path, entry.position, what, affects=lsns)
         self._at = max(at, self._at)
 
+    def begins_amid(self) -> None:
+        """Neither the first record of all is there nor a checkpoint that knows what came before."""
+        self._folds.interrupted()
+
     def interrupted(self, start: int, missing_below: int | None = None) -> None:
         """Records are missing here, of starts up to this one: what is said of anything from now on begins anew.
 

@@ -197,9 +197,13 @@ class _Verification:
         files = unbroken(files)
         reached = (each for each in sound if reaches_back(files, each.header.lsn + 1))
         oldest = next(reached, newest)  # a power cut may bring older ones back, whose records are gone
-        if is_whole(files):
+        whole = is_whole(files)
+        if whole:
             oldest = None  # nothing has ever been decided but by records that are there
-        return CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
+        cross = CrossCheck(self._filesystem, oldest, newest, self._tally, self._level is Level.DEEP)
+        if oldest is None and not whole:
+            cross.begins_amid()
+        return cross
 
     def _note(self, entry: JournalEntry, effect: Effect, sound: list[Checkpoint]) -> None:
         self._tally.records += 1
