@@ -156,8 +156,11 @@ class IFold(Interface):
     name: str = Attribute("The fold's name in checkpoints; never changed once released.")
     handles: tuple[type, ...] = Attribute("The record types that it wants to see.")
 
-    def apply(lsn: int, record: Any, data: bytes | memoryview) -> None:
-        """Take one record into the state. ``data`` are the frames that it carries, already stamped."""
+    def apply(lsn: int, record: Any, data: bytes | memoryview) -> Any:
+        """Take one record into the state. ``data`` are the frames that it carries, already stamped.
+
+        Returns None, or a :class:`journal.transactions.commit_application.Applied` if it ended a transaction.
+        """
 
     def snapshot() -> Iterator[Any]:
         """Rows (of what msgpack can hold) that :meth:`restore` rebuilds the state from.
@@ -191,6 +194,45 @@ class IForcePolicy(Interface):
 
     def due(messages: int, age: int) -> bool:
         """Whether a tail with that many unflushed messages, the oldest ``age`` µs old, is due."""
+
+
+class IHousekeeping(Interface):
+    """What is done beside the engine's cycle: :class:`journal.engine.housekeeping.Housekeeping`."""
+
+    free_bytes: int = Attribute("How many bytes of the disk were free at the last look.")
+    reserve_bytes: int = Attribute("How many of them are not for new work.")
+    checkpoint_lsn: int = Attribute("The LSN of the newest checkpoint, 0 without one.")
+    pins: int = Attribute("How many pins keep files from being removed.")
+
+    def jobs(now: int) -> list[Any]:
+        """What is due on files."""
+
+    def finish(job: Any) -> None:
+        """A job has run."""
+
+    def retain(now: int) -> int:
+        """Let logs start later where retention says so; returns how many moved."""
+
+    def mark_if_idle(now: int) -> bool:
+        """Queue a MARK if nothing has been forced for a while."""
+
+    def want_flush() -> None:
+        """Flush all that may be."""
+
+    def pin() -> Any:
+        """Remove no file; a :class:`journal.engine.garbage.Pin`. Raises DiskFull where space is scarce."""
+
+    def unpin(pin: Any) -> None:
+        """Let a pin go."""
+
+    def request_checkpoint() -> None:
+        """Let a checkpoint be due at the next look."""
+
+    def run_inline() -> None:
+        """Run what is due on this thread."""
+
+    def checkpoint_inline() -> None:
+        """Write a checkpoint on this thread."""
 
 
 class IJournal(Interface):

@@ -16,20 +16,23 @@ from itertools import chain
 from typing import Any
 
 from journal.buffers import PooledAllocator
-from journal.constants import GROUP_BYTES, GROUP_RECORDS, IDLE_MARK_AFTER
+from journal.constants import GROUP_BYTES, GROUP_RECORDS
+from journal.engine.large_commits import LargeCommits
 from journal.engine.routes import routes
 from journal.errors import JournalPoisoned, MemoryExhausted, reserved
 from journal.formats import record
 from journal.formats.journal_headers import GROUP_HEADER_BYTES, blocks
-from journal.formats.record import AnyRecord, LogStartMoved, Mark, Messages, Started
-from journal.interfaces import IClock, IFilesystem, IFold, ILock
+from journal.formats.outcome import Outcome
+from journal.formats.record import AnyRecord, Mark, Messages, Started
+from journal.interfaces import IClock, IFilesystem, IFold, IHousekeeping, ILock
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.log.starts import Starts
-from journal.transactions.commit_application import SlicedApply
-from journal.transactions.engine_interface import Housekeeps
+from journal.transactions.commit_application import Applied
+from journal.transactions.limits import TransactionLimits
 from journal.transactions.outcome_archive import BATCH
 from journal.transactions.store import JournalTransactionStore
+from journal.transactions.table import TransactionTable
 from journal.vfs.open_files import OpenFiles
 from journal.wal.group import Deliver, Group, GroupTimes
 from journal.wal.writer import Journal
@@ -53,24 +56,22 @@ class Engine:
         clock: IClock,
         journal: Journal,
         catalog: Catalog,
-        transactions: JournalTransactionStore,
+        table: TransactionTable,
+        limits: TransactionLimits,
         folds: Sequence[IFold],
         open_files: OpenFiles,
         lock: ILock,
     ) -> None:
-        self.filesystem = filesystem
-        self.clock = clock
-        self.journal = journal
-        self.catalog = catalog
-        self.transactions = transactions
+        self.filesystem, self.clock, self.journal, self.catalog = filesystem, clock, journal, catalog
+        self.transactions = JournalTransactionStore(table, catalog, limits, self)
         self.open_files = open_files
         self.lock = lock
-        self.housekeeping: Housekeeps
+        self.housekeeping: IHousekeeping
         self.report: object = ""
         self.allocator: PooledAllocator
-        self._archive, self._applies = transactions.archive, transactions.applies
+        self._archive, self.large_commits = table.archive, LargeCommits()
         self.starts = Starts()
-        self.folds: tuple[IFold, ...] = (catalog, transactions, transactions.archive, self.starts, *folds)
+        self.folds: tuple[IFold, ...] = (catalog, table, table.archive, self.starts, *folds)
         self.routes = routes(self.folds)
         # A send reaches its store through `append`, which stamps and copies; the other folds see the record.
         self._append_routes = tuple(fold for fold in folds if Messages in fold.handles)
@@ -81,7 +82,6 @@ class Engine:
         self._filling: Group | None = None
         self._in_flight: Group | None = None
         self._newest: Group | None = None
-        self._deferred: deque[tuple[int, dict[MessageStore, int], list[tuple[Deliver, Any]]]] = deque()
         self.passing = False  # what is accepted now touches no log of a commit that is being applied
         self.dirty, self.filled = set[MessageStore](), set[MessageStore]()
         """Stores with bytes in memory that may go to their segments; those that got enough for their policies."""
@@ -93,7 +93,6 @@ class Engine:
         self.on_published: Callable[[list[MessageStore]], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
         self.on_flush_wanted: Callable[[], object] = _nothing
-        transactions.bind(self)
 
     # -- time ------------------------------------------------------------------------------------------
 
@@ -130,9 +129,7 @@ class Engine:
 
         Raises ``MemoryExhausted`` before anything has changed.
         """
-        assert store.number not in self._applies.promised, (
-            "its offsets are those of a commit that is being applied"
-        )
+        assert store.number not in self.large_commits.promised, "its offsets are those of a large commit"
         if store.internal:
             raise reserved(store.topic)
         at = self.now()
@@ -148,21 +145,33 @@ class Engine:
 
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision and apply it to every fold that handles it; return its LSN."""
-        assert not self.busy or self.passing, (
-            "no such decision may be taken while a large commit is being applied"
-        )
-        lsn = self.queue(decision, data)
-        for fold in self.routes.get(type(decision), ()):
-            self._apply(fold, lsn, decision, data)
-        return lsn
+        self._accept(decision, data)
+        return self.last_lsn
 
-    def _apply(self, fold: IFold, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> None:
+    def decide(self, decision: AnyRecord, data: bytes | memoryview = b"") -> Outcome:
+        """As :meth:`accept`, of a decision that ends a transaction; return how it ended."""
+        applied = self._accept(decision, data)
+        assert applied is not None
+        return applied.outcome
+
+    def _accept(self, decision: AnyRecord, data: bytes | memoryview) -> Applied | None:
+        assert not self.busy or self.passing, "a large commit is being applied, and this may not pass it"
+        lsn = self.queue(decision, data)
+        applied: Applied | None = None
+        for fold in self.routes.get(type(decision), ()):
+            applied = self._apply(fold, lsn, decision, data) or applied
+        if applied is not None:
+            self.applied(applied)
+        return applied
+
+    def _apply(self, fold: IFold, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> Applied | None:
         try:
-            fold.apply(lsn, decision, data)
+            applied: Applied | None = fold.apply(lsn, decision, data)
         except BaseException as error:
             # The record is queued but the state does not agree with it: neither can be trusted any more.
             self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
             raise
+        return applied
 
     def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision that the caller applies to every fold that handles it, in the same turn; return its LSN."""
@@ -213,13 +222,18 @@ class Engine:
             self.on_pending()
         return group
 
-    def touched(self, stores: Sequence[MessageStore]) -> None:
-        """Let the stores' ends be shown to readers together with the record that was queued last."""
-        for store in stores:
+    def applied(self, applied: Applied) -> None:
+        """Show what a fold has put into logs together with the record that was queued last, or have it put there."""
+        for store in applied.stores:
             if self._filling is not None:
                 self._filling.ends[store] = store.end_offset
             else:  # in replay all is forced
                 store.publish(store.end_offset)
+        if (commit := applied.slices) is not None:
+            if commit.short_of_memory:
+                self.want_flush(commit.stores)
+            self.large_commits.put(commit)
+            self.passing = False
 
     def want_flush(self, stores: Sequence[MessageStore] = ()) -> None:
         """Memory is short: flush now, whatever the force policies say. ``stores`` may have bytes to flush too."""
@@ -237,21 +251,6 @@ class Engine:
         """A job has run."""
         self.housekeeping.finish(job)
 
-    def retain(self, now: int) -> int:
-        """Let logs start later where retention says so; returns how many moved."""
-        moved = 0
-        if not self.busy:
-            for store in list(self.catalog.stores.values()):
-                start = store.retention_start(now)
-                if start is not None:
-                    self.accept(LogStartMoved(store.number, start, now))
-                    moved += 1
-        return moved
-
-    def mark_if_idle(self, now: int) -> bool:
-        """Queue a MARK if nothing has been forced for ``IDLE_MARK_AFTER``."""
-        return now - self.last_forced_at >= IDLE_MARK_AFTER and self.mark()
-
     def close(self) -> None:
         """Close the files and let the directory go. Everything accepted should have been forced."""
         self.journal.close()
@@ -260,7 +259,7 @@ class Engine:
 
     def when_forced(self, deliver: Deliver, answer: Any) -> None:
         """Call ``deliver(answer)`` once everything accepted so far (but what is passed) is forced and shown."""
-        last = self._applies.last
+        last = self.large_commits.last
         if last is not None and not self.passing:
             last.waiters.append((deliver, answer))
         elif self._newest is None:
@@ -277,31 +276,23 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether large commits are being applied; until that is over nothing but what passes may be accepted."""
-        return self._applies.current is not None
+        return self.large_commits.current is not None
 
     def continue_apply(self) -> None:
         """Apply the next slice of a large commit; call it once a turn while ``busy``."""
-        self.transactions.continue_apply()
-
-    def applied(self, commit: SlicedApply) -> None:
-        """The commit is now in all its stores: show it, as soon as it is forced, in one step."""
-        # Their ends as they are now: what is appended from here on waits for a later force.
-        ends = {store: store.end_offset for store in commit.stores}
-        self._deferred.append((commit.lsn, ends, commit.waiters))
-        self._show({}, [])
-        self.on_idle()
+        commit = self.large_commits.current
+        if self.large_commits.step(self.forced_lsn):
+            self._show({}, [])
+            self.on_idle()
+        elif commit is not None and commit.short_of_memory:
+            self.want_flush(commit.stores)
 
     def _show(self, ends: dict[MessageStore, int], waiters: list[tuple[Deliver, Any]]) -> None:
         """Show these ends, and large commits that are forced by now, all before anybody is told of any.
 
         A reader who is woken by a send must see the whole of a large commit that was accepted before it.
         """
-        first: list[tuple[Deliver, Any]] = []
-        while self._deferred and self._deferred[0][0] <= self.forced_lsn:
-            _, applied, answers = self._deferred.popleft()
-            for store, end in applied.items():
-                ends[store] = max(end, ends.get(store, store.high_watermark))
-            first += answers
+        first = self.large_commits.show(self.forced_lsn, ends)
         for store, end in ends.items():
             if store.publish(end):
                 self.filled.add(store)
@@ -364,7 +355,7 @@ class Engine:
                     self.write(group)
                     self.publish(group)
                 else:
-                    self.transactions.finish_apply(self.housekeeping.run_inline)
+                    self.large_commits.finish(self.continue_apply, self.housekeeping.run_inline)
         except BaseException as error:
             self.fail(f"carrying out what was accepted: {error}")
             raise

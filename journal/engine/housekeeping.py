@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
 
+from zope.interface import implementer
+
+from journal.constants import IDLE_MARK_AFTER
 from journal.engine.disk_space import COPIES, SCARCE, ballast_bytes, reserve, under_way
 from journal.engine.due_stores import DueStores
 from journal.engine.engine import Engine
@@ -32,7 +35,9 @@ from journal.engine.settings import JournalSettings
 from journal.errors import DiskFull
 from journal.formats import filenames
 from journal.formats.checkpoint import CheckpointHeader
+from journal.formats.record import LogStartMoved
 from journal.formats.witness import NOTHING, WITNESS_INTERVAL, Witness
+from journal.interfaces import IHousekeeping
 from journal.log.flush import FlushJob
 from journal.log.message_store import MessageStore
 
@@ -58,6 +63,7 @@ class Phase(enum.Enum):
     COLLECTING = "unlinking what is no longer needed"
 
 
+@implementer(IHousekeeping)
 class Housekeeping:
     """Decides what is to be done on files. One per engine."""
 
@@ -150,7 +156,7 @@ class Housekeeping:
                     self._due.flushed(job.store)
                 self._engine.on_idle()
             case StageFrames():
-                self._engine.transactions.staged(job.plans)
+                self._engine.transactions.table.staged(job.plans)
                 self.phase = Phase.STAGED
             case WriteCheckpoint():
                 self._written(job.header)
@@ -161,6 +167,21 @@ class Housekeeping:
                 if job.no_room:
                     self._no_room_until = self._engine.now() + NO_ROOM_PAUSE
                     self._engine.full_at = -1
+
+    def retain(self, now: int) -> int:
+        """Let logs start later where retention says so; returns how many moved."""
+        engine, moved = self._engine, 0
+        if not engine.busy:
+            for store in list(engine.catalog.stores.values()):
+                start = store.retention_start(now)
+                if start is not None:
+                    engine.accept(LogStartMoved(store.number, start, now))
+                    moved += 1
+        return moved
+
+    def mark_if_idle(self, now: int) -> bool:
+        """Queue a MARK if nothing has been forced for ``IDLE_MARK_AFTER``."""
+        return now - self._engine.last_forced_at >= IDLE_MARK_AFTER and self._engine.mark()
 
     def want_flush(self) -> None:
         """Flush all that is published at the next call of :meth:`jobs`."""
@@ -275,7 +296,7 @@ class Housekeeping:
         self._journaled_before = self._engine.journaled_bytes
         self._checkpointed_at = self._engine.now()
         previous = self._kept[-1].lsn if self._kept else 0
-        plans = self._engine.transactions.staging_plans(previous)
+        plans = self._engine.transactions.table.staging_plans(previous)
         self.phase = Phase.STAGING if plans else Phase.STAGED
         return [StageFrames(self._engine, plans)] if plans else []
 
@@ -288,7 +309,7 @@ class Housekeeping:
         lsn = engine.last_lsn
         self._next = CheckpointHeader(
             lsn,
-            engine.transactions.needed_from(lsn + 1),
+            engine.transactions.table.needed_from(lsn + 1),
             engine.start_number,
             engine.now(),
             engine.journal.salt,
@@ -335,7 +356,7 @@ class Housekeeping:
 
     def _collect_dropped(self) -> None:
         """What was dropped before this checkpoint goes after the next one, when no kept one refers to it."""
-        catalog, ended = self._engine.catalog, self._engine.transactions.ended_files
+        catalog, ended = self._engine.catalog, self._engine.transactions.table.ended_files
         files = [file for store in catalog.stores.values() for file in store.take_dropped()]
         files += [filenames.staged_file(number.session, number.serial) for number in ended]
         self._garbage.drop(files, [store.directory for store in catalog.deleted])

@@ -32,7 +32,7 @@ class Replay:
         self._in_runs = all(IRunFold.providedBy(fold) for fold in folds)
         self._folds = cast(tuple[IRunFold, ...], folds)
         self._gathered: dict[int, list[Row]] = {}
-        table, [first, *others] = engine.transactions, engine.routes[TransactionCommitted]
+        table, [first, *others] = engine.transactions.table, engine.routes[TransactionCommitted]
         # If another fold looks at commits before the table, each record is folded by itself.
         self._commits_in_runs = self._in_runs and first.name == table.name
         self._commits = CommittedRuns(table, engine.catalog, others)
@@ -108,9 +108,10 @@ class Replay:
             )
         engine.next_lsn, engine.forced_lsn = lsn + 1, lsn
         for fold in folds:
-            fold.apply(lsn, decision, data)
-        if engine.transactions.applies.current is not None:
-            engine.transactions.finish_apply(engine.on_flush_wanted)
+            if (applied := fold.apply(lsn, decision, data)) is not None:
+                engine.applied(applied)
+        if engine.busy:
+            engine.large_commits.finish(engine.continue_apply, engine.on_flush_wanted)
         if decision.at > self.at:
             self.at = decision.at
         self.records += 1

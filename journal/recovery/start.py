@@ -41,7 +41,7 @@ from journal.settings import TopicSettings
 from journal.transaction import State, TransactionNumber
 from journal.transactions.staging import Staging
 from journal.transactions.state import without_files
-from journal.transactions.store import JournalTransactionStore
+from journal.transactions.table import TransactionTable
 from journal.vfs.file_window import file_size, window
 from journal.vfs.filesystem import write_fully
 from journal.vfs.open_files import OpenFiles
@@ -153,9 +153,9 @@ class _Recovery:
         self._catalog.max_partitions = settings.max_partitions
         self._catalog.make_room = self._make_room
         staging = Staging(filesystem, self._journal, self._allocator, settings.pool_bytes // 2, random)
-        transactions = JournalTransactionStore(self._catalog, staging, settings.limits)
+        table = TransactionTable(self._catalog, staging)
         self._engine = Engine(
-            filesystem, clock, self._journal, self._catalog, transactions, folds, self._files, lock
+            filesystem, clock, self._journal, self._catalog, table, settings.limits, folds, self._files, lock
         )
         self._origin = SegmentOrigin(self._engine.starts, random)
         self._engine.on_flush_wanted = self._make_room
@@ -196,7 +196,7 @@ class _Recovery:
         self._sweep(housekeeping, kept)
         housekeeping.watch_space()
         self._report.notes += refused_work(self._filesystem, self._settings, self._journal.spare_exists())
-        self._report.in_doubt = engine.transactions.in_doubt
+        self._report.in_doubt = len(engine.transactions.prepared)
         self._report.partitions = len(self._catalog.stores)
         self._report.seconds = (self._clock.monotonic() - self._began) / 1e6
         engine.report = self._report

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from journal.constants import GROUP_BYTES, KIB, SLICED_COMMIT_BYTES
 from journal.errors import NEXT_STEP, CorruptJournal, MemoryExhausted
 from journal.formats.filenames import JOURNAL_DIRECTORY
+from journal.formats.outcome import Outcome
 from journal.formats.record import Placement, TransactionCommitted
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
@@ -125,49 +127,15 @@ def is_small(transaction: Transaction, small_bytes: int) -> bool:
     return weight <= small_bytes and len(staged.held) == len(staged.entries)
 
 
-class ApplyQueue:
-    """Commits that are put into their logs in slices, oldest first.
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """What a record did that ended a transaction.
 
-    ``promised`` are the partitions whose next offsets are theirs: nothing else may be put there before.
+    ``stores`` have its messages, and are to be shown with the record; or ``slices`` is still to be put into its logs.
     """
 
-    def __init__(self) -> None:
-        self.current: SlicedApply | None = None
-        self.promised: set[int] = set()
-        self._behind: deque[SlicedApply] = deque()
-
-    def put(self, commit: SlicedApply) -> None:
-        """Another one, for other partitions."""
-        numbers = {store.number for store in commit.stores}
-        assert self.promised.isdisjoint(numbers), "two commits for the same offsets"
-        self.promised |= numbers
-        if self.current is None:
-            self.current = commit
-        else:
-            self._behind.append(commit)
-
-    def moves(self, group: str) -> bool:
-        """Whether one of them has moved that consumer group."""
-        return any(group in commit.groups for commit in self._all())
-
-    def ends(self, number: TransactionNumber) -> bool:
-        """Whether one of them is the commit of that transaction."""
-        return any(commit.number == number for commit in self._all())
-
-    def _all(self) -> Iterator[SlicedApply]:
-        if self.current is not None:
-            yield self.current
-        yield from self._behind
-
-    @property
-    def last(self) -> SlicedApply | None:
-        """The one after which all are in their logs."""
-        return self._behind[-1] if self._behind else self.current
-
-    def finished(self, commit: SlicedApply) -> None:
-        """The current one is in its logs."""
-        self.current = self._behind.popleft() if self._behind else None
-        self.promised.difference_update(store.number for store in commit.stores)
+    outcome: Outcome
+    stores: Sequence[MessageStore] = ()
+    slices: SlicedApply | None = None
 
 
 def misplaced(

@@ -39,8 +39,8 @@ from journal.formats.record import TransactionRolledBack as RolledBackRecord
 from journal.interfaces import ITransactionStore
 from journal.log.catalog import Catalog
 from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
+from journal.transactions.decisions import Decisions
 from journal.transactions.limits import TransactionLimits
-from journal.transactions.staging import Staging
 from journal.transactions.state import Transaction
 from journal.transactions.table import TransactionTable
 from journal.transactions.unsent import NO_TOTALS, NOTHING, Unsent
@@ -49,17 +49,21 @@ _NONE_BEFORE: Final[Mapping[int, int]] = {}
 
 
 @implementer(ITransactionStore)
-class JournalTransactionStore(TransactionTable):
-    """The transactions of one engine.
+class JournalTransactionStore:
+    """What may be done to the transactions of one engine; ``table`` is what there is of them.
 
     Every method that takes a transaction's number raises ``TransactionCommitted``, ``TransactionRolledBack`` or
     ``OutcomeForgotten`` if the transaction has ended otherwise than asked, and changes nothing then. What is
     accepted is durable, and may be answered, once the engine has forced it.
     """
 
-    def __init__(self, catalog: Catalog, staging: Staging, limits: TransactionLimits) -> None:
-        super().__init__(catalog, staging)
-        self.limits = limits
+    def __init__(
+        self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits, engine: Decisions
+    ) -> None:
+        self.table, self.limits, self._catalog, self._engine = table, limits, catalog, engine
+        self.staging, self.archive, self.outcomes = table.staging, table.archive, table.outcomes
+        self.live, self.live_xids, self.prepared = table.live, table.live_xids, table.prepared
+        self.find, self.outcome, self.holds_partition = table.find, table.outcome, table.holds_partition
 
     # -- adds --------------------------------------------------------------------------------------
 
@@ -138,7 +142,7 @@ class JournalTransactionStore(TransactionTable):
             if len(self.live) >= self.limits.transactions:
                 return  # prepare and commit will see that not all has arrived
             transaction = Transaction(number, self._engine.now(), wall_offset=self._catalog.wall_offset)
-            self._enlist(transaction)
+            self.table.enter(transaction)
         transaction.state = TRANSITIONS[transaction.state, Input.REFUSED_ADD][0]
 
     def _judge_begin(self, number: TransactionNumber, xid: Xid | None) -> None:
@@ -166,7 +170,7 @@ class JournalTransactionStore(TransactionTable):
             )
 
     def _judge_size(self, transaction: Transaction | None, size: int, count: int, requests: int = 1) -> None:
-        limits, totals = self.limits, self._totals
+        limits, totals = self.limits, self.table.totals
         own, held, added = 0, 0, 0
         if transaction is not None:
             own, held, added = transaction.messages, transaction.staged.bytes, transaction.requests
@@ -230,7 +234,7 @@ class JournalTransactionStore(TransactionTable):
             ("group positions in one transaction", own, self.limits.partitions),
             (
                 "group positions in all undecided transactions",
-                self._totals.offsets + count,
+                self.table.totals.offsets + count,
                 self.limits.total_offsets,
             ),
         ):
@@ -240,7 +244,7 @@ class JournalTransactionStore(TransactionTable):
                 )
 
     def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
-        holder = self._pending_offsets.get((group, partition))
+        holder = self.table.pending_offsets.get((group, partition))
         if holder is not None and holder != number:
             raise OffsetPending(
                 f"the position of group {group!r} in partition {partition} is held by transaction {holder}, which is "
@@ -347,8 +351,7 @@ class JournalTransactionStore(TransactionTable):
             unsent = NOTHING
         self.staging.verify(number, transaction.staged)
         record, data = self._rest(transaction, cause, totals, seen, by, why, unsent)
-        self._engine.accept(record, data)
-        return self.outcomes.by_number[number]
+        return self._engine.decide(record, data)
 
     def _rest(
         self,
@@ -394,8 +397,7 @@ class JournalTransactionStore(TransactionTable):
         record = CommittedRecord(
             session, serial, placements, at, cause, seen, "", "", None, runs, unsent.positions, checksum, xid, owner
         )  # fmt: skip
-        self._engine.accept(record, data)
-        return self.outcomes.by_number[number]
+        return self._engine.decide(record, data)
 
     def _append(self, unsent: Unsent, at: int) -> tuple[list[Placement], bytes | memoryview]:
         """Put what comes with the request into its logs; where it lies there, and the stamped frames.
@@ -465,12 +467,14 @@ class JournalTransactionStore(TransactionTable):
 
     def disconnect(self, session: int) -> None:
         """The session is gone: what it had active is rolled back, what it had prepared stays."""
-        for number in list(self.active.get(session, ())):
+        for number in list(self.table.active.get(session, ())):
             self._rollback(number, Cause.DISCONNECT)
 
     def expire(self, now: int, timeout: int) -> int:
         """Roll back transactions that have been active for ``timeout`` µs; return how many. Never prepared ones."""
-        old = [n for owned in self.active.values() for n, t in owned.items() if now - t.began >= timeout]
+        old = [
+            n for owned in self.table.active.values() for n, t in owned.items() if now - t.began >= timeout
+        ]
         for number in old:
             self._rollback(number, Cause.TIMEOUT, why=f"active for more than {timeout / 1e6:g} s")
         return len(old)

@@ -5,7 +5,7 @@ Live ones with all that they hold (frames, xids, offsets, partitions), ended one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -36,8 +36,7 @@ from journal.interfaces import IFold
 from journal.log.catalog import Catalog
 from journal.log.message_store import MessageStore
 from journal.transaction import COMMITTED, PREPARED, Cause, State, TransactionNumber, Xid, number_of
-from journal.transactions.commit_application import ApplyQueue, SlicedApply, misplaced
-from journal.transactions.engine_interface import Accepting
+from journal.transactions.commit_application import Applied, SlicedApply, misplaced
 from journal.transactions.outcome_archive import OutcomeArchive
 from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.staging import Staging, StagingPlan
@@ -73,19 +72,13 @@ class TransactionTable:
         self.live_xids: dict[Xid, TransactionNumber] = {}
         self.outcomes = OutcomeTable()
         self.archive = OutcomeArchive(catalog)
-        self.applies = ApplyQueue()
         self.slice_bytes, self.small_bytes = GROUP_BYTES, SLICED_COMMIT_BYTES
         """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
-        self._pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
+        self.pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
-        self._totals = Amounts()
-        self._engine: Accepting
-
-    def bind(self, engine: Accepting) -> None:
-        """Say through whom decisions are accepted."""
-        self._engine = engine
+        self.totals = Amounts()
 
     # -- questions ---------------------------------------------------------------------------------
 
@@ -112,28 +105,26 @@ class TransactionTable:
             return None
         return next(number for number, t in self.live.items() if partition in t.partitions)
 
-    def preview(self, number: TransactionNumber, max_bytes: int) -> list[tuple[int, bytes]]:
+    def preview(self, number: TransactionNumber, max_bytes: int, forced_lsn: int) -> list[tuple[int, bytes]]:
         """See :meth:`Staging.preview`."""
-        return self.staging.preview(number, self.live[number].staged, max_bytes, self._engine.forced_lsn)
-
-    @property
-    def in_doubt(self) -> int:
-        """How many transactions are prepared."""
-        return len(self.prepared)
+        return self.staging.preview(number, self.live[number].staged, max_bytes, forced_lsn)
 
     # -- the fold ----------------------------------------------------------------------------------
 
-    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:
-        """Take one record into the state."""
+    def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> Applied | None:
+        """Take one record into the state; return what it did if it ended a transaction."""
         # Those of every transaction first, by identity: 0.5 µs less than matching classes.
         if type(record) is TransactionAdded:
             self._added(lsn, record, data if type(data) is bytes else bytes(data))
         elif type(record) is TransactionCommitted:
-            self._committed(lsn, record, data)
+            return self._committed(lsn, record, data)
         elif type(record) is TransactionPrepared:
             self._prepared(lsn, record, data)
+        elif type(record) is TransactionRolledBack:
+            return Applied(self._rolled_back(lsn, record))
         else:
             self._apply_rare(lsn, record)
+        return None
 
     def _apply_rare(self, lsn: int, record: AnyRecord) -> None:
         match record:
@@ -142,10 +133,8 @@ class TransactionTable:
                 transaction = self.live.get(number) or self._begin(number, record)
                 self.outcomes.prune(record.session, record.seen)
                 transaction.requests += 1
-                self._totals.requests += 1
+                self.totals.requests += 1
                 self._stage_positions(transaction, record.group, record.offsets)
-            case TransactionRolledBack():
-                self._rolled_back(lsn, record)
             case Started():
                 self._presume_abort(lsn, record)
             case TransactionsForgotten():
@@ -178,12 +167,12 @@ class TransactionTable:
         if transaction.state is PREPARED:
             self.live[number] = self.prepared[number] = transaction
             for group, offset in transaction.offsets:
-                self._pending_offsets[group, offset.partition] = number
+                self.pending_offsets[group, offset.partition] = number
         else:
             self._enlist(transaction)
         for partition in transaction.partitions:
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
-        self._totals.count(transaction, 1)
+        self.totals.count(transaction, 1)
 
     def _deactivate(self, number: TransactionNumber) -> None:
         owned = self.active.get(number[0])
@@ -199,7 +188,7 @@ class TransactionTable:
         checksum = crc32c(frames, transaction.checksums.get(partition, 0))
         self._stage(transaction, Run(partition, record.count, 0, checksum), frames, lsn)
         transaction.requests += 1
-        self._totals.requests += 1
+        self.totals.requests += 1
 
     def _stage(self, transaction: Transaction, run: Run, frames: bytes, lsn: int) -> None:
         """Take in unstamped frames of a run in the record at ``lsn``."""
@@ -212,13 +201,13 @@ class TransactionTable:
         transaction.checksum = own if len(checksums) == 1 else crc32c(frames, transaction.checksum)
         self.staging.hold(transaction.staged, partition, count, frames, lsn, transaction.checksum, run.start)
         transaction.messages += count
-        totals = self._totals
+        totals = self.totals
         totals.messages += count
         totals.bytes += len(frames)
 
     def _stage_positions(self, transaction: Transaction, group: str, offsets: list[PartitionOffset]) -> None:
         transaction.offsets += [(group, offset) for offset in offsets]
-        self._totals.offsets += len(offsets)
+        self.totals.offsets += len(offsets)
 
     def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
         number = TransactionNumber(record.session, record.serial)
@@ -237,16 +226,15 @@ class TransactionTable:
             transaction.xid = record.xid
             self.live_xids[record.xid] = number
         for group, offset in transaction.offsets:
-            self._pending_offsets[group, offset.partition] = number
+            self.pending_offsets[group, offset.partition] = number
 
-    def _committed(self, lsn: int, record: TransactionCommitted, data: bytes | memoryview) -> None:
+    def _committed(self, lsn: int, record: TransactionCommitted, data: bytes | memoryview) -> Applied:
         number = number_of((record.session, record.serial))
         transaction = self._end(number, keep_frames=True)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         if transaction is None:
-            self._begun_and_committed(lsn, number, record, data)
-            return
+            return self._begun_and_committed(lsn, number, record, data)
         for run, frames in slices(record, data):
             # Nothing reads the checksums of single runs any more: the frames are stamped.
             transaction.checksums[run.partition] = run.checksum
@@ -257,12 +245,12 @@ class TransactionTable:
             )
         for positions in record.positions:
             transaction.offsets += [(positions.group, offset) for offset in positions.offsets]
-        self._remember(lsn, COMMITTED, record, transaction, record.placements)
-        self._put(lsn, record, transaction)
+        outcome = self._remember(lsn, COMMITTED, record, transaction, record.placements)
+        return self._put(lsn, record, transaction, outcome)
 
     def _begun_and_committed(
         self, lsn: int, number: TransactionNumber, record: TransactionCommitted, data: bytes | memoryview
-    ) -> None:
+    ) -> Applied:
         """Take in a transaction whose only record this is; its frames are stamped, and go to the logs at once."""
         at, placements, catalog = record.at, record.placements, self._catalog
         wall = at + catalog.wall_offset
@@ -280,75 +268,42 @@ class TransactionTable:
             partition = run.partition
             catalog.place(stores[partition], frames, bases[partition], run.count, at)
             bases[partition] += run.count
-        self._engine.touched([stores[partition] for partition in bases])
+        return Applied(outcome, [stores[partition] for partition in bases])
 
-    def _put(self, lsn: int, record: TransactionCommitted, transaction: Transaction) -> None:
+    def _put(
+        self, lsn: int, record: TransactionCommitted, transaction: Transaction, outcome: Outcome
+    ) -> Applied:
         """Put what was staged into the logs: at once if that is little, else in slices."""
-        if self._put_one(record, transaction):
-            return
+        if (store := self._put_one(record, transaction)) is not None:
+            return Applied(outcome, (store,))
         applying = SlicedApply(
             lsn, record, transaction, self.staging, self._catalog, self.slice_bytes, self.small_bytes
         )
-        if applying.is_small and applying.step(self._engine.forced_lsn):
-            self._engine.touched(applying.stores)
-            return
-        if applying.short_of_memory:
-            self._engine.want_flush(applying.stores)
-        self.applies.put(applying)
-        self._engine.passing = False
+        if applying.is_small and applying.step(lsn - 1):
+            return Applied(outcome, applying.stores)
+        return Applied(outcome, slices=applying)
 
-    def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> bool:
+    def _put_one(self, record: TransactionCommitted, transaction: Transaction) -> MessageStore | None:
         """Put the commonest commit, of one run that is in memory, as :class:`SlicedApply` would: 2.5 µs less."""
         staged = transaction.staged
         entries, placements = staged.entries, record.placements
         if len(entries) != 1 or len(placements) != 1 or not staged.held or staged.bytes > self.small_bytes:
-            return False
+            return None
         entry, placement = entries[0], placements[0]
         if placement.partition != entry.partition or placement.count != entry.count:
-            return False
+            return None
         store = self._catalog.stores[entry.partition]
         try:
             self._catalog.place(store, staged.held[0], placement.base_offset, entry.count, record.at)
         except MemoryExhausted:
-            return False
+            return None
         self.staging.release(staged)
-        self._engine.touched((store,))
-        return True
+        return store
 
-    def continue_apply(self) -> None:
-        """Apply the next slice of the commit under way."""
-        applying = self.applies.current
-        assert applying is not None
-        if not applying.step(self._engine.forced_lsn):
-            if applying.short_of_memory:
-                self._engine.want_flush(applying.stores)
-            return
-        self.applies.finished(applying)
-        self._engine.applied(applying)
-
-    def finish_apply(self, flush: Callable[[], object]) -> None:
-        """Apply all that is left of a large commit, inline. ``flush`` carries out what has been wanted so far.
-
-        Raises :class:`MemoryExhausted` if a flush has not made room for the next add.
-        """
-        stuck = False
-        while (applying := self.applies.current) is not None:
-            done = applying.applied_entries
-            self.continue_apply()
-            no_progress = applying.short_of_memory and applying.applied_entries == done
-            if stuck and no_progress:
-                raise MemoryExhausted(
-                    f"transaction {applying.number} is committed, but its messages do not fit into memory, though all "
-                    "else has been flushed. It stays committed: start again with a larger pool_bytes"
-                )
-            stuck = no_progress
-            if applying.short_of_memory:
-                flush()
-
-    def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> None:
+    def _rolled_back(self, lsn: int, record: TransactionRolledBack) -> Outcome:
         number = TransactionNumber(record.session, record.serial)
         transaction = self._end(number) or Transaction(number, record.at)
-        self._remember(lsn, State.ROLLED_BACK, record, transaction, [])
+        return self._remember(lsn, State.ROLLED_BACK, record, transaction, [])
 
     def _presume_abort(self, lsn: int, record: Started) -> None:
         """What was active is rolled back; nobody is to ask for it, but it is archived, in an order of its own."""
@@ -365,12 +320,13 @@ class TransactionTable:
         record: TransactionCommitted | TransactionRolledBack,
         transaction: Transaction,
         placements: list[Placement],
-    ) -> None:
+    ) -> Outcome:
         at, wall = record.at, record.at + self._catalog.wall_offset
         outcome = outcome_of(transaction, state, record.cause, at, wall, record.by, record.why, placements)
         self.outcomes.remember(outcome)
         if self.archive.on:
             self.archive.note_transaction(lsn, outcome, transaction)
+        return outcome
 
     def _end(self, number: TransactionNumber, keep_frames: bool = False) -> Transaction | None:
         """Take a transaction out of the live ones, with all that it held."""
@@ -382,13 +338,13 @@ class TransactionTable:
         if transaction.xid is not None:
             self.live_xids.pop(transaction.xid, None)
         for group, offset in transaction.offsets:
-            if self._pending_offsets.get((group, offset.partition)) == number:
-                del self._pending_offsets[group, offset.partition]
+            if self.pending_offsets.get((group, offset.partition)) == number:
+                del self.pending_offsets[group, offset.partition]
         for partition in transaction.partitions:
             self._partitions[partition] -= 1
             if not self._partitions[partition]:
                 del self._partitions[partition]
-        self._totals.count(transaction, -1)
+        self.totals.count(transaction, -1)
         if transaction.staged.file_entries:
             self.ended_files.append(number)
         if not keep_frames:
@@ -421,7 +377,9 @@ class TransactionTable:
         iterator = iter(rows)
         for _ in range(next(iterator)):
             self.enter(next(iterator).transaction())
-        self.prepared = dict(sorted(self.prepared.items(), key=lambda item: item[1].prepared_at))
+        prepared = sorted(self.prepared.items(), key=lambda item: item[1].prepared_at)
+        self.prepared.clear()
+        self.prepared.update(prepared)
         self.outcomes.restore(iterator)
 
     def staging_plans(self, through_lsn: int) -> list[StagingPlan]:

@@ -62,7 +62,7 @@ def test_a_scene_holds_just_what_it_says_above_its_checkpoint(load, tmp_path):
         engine = recover(OSFilesystem(data), SystemClock(), SETTINGS, client_folds())
         try:
             assert len(engine.catalog.stores) == 3
-            assert engine.transactions.in_doubt == 7
+            assert len(engine.transactions.prepared) == 7
             assert scene.mebibytes * MIB <= engine.report.bytes < (scene.mebibytes + 1) * MIB
         finally:
             engine.close()

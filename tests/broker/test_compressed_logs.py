@@ -205,7 +205,7 @@ def test_retention_and_the_time_index_go_by_frames_as_they_are(name):
         room.engine.sync()
         if number % 10 == 9:
             room.checkpoint()
-    assert room.engine.retain(room.engine.now()) == 1
+    assert room.engine.housekeeping.retain(room.engine.now()) == 1
     room.engine.sync()
     store = room.store()
     assert 100_000 <= store.total_bytes < 100_000 + 65_536 + 10_000, "of the bytes that it takes, compressed"

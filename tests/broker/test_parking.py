@@ -284,7 +284,7 @@ class TestPassing:
         assert (asker.answer(large).state, third.answer(behind).state) == (State.COMMITTED, State.COMMITTED)
 
     def test_while_memory_is_short_only_small_ones_that_need_some_pass_and_few_of_them(self, busy):
-        busy.room.engine.transactions.applies.current.short_of_memory = True
+        busy.room.engine.large_commits.current.short_of_memory = True
         for value, passes in [
             (bytes(SMALL), False),
             *[(bytes(SMALL - 100), True)] * (PASSING // SMALL),

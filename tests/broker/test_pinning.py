@@ -46,7 +46,7 @@ def go_on(room: Room, rounds: int = 4) -> None:
         for number in range(40):
             room.send(b"%d" % number * KIB)
         room.flush()
-        room.engine.retain(room.engine.now())
+        room.engine.housekeeping.retain(room.engine.now())
         room.engine.sync()
         room.checkpoint()
 

@@ -156,7 +156,7 @@ class TestRefusedAdds:
             commit(peer, 2, *first, [last + b"!"]), "TransactionRolledBack" if first else "ContentMismatch"
         )
         assert peer.ask(commands.AskOutcome, serial=2).state is State.ROLLED_BACK
-        assert (transactions.live, transactions.active, transactions.staging.held_bytes) == ({}, {}, 0)
+        assert (transactions.live, transactions.table.active, transactions.staging.held_bytes) == ({}, {}, 0)
         assert values(room, partition) == [value for each in adds for value in each]
         room.restart()
         assert room.engine.transactions.live == {}

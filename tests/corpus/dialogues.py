@@ -171,7 +171,7 @@ class Stage:
         broker, engine = self.room.broker, self.room.engine
         broker.expire_transactions(engine.now())
         broker.expire_producers(engine.now())
-        engine.retain(engine.now())
+        engine.housekeeping.retain(engine.now())
         return self.carry()
 
     def checkpoint(self) -> list[Any]:

@@ -73,7 +73,7 @@ class History:
         self.engine: Engine = recover(self.filesystem, self.clock, self.settings, folds=self.folds)
         self.producers, self.groups = self.folds[0], self.folds[1]
         transactions = self.engine.transactions
-        transactions.small_bytes, transactions.slice_bytes = 16 * KIB, 64 * KIB
+        transactions.table.small_bytes, transactions.table.slice_bytes = 16 * KIB, 64 * KIB
         self.serials: dict[int, int] = {}
 
     def run(self) -> None:
@@ -360,7 +360,7 @@ def _live(engine: Engine, number: TransactionNumber) -> list[Any]:
     each = engine.transactions.live[number]
     parts = [
         [partition, [m.value for m in frame.decode_run(data)]]
-        for partition, data in engine.transactions.preview(number, 64 * MIB)
+        for partition, data in engine.transactions.table.preview(number, 64 * MIB, engine.forced_lsn)
     ]
     offsets = [[group, o.partition, o.offset, o.metadata] for group, o in each.offsets]
     return [number, each.state.name, str(each.xid), each.owner, each.messages, each.requests, parts, offsets]

@@ -75,7 +75,7 @@ def forget_prepared():
         if isinstance(record, Started):
             for number in list(self.live):
                 self._end(number)
-        apply(self, lsn, record, data)
+        return apply(self, lsn, record, data)
 
     TransactionTable.apply = forget
 

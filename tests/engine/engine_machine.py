@@ -130,7 +130,7 @@ class EngineMachine(EngineSteps):
         """In all partitions at once, and only of what is forced."""
         ends = {s.number: s.high_watermark for s in self.stores()}
         moments = [self.engine.forced_lsn]
-        if self.engine.busy or self.engine._deferred:
+        if not self.engine.large_commits.are_shown:
             moments.append(self.applying_from)
         states = [self.history.upto(min(moment, self.engine.forced_lsn)) for moment in moments]
         logs = [{n: len(state.logs.get(n, ())) for n in ends} for state in states]

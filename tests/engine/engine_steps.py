@@ -43,7 +43,10 @@ class EngineSteps(RuleBasedStateMachine):
 
     def adopt(self, room: Room) -> None:
         self.room, self.engine = room, room.engine
-        self.engine.transactions.small_bytes, self.engine.transactions.slice_bytes = 20 * KIB, 60 * KIB
+        self.engine.transactions.table.small_bytes, self.engine.transactions.table.slice_bytes = (
+            20 * KIB,
+            60 * KIB,
+        )
         self.engine.transactions.staging._budget = 100 * KIB  # most of what is added spills
         self.history.note(self.engine.last_lsn, "restart")
         self.acknowledged = max(self.acknowledged, self.engine.forced_lsn)
@@ -208,7 +211,7 @@ class EngineSteps(RuleBasedStateMachine):
         stores = self.stores()
         before = {store: store.start_offset for store in stores}
         lsn = self.engine.last_lsn
-        self.engine.retain(self.engine.now())
+        self.engine.housekeeping.retain(self.engine.now())
         for store in stores:
             if store.start_offset != before[store]:
                 lsn += 1

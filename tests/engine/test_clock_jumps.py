@@ -82,7 +82,7 @@ def begin_segment(room: Room) -> Due:
 
     def over(room: Room) -> bool:
         room.flush()  # what was replayed is in memory, where retention takes nothing
-        return room.engine.retain(room.engine.now()) > 0
+        return room.engine.housekeeping.retain(room.engine.now()) > 0
 
     return over
 
@@ -168,10 +168,10 @@ def test_the_journal_is_marked_and_witnessed_when_it_is_idle_whatever_the_wall_c
     room = Room()
     room.topic()
     jump(room, jumps)
-    assert not room.engine.mark_if_idle(room.engine.now())
+    assert not room.engine.housekeeping.mark_if_idle(room.engine.now())
     room.clock.advance(IDLE_MARK_AFTER)
     jump(room, jumps)
-    assert room.engine.mark_if_idle(room.engine.now())
+    assert room.engine.housekeeping.mark_if_idle(room.engine.now())
     room.engine.sync()
     room.clock.advance(WITNESS_INTERVAL)
     room.engine.housekeeping.run_inline()

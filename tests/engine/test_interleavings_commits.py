@@ -22,7 +22,7 @@ class TestLargeCommits:
         room = Room()
         one, _ = room.topic()
         engine = room.engine
-        engine.transactions.small_bytes = 0
+        engine.transactions.table.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         group = engine.take()
         engine.write(group)
@@ -40,7 +40,7 @@ class TestLargeCommits:
         room = Room()
         room.topic()
         engine = room.engine
-        engine.transactions.small_bytes = 0
+        engine.transactions.table.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         while engine.busy:
             engine.continue_apply()
@@ -52,7 +52,7 @@ class TestLargeCommits:
         room = Room()
         stores = room.topic()
         engine = room.engine
-        engine.transactions.small_bytes = 0
+        engine.transactions.table.small_bytes = 0
         room.begin((1, b"a"), (2, b"b")).commit()
         while engine.busy:
             engine.continue_apply()
@@ -72,7 +72,7 @@ class TestLargeCommits:
         engine.housekeeping.request_checkpoint()
         staging = [job for job in jobs(room) if isinstance(job, StageFrames)]
         assert staging, "the scene needs frames to be staged"
-        engine.transactions.small_bytes = engine.transactions.slice_bytes = 1
+        engine.transactions.table.small_bytes = engine.transactions.table.slice_bytes = 1
         room.begin((1, b"a"), (2, b"b"), (1, b"c")).commit()
         engine.continue_apply()
         assert engine.busy
@@ -100,9 +100,13 @@ class TestLargeCommits:
         room = Room()
         room.topic()
         begun = spilled(room)
-        assert len(room.engine.transactions.preview(begun.number, 10 * MIB)) == 2
+        assert (
+            len(room.engine.transactions.table.preview(begun.number, 10 * MIB, room.engine.forced_lsn)) == 2
+        )
         room.engine.sync()
-        assert len(room.engine.transactions.preview(begun.number, 10 * MIB)) == 5
+        assert (
+            len(room.engine.transactions.table.preview(begun.number, 10 * MIB, room.engine.forced_lsn)) == 5
+        )
 
     def test_a_commit_larger_than_memory_goes_through_inline(self):
         room = Room()
@@ -123,7 +127,7 @@ class TestLargeCommits:
         begun.commit()
         for _ in range(20):
             engine.continue_apply()
-        assert engine.transactions.applies.current.short_of_memory
+        assert engine.large_commits.current.short_of_memory
         group = engine.take()
         engine.write(group)
         engine.publish(group)

@@ -153,7 +153,9 @@ def group_damaged_at_work() -> TxBrokerError:
         for position in range(8192, file.size(), 4096):
             file.write_some(position, [b"\xff" * 40])
     with pytest.raises(CorruptData) as caught:
-        room.engine.transactions.preview(room.engine.transactions.find(xid_of("p")), 1)
+        room.engine.transactions.table.preview(
+            room.engine.transactions.find(xid_of("p")), 1, room.engine.forced_lsn
+        )
     return caught.value
 
 

@@ -202,13 +202,13 @@ def _partition(row):
 
 def transactions_of(engine):
     """The table, in its order, with what its parts keep for themselves."""
-    table = engine.transactions
+    table = engine.transactions.table
     outcomes = table.outcomes
     return (
         list(table.archive.snapshot()),
         list(table.snapshot()),
         [list(each) for each in (table.prepared, table.live_xids, table.active)],
-        (table._totals, table._partitions, table._pending_offsets, table.ended_files),
+        (table.totals, table._partitions, table.pending_offsets, table.ended_files),
         (list(outcomes.by_xid.items()), outcomes.placements, list(outcomes.forced), outcomes._serials),
         engine.report.rolled_back,
     )

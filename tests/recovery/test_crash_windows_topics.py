@@ -49,7 +49,7 @@ class TestTopics:
             room.checkpoint()
 
         def act(room, done):
-            assert room.engine.retain(room.engine.now()) == 1
+            assert room.engine.housekeeping.retain(room.engine.now()) == 1
             room.engine.sync()
             done.append("moved")
             for _ in range(3):

@@ -231,7 +231,7 @@ class TestTransactions:
         for _ in range(6):
             room.send(BIG)
         room.flush()
-        assert room.engine.retain(room.engine.now()) == 1
+        assert room.engine.housekeeping.retain(room.engine.now()) == 1
         room.engine.sync()
         start = room.store().start_offset
         assert start > 0

@@ -185,7 +185,7 @@ class TestCheckpoints:
         for _ in range(4):
             room.send(BIG)
             room.checkpoint()
-        assert room.engine.retain(room.engine.now()) == 1
+        assert room.engine.housekeeping.retain(room.engine.now()) == 1
         decide(room, "p", commit=True)
         room.checkpoint()
         inner = room.inner.crash_clone(0)

@@ -44,8 +44,9 @@ MUTANTS: Final = (
     Mutant(
         "show what begins and ends with one request before the force",
         "journal/transactions/table.py",
-        "        self._engine.touched([stores[partition] for partition in bases])\n",
-        "        for partition in bases:\n            stores[partition].publish(stores[partition].end_offset)\n",
+        "        return Applied(outcome, [stores[partition] for partition in bases])\n",
+        "        for partition in bases:\n            stores[partition].publish(stores[partition].end_offset)\n"
+        "        return Applied(outcome)\n",
     ),
     Mutant(
         "not remember how what begins and ends with one request ended",
@@ -56,8 +57,8 @@ MUTANTS: Final = (
     Mutant(
         "show the second phase in one go before the force",
         "journal/transactions/table.py",
-        "        self._engine.touched((store,))\n",
-        "        store.publish(store.end_offset)\n",
+        "        self.staging.release(staged)\n        return store\n",
+        "        self.staging.release(staged)\n        store.publish(store.end_offset)\n        return store\n",
     ),
     Mutant(
         "leave out what a deciding request carries behind adds",
@@ -81,9 +82,9 @@ MUTANTS: Final = (
     Mutant(
         "tell of a send before the large commit in its group is shown",
         "journal/engine/engine.py",
-        "        first: list[tuple[Deliver, Any]] = []\n",
-        "        first: list[tuple[Deliver, Any]] = []\n"
-        "        [store.publish(end) for store, end in ends.items()] and self.on_published(list(ends))\n",
+        "        first = self.large_commits.show(self.forced_lsn, ends)\n",
+        "        [store.publish(end) for store, end in ends.items()] and self.on_published(list(ends))\n"
+        "        first = self.large_commits.show(self.forced_lsn, ends)\n",
     ),
     Mutant(
         "answer a repeated send before the first is forced",
@@ -221,7 +222,7 @@ MUTANTS: Final = (
     Mutant(
         "let the journal go that undecided transactions need",
         "journal/engine/housekeeping.py",
-        "engine.transactions.needed_from(lsn + 1)",
+        "engine.transactions.table.needed_from(lsn + 1)",
         "lsn + 1",
     ),
     Mutant(
@@ -349,7 +350,7 @@ MUTANTS: Final = (
     Mutant(
         "roll back what is prepared with its connection",
         "journal/transactions/store.py",
-        "        for number in list(self.active.get(session, ())):",
+        "        for number in list(self.table.active.get(session, ())):",
         "        for number in [n for n in self.live if n.session == session]:",
     ),
     Mutant(

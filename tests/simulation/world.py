@@ -151,7 +151,10 @@ class World:
             engine.last_lsn,
         )
         transactions = engine.transactions
-        transactions.small_bytes, transactions.slice_bytes = self.settings.small_commit, self.settings.slice
+        transactions.table.small_bytes, transactions.table.slice_bytes = (
+            self.settings.small_commit,
+            self.settings.slice,
+        )
         transactions.staging._budget = self.settings.staged
         self.failed = self.plan.struck = False
         self.plan.faults.clear()

@@ -114,10 +114,10 @@ def everything(path: Path, settings: JournalSettings = SETTINGS) -> Path:
         if number == 7:
             made.turn_over()
         if number == 10:
-            made.engine.retain(made.engine.now())
+            made.engine.housekeeping.retain(made.engine.now())
             made.engine.sync()
     made.among(("orders", 2, b"in doubt"), ("a", 1, b"in doubt"), end="prepare", xid="doubt")
-    made.engine.retain(made.engine.now())
+    made.engine.housekeeping.retain(made.engine.now())
     made.engine.sync()
     return made.close()
 

@@ -113,7 +113,7 @@ class DamagedStore:
     def idle(self) -> None:
         """Nothing happens for a while: the journal is marked."""
         self.clock.advance(SECOND)
-        self.engine.mark_if_idle(self.engine.now())
+        self.engine.housekeeping.mark_if_idle(self.engine.now())
         self.settle()
 
     def restarted(self) -> DamagedStore:

@@ -103,7 +103,10 @@ def test_every_add_is_read_back_from_wherever_it_is(checkpoints, restart):
     assert staged.file_entries == (len(RUNS) if checkpoints > 1 else 0)
     found = [bytes(place.transactions.staging.load(PREPARED, staged, n)) for n in range(len(RUNS))]
     assert found == RUNS
-    assert [bytes(part) for _, part in place.transactions.preview(PREPARED, 1 << 30)] == RUNS
+    assert [
+        bytes(part)
+        for _, part in place.transactions.table.preview(PREPARED, 1 << 30, place.engine.forced_lsn)
+    ] == RUNS
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -123,7 +126,7 @@ def test_what_was_spilled_commits_whole_and_in_order(checkpoints, restart):
 def test_two_checkpoints_after_it_was_spilled_the_journal_below_is_free_to_go():
     place = place_with(checkpoints=3)
     first = min(entry.lsn for entry in staged_of(place).entries)
-    assert place.transactions.needed_from(1 << 60) == 1 << 60
+    assert place.transactions.table.needed_from(1 << 60) == 1 << 60
     names = [filenames.parse_journal_file(n) for n in place.filesystem.list_directory("journal")]
     assert min(name for name in names if name is not None) > first
 

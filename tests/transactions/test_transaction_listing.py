@@ -108,4 +108,4 @@ def test_prepared_ones_are_held_in_the_order_in_which_they_were_prepared(place, 
     store = place.transactions
     assert list(store.prepared) == [number(2), number(3), number(1)]
     store.commit(number(3), Cause.CLIENT)
-    assert (list(store.prepared), store.in_doubt) == ([number(2), number(1)], 2)
+    assert list(store.prepared) == [number(2), number(1)]

@@ -108,7 +108,7 @@ def test_what_was_active_is_rolled_back_by_a_restart(state, checkpoint):
     STATES[state](place)
     place.restart(checkpoint)
     assert place.transactions.live == {}
-    assert place.transactions._totals == Amounts()
+    assert place.transactions.table.totals == Amounts()
     outcome = place.transactions.outcome(NUMBER)
     assert (outcome.state, outcome.cause) == (State.ROLLED_BACK, Cause.RESTART)
     assert place.values(1) == place.values(2) == []

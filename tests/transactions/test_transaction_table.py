@@ -43,7 +43,7 @@ def test_a_partition_is_held_while_any_undecided_transaction_has_messages_for_it
 def test_a_snapshot_is_of_its_moment_however_late_its_rows_are_drawn(place):
     prepare(place, number(1))
     place.transactions.add(number(2), 1, ONE, 2)
-    rows = place.transactions.snapshot()
+    rows = place.transactions.table.snapshot()
     place.transactions.add(number(2), 1, ONE, 2)
     place.transactions.commit(number(1), Cause.CLIENT)
     place.transactions.add(number(3), 1, ONE, 2)
@@ -66,8 +66,8 @@ def test_all_that_a_prepared_transaction_holds_is_held_after_a_restart(place, ch
     assert (first.owner, first.xid, first.state, first.totals) == ("me", xid("x"), State.PREPARED, SENT)
     assert second.offsets == [("g", PartitionOffset(2, 7, 3, "note"))]
     assert store.holds_partition(1) == number(1)
-    assert store._pending_offsets["g", 2] == second.number
-    assert store.in_doubt == 2
+    assert store.table.pending_offsets["g", 2] == second.number
+    assert len(store.prepared) == 2
     store.commit(store.find(xid("x")), Cause.CLIENT)
     place.engine.sync()
     assert place.values() == [b"a", b"b"]
@@ -240,9 +240,11 @@ def test_a_preview_gives_whole_adds_up_to_a_size_and_at_least_one(place):
     store = place.transactions
     for partition in (1, 2, 1):
         store.add(number(1), partition, ONE, 2)
-    assert store.preview(number(1), 0) == [(1, ONE)]
-    assert store.preview(number(1), 2 * len(ONE)) == [(1, ONE), (2, ONE)]
-    assert [partition for partition, _ in store.preview(number(1), 1 << 20)] == [1, 2, 1]
+    assert store.table.preview(number(1), 0, place.engine.forced_lsn) == [(1, ONE)]
+    assert store.table.preview(number(1), 2 * len(ONE), place.engine.forced_lsn) == [(1, ONE), (2, ONE)]
+    assert [
+        partition for partition, _ in store.table.preview(number(1), 1 << 20, place.engine.forced_lsn)
+    ] == [1, 2, 1]
 
 
 # -- what is remembered -----------------------------------------------------------------------------

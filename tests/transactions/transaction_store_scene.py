@@ -71,12 +71,12 @@ COMMITTED, ROLLED_BACK, FORGOTTEN = "TransactionCommitted", "TransactionRolledBa
 
 def state_of(place):
     """All that the store holds, as a checkpoint and its questions would tell it."""
-    store = place.transactions
+    store = place.transactions.table
     rows = [msgspec.to_builtins(row) for row in store.snapshot()]
     return (
         rows,
         dict(store.live_xids),
-        dict(store._pending_offsets),
+        dict(store.pending_offsets),
         dict(store._partitions),
-        replace(store._totals),
+        replace(store.totals),
     )

@@ -169,7 +169,7 @@ class Describing:
         """A page of transactions; a shorter one if it would not fit into an answer."""
         limit = max(1, min(command.limit, MAX_LISTED))
         wanted = Wanted(command.states, command.format_id, command.global_prefix, command.forced)
-        found, more = listing.page(self._engine.transactions, wanted, command.after, limit)
+        found, more = listing.page(self._engine.transactions.table, wanted, command.after, limit)
         infos = [self._info(each) for each in found]
         size = 0
         for place, info in enumerate(infos):
@@ -210,7 +210,9 @@ class Describing:
         limit = max(0, min(max_bytes, self._settings.max_preview))
         parts, size = [], 0
         try:
-            for partition, frames in self._engine.transactions.preview(number, limit):
+            for partition, frames in self._engine.transactions.table.preview(
+                number, limit, self._engine.forced_lsn
+            ):
                 size += len(frames)
                 if size > self._settings.max_request:
                     break
@@ -270,8 +272,8 @@ class Describing:
             "pool_buffers_lost": engine.allocator.lost,
             "checkpoint_lsn": engine.housekeeping.checkpoint_lsn,
             "pins": engine.housekeeping.pins,
-            "transactions_active": len(live) - engine.transactions.in_doubt,
-            "transactions_in_doubt": engine.transactions.in_doubt,
+            "transactions_active": len(live) - len(engine.transactions.prepared),
+            "transactions_in_doubt": len(engine.transactions.prepared),
             "outcomes_forced": len(engine.transactions.outcomes.forced),
             "outcomes_contradicted": len(engine.transactions.outcomes.contradicted),
             "disk_full": int(engine.full),

@@ -122,7 +122,7 @@ class Parking:
         self._engine = engine
         self._sessions = sessions
         self._accounts = accounts
-        self._transactions = engine.transactions
+        self._table, self._large_commits = engine.transactions.table, engine.large_commits
         self._carry_out = carry_out
         self._give_up = give_up
         self._call_later = call_later
@@ -135,7 +135,7 @@ class Parking:
         """Whether a request with so many bytes of messages has to get in line now."""
         if session.parked:
             return True
-        applying, kind = self._transactions.applies.current, type(command)
+        applying, kind = self._large_commits.current, type(command)
         if applying is None:
             return bool(self.line) and size > 0 and not self._is_small(size)
         if kind in READING:
@@ -152,21 +152,23 @@ class Parking:
 
     def _passes(self, session: Session, command: Any) -> bool:
         """Whether neither it nor its answer has to do with what a large commit puts into logs, and moves with that."""
-        table = self._transactions
         if isinstance(command, Send):
-            return command.partition not in table.applies.promised
+            return command.partition not in self._large_commits.promised
         if isinstance(command, Commit):
             return self._may_commit(session, command)
         if isinstance(command, CommitOffsets | ClaimPartitions | FetchOffsets):
-            return not table.applies.moves(command.group)
+            return not self._large_commits.moves(command.group)
         if isinstance(command, AskOutcome | Rollback):
             return self._is_settled(session, command)
         return isinstance(command, Add | AddOffsets | Prepare | OpenProducer)
 
     def _may_commit(self, session: Session, command: Commit) -> bool:
         """Whether a commit puts nothing where a large one does, and does not become one that is put in slices."""
-        table = self._transactions
-        applies, number = table.applies, TransactionNumber(command.session or session.number, command.serial)
+        table = self._table
+        applies, number = (
+            self._large_commits,
+            TransactionNumber(command.session or session.number, command.serial),
+        )
         known, carries = table.live.get(number), bool(command.runs or command.positions)
         if command.operator or applies.ends(number) or (known is None and not carries):
             return False
@@ -180,7 +182,7 @@ class Parking:
 
     def _is_settled(self, session: Session, command: AskOutcome | Rollback) -> bool:
         """Whether neither a commit under way nor what waits of its session decides about a transaction."""
-        table = self._transactions
+        table = self._table
         number: TransactionNumber | None
         if command.serial:
             number = TransactionNumber(command.session or session.number, command.serial)
@@ -193,7 +195,7 @@ class Parking:
         if isinstance(command, Rollback) and number not in table.live:
             return False
         owner = self._sessions.get(number.session)
-        return not (table.applies.ends(number) or (owner is not None and owner.parked))
+        return not (self._large_commits.ends(number) or (owner is not None and owner.parked))
 
     def park(self, session: Session, command: Any, data: memoryview, tries: int = 0) -> None:
         """Put a request at the end of the line."""

@@ -114,7 +114,7 @@ class Broker:
         self.sessions: dict[int, Session] = {}
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
-        self._transactions, self._applies = engine.transactions, engine.transactions.applies
+        self._transactions, self._large_commits = engine.transactions, engine.large_commits
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
@@ -263,7 +263,7 @@ class Broker:
             return
         if kind is Commit and self._proving.takes(session, command, data):
             return
-        waits = self._line or self._applies.current is not None
+        waits = self._line or self._large_commits.current is not None
         if waits and self.parking.must_wait(session, command, len(data)):
             self.parking.park(session, command, data)
             return

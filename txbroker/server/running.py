@@ -105,13 +105,15 @@ class Serving:
     def _duties(self) -> list[Duty]:
         engine, broker = self.engine, self.broker
         return [
-            Duty("marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.mark_if_idle)),
+            Duty(
+                "marking an idle journal", MARK_INTERVAL, self._unless_busy(engine.housekeeping.mark_if_idle)
+            ),
             Duty("watching forces", WATCH_INTERVAL, broker.describing.slow_forces.look),
             Duty("flushing", FLUSH_INTERVAL, self.flusher.look),
             Duty("looking after connections", SWEEP_INTERVAL, self._sweep),
             Duty("expiring transactions", EXPIRY_INTERVAL, self._unless_busy(broker.expire_transactions)),
             Duty("expiring producers", EXPIRY_INTERVAL * 20, self._unless_busy(broker.expire_producers)),
-            Duty("retention", RETENTION_INTERVAL, self._unless_busy(engine.retain)),
+            Duty("retention", RETENTION_INTERVAL, self._unless_busy(engine.housekeeping.retain)),
         ]
 
     def _unless_busy(self, action: Callable[[int], object]) -> Callable[[], None]:
@@ -144,7 +146,7 @@ class Serving:
         yield self.writer.drained()
         self.engine.mark()
         yield self.writer.drained()
-        self.engine.housekeeping.request_checkpoint()  # type: ignore[attr-defined]
+        self.engine.housekeeping.request_checkpoint()
         yield self.flusher.idle()
 
     def _closed(self) -> Deferred[None]:

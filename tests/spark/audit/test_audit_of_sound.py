@@ -209,7 +209,7 @@ def test_retention_that_goes_through_a_transaction(tmp_path):
         made.put("old", 0, b"o" * 15_000)
         made.among(("old", 0, b"p" * 20_000), ("old", 0, b"q" * 15_000), ("a", 0, b"r%d" % number))
         made.checkpoint()
-    made.engine.retain(made.engine.now())
+    made.engine.housekeeping.retain(made.engine.now())
     made.engine.sync()
     path = made.close()
     assert store_of(path, "old").start_offset > 0
@@ -229,7 +229,7 @@ def test_segments_that_retention_takes_while_it_is_audited_are_named_as_such(tmp
 
     def look(*given):
         seen = real(*given)
-        made.engine.retain(made.engine.now())
+        made.engine.housekeeping.retain(made.engine.now())
         made.engine.sync()
         made.checkpoint()
         made.put("a", 0, b"more")

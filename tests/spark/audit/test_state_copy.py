@@ -51,7 +51,7 @@ def go_on(path):
     made.engine.accept(TopicDeleted("again", made.engine.now()))
     made.engine.sync()
     for number in range(4):
-        made.engine.retain(made.engine.now())
+        made.engine.housekeeping.retain(made.engine.now())
         made.engine.sync()
         made.put("a", 0, b"once more %d" % number + b"f" * 400_000)
         made.put("a", 0, b"g" * 400_000)

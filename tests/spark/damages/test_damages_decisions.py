@@ -250,7 +250,7 @@ def test_of_what_ended_before_the_oldest_decision_that_is_kept_nothing_is_told(t
         job.put(TOPIC, 0, b"x" * 30_000)
     job.end(number)
     job.checkpoint()
-    job.engine.retain(job.engine.now())
+    job.engine.housekeeping.retain(job.engine.now())
     job.engine.sync()
     _, stray = job.branch(7)
     job.end(stray)
