@@ -292,5 +292,5 @@ class ITransactionStore(Interface):
     ) -> Any:
         """Decide for: its messages become visible everywhere at once, when the decision is forced."""
 
-    def rollback(number: Any, cause: Any, by: str = "", why: str = "") -> None:
-        """Decide against: nothing of it is ever seen."""
+    def rollback(number: Any, cause: Any, by: str = "", why: str = "") -> Any:
+        """Decide against: nothing of it is ever seen. Returns how it ended, None if it had ended or never begun."""

@@ -421,18 +421,19 @@ class JournalTransactionStore:
             counts[partition] = counts.get(partition, 0) + count
         return [Placement(n, stores[n].end_offset, count) for n, count in counts.items()]
 
-    def rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> None:
-        """Decide against; nothing of the transaction is ever seen. Repeating it, or an unknown number, is fine."""
-        transaction = self.live.get(number)
-        if transaction is None:
+    def rollback(
+        self, number: TransactionNumber, cause: Cause, by: str = "", why: str = ""
+    ) -> Outcome | None:
+        """Decide against; nothing of it is ever seen. Repeating it, or an unknown number, is fine, and returns None."""
+        if number not in self.live:
             ended = self.outcomes.find(number)
             if ended is not None and ended.state is State.COMMITTED:
                 self._refuse_ended(ended)
-            return
-        self._rollback(number, cause, by, why)
+            return None
+        return self._rollback(number, cause, by, why)
 
-    def _rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> None:
-        self._engine.accept(RolledBackRecord(*number, self._engine.now(), cause, by, why))
+    def _rollback(self, number: TransactionNumber, cause: Cause, by: str = "", why: str = "") -> Outcome:
+        return self._engine.decide(RolledBackRecord(*number, self._engine.now(), cause, by, why))
 
     def _step(self, transaction: Transaction, event: Input) -> Action:
         """What the table says of the input; refusals are raised, a doomed transaction is rolled back first."""

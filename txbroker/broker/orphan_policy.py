@@ -85,10 +85,11 @@ class Orphans:
         number, transactions = transaction.number, self._engine.transactions
         why = f"prepared for more than {self._seconds:g} s (orphan_age)"
         if self._action is OrphanAction.ROLL_BACK:
-            transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
+            outcome = transactions.rollback(number, Cause.ORPHAN_POLICY, why=why)
+            assert outcome is not None
         else:
             try:
-                transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
+                outcome = transactions.commit(number, Cause.ORPHAN_POLICY, why=why)
             except CorruptData as error:
                 if self._engine.failed:
                     raise
@@ -102,7 +103,7 @@ class Orphans:
         self.log.warn(
             "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
             number=number, xid=transaction.xid, owner=transaction.owner,
-            forced=transactions.outcome(number).describe(),
+            forced=outcome.describe(),
         )  # fmt: skip
 
     @property

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from journal.arguments import checked_xid
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
-from journal.formats.outcome import verb
+from journal.formats.outcome import Outcome, verb
 from journal.transaction import CLIENT, Cause, State, Totals, TransactionNumber, number_of
 from txbroker.broker.consumer_groups import Consuming
 from txbroker.broker.request_content import RequestContent, carries
@@ -193,7 +193,7 @@ class Transacting:
         if heuristic:
             self._tell(session, command, number)
         elif outcome.heuristic and known is not None:
-            self._say_forced(number)
+            self._say_forced(outcome)
         return Committed(command.correlation, outcome.placements, heuristic)
 
     def _commit_content(self, session: Session, command: Commit, data: memoryview) -> Committed:
@@ -270,17 +270,16 @@ class Transacting:
     def rollback(self, session: Session, command: Rollback, data: memoryview) -> Done:  # noqa: ARG002
         """Roll back, with the same rights as :meth:`commit`."""
         number = self.number_of(session, command)
-        known = self._live.get(number)
         cause, by, why = self._authority(session, command, number)
         try:
-            self._transactions.rollback(number, cause, by, why)
+            outcome = self._transactions.rollback(number, cause, by, why)
         except TransactionCommitted:
             self._tell(session, command, number)
             raise
-        if known is None:
+        if outcome is None:
             self._tell(session, command, number)
         elif command.operator:
-            self._say_forced(number)
+            self._say_forced(outcome)
         return Done(command.correlation)
 
     def _authority(
@@ -370,11 +369,10 @@ class Transacting:
                 damage="" if decided is outcome.state else f". DAMAGE: {TO_MEND.format(number=number)}",
             )  # fmt: skip
 
-    def _say_forced(self, number: TransactionNumber) -> None:
-        outcome = self._transactions.outcome(number)
+    def _say_forced(self, outcome: Outcome) -> None:
         self.log.warn(
             "transaction {number} (xid {xid}) of {owner}, prepared, was {forced}",
-            number=number, xid=outcome.xid, owner=outcome.owner, forced=outcome.describe(),
+            number=outcome.number, xid=outcome.xid, owner=outcome.owner, forced=outcome.describe(),
         )  # fmt: skip
 
     def say_contradicted(self) -> None:
