@@ -64,7 +64,7 @@ class Group:
         return {*self.positions, *self.claims}
 
 
-class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a checkpoint keeps first: that many groups follow, then what transactions carry."""
 
     last_generation: int
@@ -72,7 +72,7 @@ class HeadRow(msgspec.Struct, array_like=True, frozen=True):
     groups: Count
 
 
-class GroupRow(msgspec.Struct, array_like=True, frozen=True):
+class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A :class:`Group` in a checkpoint: (partition, offset, metadata) and (partition, generation, member)."""
 
     name: str
@@ -81,7 +81,7 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True):
     claims: list[tuple[int, int, str]]
 
 
-class StagedRow(msgspec.Struct, array_like=True, frozen=True):
+class StagedRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The offsets of an undecided transaction: (group, id for a new one, partition, offset, generation, metadata)."""
 
     session: int

@@ -112,7 +112,7 @@ class Producer:
         self.partitions: dict[int, Sequences] = {}
 
 
-class SequencesRow(msgspec.Struct, array_like=True, frozen=True):
+class SequencesRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A :class:`Sequences` in a checkpoint."""
 
     partition: int
@@ -122,14 +122,14 @@ class SequencesRow(msgspec.Struct, array_like=True, frozen=True):
     bases: list[Count]
 
 
-class HeadRow(msgspec.Struct, array_like=True, frozen=True):
+class HeadRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a checkpoint keeps beside the producers."""
 
     next_id: int
     ranges: list[RangeRow]
 
 
-class ProducerRow(msgspec.Struct, array_like=True, frozen=True):
+class ProducerRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A :class:`Producer` in a checkpoint."""
 
     id: int
