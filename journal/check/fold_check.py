@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from journal.check.checkpoint_check import live_rows, topic_rows
 from journal.check.effects import Decision, Effect, LogEnds, Undecided
 from journal.check.findings import Affected, Finding
@@ -19,6 +21,7 @@ from journal.formats.checkpoint import Checkpoint
 from journal.formats.outcome import Outcome
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import (
+    ArchiveSet,
     LogStartMoved,
     Placement,
     TopicCreated,
@@ -111,6 +114,9 @@ class FoldCheck:
                 )
             case TopicDeleted() as gone:
                 self._topics.pop(gone.topic, None)
+            case ArchiveSet() as archive:
+                if (known := self._topics.get(OUTCOMES_TOPIC)) is not None:
+                    self._topics[OUTCOMES_TOPIC] = replace(known, settings=archive.settings)
             case LogStartMoved() as moved:
                 self._starts[moved.partition] = moved.start_offset
 
@@ -127,7 +133,7 @@ class FoldCheck:
         said = {row.name: row for row in topic_rows(newest)}
         for name in sorted(said.keys() | self._topics.keys()):
             one, other = said.get(name), self._topics.get(name)
-            if one != other and (one is None or other is None or name != OUTCOMES_TOPIC):
+            if one != other:
                 yield f"it has topic {name!r} as {one}, by the journal it is {other}", Affected(name)
         for store in newest.stores:
             affects = Affected(store.topic, store.index)

@@ -23,7 +23,16 @@ from journal.errors import (
 )
 from journal.formats.checkpoint_rows import RowReader
 from journal.formats.filenames import JOURNAL_DIRECTORY, check_topic_name, is_internal
-from journal.formats.record import AnyRecord, LogStartMoved, Messages, Started, TopicCreated, TopicDeleted
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
+from journal.formats.record import (
+    AnyRecord,
+    ArchiveSet,
+    LogStartMoved,
+    Messages,
+    Started,
+    TopicCreated,
+    TopicDeleted,
+)
 from journal.formats.store_state import StoreState
 from journal.interfaces import IRunFold
 from journal.log.message_run import MessageRun
@@ -72,7 +81,7 @@ class Catalog:
     """
 
     name = "catalog"
-    handles = (Started, TopicCreated, TopicDeleted, LogStartMoved, Messages)
+    handles = (Started, TopicCreated, TopicDeleted, LogStartMoved, Messages, ArchiveSet)
 
     def __init__(self, make_store: MakeStore, restore_store: RestoreStore) -> None:
         self._make_store = make_store
@@ -151,6 +160,11 @@ class Catalog:
             case LogStartMoved():
                 self.stores[record.partition].move_start(record.start_offset)
                 self.start_moved_lsn = lsn
+            case ArchiveSet():
+                topic = self.topics[OUTCOMES_TOPIC]
+                topic.settings = record.settings
+                for store in topic.partitions:
+                    store.settings = record.settings
             case Started():
                 self.wall_offset = record.wall - record.at
             case _:

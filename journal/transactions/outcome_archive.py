@@ -147,10 +147,6 @@ class OutcomeArchive:
     def apply(self, lsn: int, record: AnyRecord, data: bytes | memoryview) -> None:  # noqa: ARG002
         """Take one record into the state."""
         assert isinstance(record, ArchiveSet)
-        topic = self._catalog.topics[OUTCOMES_TOPIC]
-        topic.settings = record.settings
-        for store in topic.partitions:
-            store.settings = record.settings
         self.settle()
         self.on = record.on
 

@@ -6,6 +6,7 @@ from journal.check import Level, verify
 from journal.engine.settings import JournalSettings
 from journal.formats.checkpoint import read_checkpoint, write_checkpoint
 from journal.formats.filenames import checkpoint_file
+from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.formats.record import GroupDeleted, Messages, PartitionOffset, PartitionsClaimed
 from journal.transaction import Totals, Xid
 from tests.support.broker_room import Room, frames
@@ -72,6 +73,22 @@ def test_what_a_checkpoint_says_otherwise_is_named(room, fold, place, value, say
     write_checkpoint(room.filesystem, old.header, folds, old.stores)
     [finding] = [each for each in found(room) if says in each.problem]
     assert (finding.path, finding.affects.topic or "") == (checkpoint_file(lsn), partition)
+
+
+def test_the_settings_of_the_outcome_archive_are_those_of_the_last_record_that_set_them():
+    room = Room(JournalSettings(low_water_bytes=0, outcome_archive=True))
+    room.engine.housekeeping.checkpoint_inline()
+    room.journal = JournalSettings(low_water_bytes=0, outcome_archive=True, outcome_archive_age=7)
+    room.restart()
+    room.engine.housekeeping.checkpoint_inline()
+    assert found(room) == []
+    old = read_checkpoint(room.filesystem, room.engine.housekeeping.checkpoint_lsn)
+    [row] = [each for each in old.folds["catalog"][1:] if each[0] == OUTCOMES_TOPIC]
+    row[1][4] = 8
+    folds = {name: iter(rows) for name, rows in old.folds.items()}
+    write_checkpoint(room.filesystem, old.header, folds, old.stores)
+    [by_journal, _] = found(room)  # and its log has other settings than its topic
+    assert by_journal.problem.startswith(f"it has topic {OUTCOMES_TOPIC!r} as ")
 
 
 @pytest.mark.parametrize(
