@@ -23,6 +23,7 @@ FORMATS = {
     "journal.settings",
     "journal.transaction",
     "journal.words",
+    "journal.xid",
 }
 """Formats, names, errors, and how these are written: all that a client needs of the journal."""
 
