@@ -31,4 +31,4 @@ def test_rows_that_a_block_has_committed_itself_are_not_said_to_be_gone(broker, 
             then()
         assert database.execute("SELECT * FROM orders").fetchall() == [(42,)]
     [note] = error.value.__notes__
-    assert "unless the block has itself committed" in note
+    assert "unless it has committed rows by itself" in note

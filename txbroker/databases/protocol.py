@@ -42,8 +42,8 @@ _OVERTAKEN = (
     "since: none of this block's messages become visible. Leave commit and rollback to the block"
 )
 NOT_BEGUN = (
-    "txbroker: the block has not begun, and nothing was done at either side: run it again, on another connection if "
-    "this one is closed or lost"
+    "txbroker: the block has not begun, and nothing was done at either side: it can be run again, on another "
+    "connection if this one is closed or lost"
 )
 ROLLED_BACK = (
     "txbroker: rolled back at both sides: neither rows nor messages of the block are there, unless it has committed "
