@@ -60,8 +60,7 @@ def check_run(
     to at most ``MAX_REQUEST_DATA`` in all, at most ``MAX_OPENED_HEADS`` of it beside values (or to what is ``left`` of
     that). Without ``opens`` it is not opened: what it says of itself is believed, as far as that is possible.
 
-    Raises :class:`InvalidFrame`, :class:`MessageTooLarge` or :class:`CompressionUnavailable`, naming the position. An
-    empty run is invalid.
+    Raises :class:`InvalidFrame` (also for no frames), :class:`MessageTooLarge` or :class:`CompressionUnavailable`.
     """
     end = len(data)
     room = _ALL if left is None else left[0]

@@ -6,9 +6,10 @@ record accepted; the fold in :mod:`journal.transactions.table` does what it says
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
+import msgspec
 from zope.interface import implementer
 
 from journal.arguments import checked_xid
@@ -17,12 +18,10 @@ from journal.errors import (
     HeuristicallyCommitted,
     HeuristicallyRolledBack,
     LimitExceeded,
-    OffsetPending,
     TransactionCommitted,
     TransactionConflict,
     TransactionRolledBack,
     UnknownTransaction,
-    reserved,
 )
 from journal.formats.outcome import Outcome
 from journal.formats.record import (
@@ -39,6 +38,7 @@ from journal.formats.record import TransactionRolledBack as RolledBackRecord
 from journal.interfaces import ITransactionStore
 from journal.log.catalog import Catalog
 from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
+from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions
 from journal.transactions.limits import TransactionLimits
 from journal.transactions.state import Transaction
@@ -61,6 +61,7 @@ class JournalTransactionStore:
         self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits, engine: Decisions
     ) -> None:
         self.table, self.limits, self._catalog, self._engine = table, limits, catalog, engine
+        self._admission = Admission(table, catalog, limits)
         self.staging, self.archive, self.outcomes = table.staging, table.archive, table.outcomes
         self.live, self.live_xids, self.prepared = table.live, table.live_xids, table.prepared
         self.find, self.outcome, self.holds_partition = table.find, table.outcome, table.holds_partition
@@ -83,8 +84,8 @@ class JournalTransactionStore:
             self._judge_begin(number, xid)
         else:
             self._step(transaction, Input.ADD)
-        self._judge_size(transaction, len(frames), count)
-        self._judge_partition(transaction, partition)
+        self._admission.size(transaction, len(frames), count)
+        self._admission.partition(transaction, partition)
         begins = transaction is None
         record = TransactionAdded(
             *number,
@@ -116,10 +117,10 @@ class JournalTransactionStore:
             self._judge_begin(number, xid)
         else:
             self._step(transaction, Input.ADD)
-        self._judge_offsets(transaction, len(offsets))
+        self._admission.offsets(transaction, len(offsets))
         for offset in offsets:
             self._catalog.store(offset.partition)
-            self._judge_unheld(number, group, offset.partition)
+            self._admission.unheld(number, group, offset.partition)
         begins = transaction is None
         record = TransactionOffsetsAdded(
             *number,
@@ -169,88 +170,6 @@ class JournalTransactionStore:
                 "or end or forget that one"
             )
 
-    def _judge_size(self, transaction: Transaction | None, size: int, count: int, requests: int = 1) -> None:
-        limits, totals = self.limits, self.table.totals
-        own, held, added = 0, 0, 0
-        if transaction is not None:
-            own, held, added = transaction.messages, transaction.staged.bytes, transaction.requests
-        if (
-            own + count <= limits.messages
-            and added + requests <= limits.requests
-            and held + size <= limits.bytes
-            and totals.messages + count <= limits.total_messages
-            and totals.requests + requests <= limits.total_requests
-            and totals.bytes + size <= limits.total_bytes
-        ):
-            return  # 0.5 µs less than going through the table below; 60,000 times a second
-        for what, value, limit in (
-            ("messages in one transaction", own + count, limits.messages),
-            ("adds in one transaction", added + requests, limits.requests),
-            ("bytes in one transaction", held + size, limits.bytes),
-            ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
-            ("adds in all undecided transactions", totals.requests + requests, limits.total_requests),
-            ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
-        ):
-            if value > limit:
-                raise LimitExceeded(
-                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
-                )
-
-    def _judge_partition(self, transaction: Transaction | None, partition: int, more: int = 0) -> None:
-        """``more``: how many other partitions the same request begins to use."""
-        store = self._catalog.store(partition)
-        if store.internal:
-            raise reserved(store.topic)
-        used: Collection[int] = transaction.partitions if transaction else ()
-        if partition not in used and len(used) + more >= self.limits.partitions:
-            raise LimitExceeded(
-                f"the transaction has messages for {len(used) + more} partitions, the limit; "
-                "nothing of this request was stored"
-            )
-
-    def _judge_unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
-        """Whether there is room, and a place, for what a deciding request brings."""
-        self._judge_size(known, unsent.bytes, unsent.messages, 0)
-        if len(unsent.runs) == 1 and not unsent.positions:
-            self._judge_partition(known, unsent.runs[0][0])
-            return
-        used: Collection[int] = known.partitions if known else ()
-        fresh: set[int] = set()
-        for partition, _, _ in unsent.runs:
-            if partition not in fresh:
-                self._judge_partition(known, partition, len(fresh))
-            if partition not in used:
-                fresh.add(partition)
-        if unsent.positions:
-            self._judge_offsets(known, sum(len(each.offsets) for each in unsent.positions))
-        for group in unsent.positions:
-            for offset in group.offsets:
-                self._catalog.store(offset.partition)
-                self._judge_unheld(number, group.group, offset.partition)
-
-    def _judge_offsets(self, transaction: Transaction | None, count: int) -> None:
-        own = count + (len(transaction.offsets) if transaction else 0)
-        for what, value, limit in (
-            ("group positions in one transaction", own, self.limits.partitions),
-            (
-                "group positions in all undecided transactions",
-                self.table.totals.offsets + count,
-                self.limits.total_offsets,
-            ),
-        ):
-            if value > limit:
-                raise LimitExceeded(
-                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
-                )
-
-    def _judge_unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
-        holder = self.table.pending_offsets.get((group, partition))
-        if holder is not None and holder != number:
-            raise OffsetPending(
-                f"the position of group {group!r} in partition {partition} is held by transaction {holder}, which is "
-                "undecided; nothing was changed. End that one first"
-            )
-
     # -- prepare -----------------------------------------------------------------------------------
 
     def prepare(
@@ -269,7 +188,7 @@ class JournalTransactionStore:
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
-            self._judge_arrived(Transaction(number, 0), totals)
+            self._judge_nothing_added(number, totals)
         else:
             if self._step(transaction, Input.PREPARE) is Action.REPEAT:
                 self._judge_same_xid(transaction, xid)
@@ -278,14 +197,14 @@ class JournalTransactionStore:
             self._judge_same_xid(transaction, xid)
             self._judge_xid(number, xid)
             for group, offset in transaction.offsets:
-                self._judge_unheld(number, group, offset.partition)
+                self._admission.unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
-        self._judge_unsent(number, transaction, unsent)
-        checksums = transaction.checksums if transaction else _NONE_BEFORE
+        self._admission.unsent(number, transaction, unsent)
+        runs = unsent.as_recorded(_NONE_BEFORE if transaction is None else transaction.checksums)
+        session, serial = number
         record = TransactionPrepared(
-            *number, xid, totals, self._engine.now(), seen, owner,
-            unsent.as_recorded(checksums), unsent.positions,
-        )  # fmt: skip
+            session, serial, xid, totals, self._engine.now(), seen, owner, runs, unsent.positions
+        )
         self._engine.accept(record, unsent.joined())
 
     def _judge_same_xid(self, transaction: Transaction, xid: Xid) -> None:
@@ -293,6 +212,10 @@ class JournalTransactionStore:
             raise TransactionConflict(
                 f"transaction {transaction.number} has xid {transaction.xid}, not {xid}; nothing was changed"
             )
+
+    def _judge_nothing_added(self, number: TransactionNumber, totals: Totals | None) -> None:
+        if totals is not None and totals != NO_TOTALS:
+            self._judge_arrived(Transaction(number, 0), totals)
 
     def _judge_arrived(self, transaction: Transaction, totals: Totals | None) -> None:
         """What the client says it added must be what arrived; if not, the transaction is rolled back."""
@@ -329,12 +252,8 @@ class JournalTransactionStore:
         one_phase = totals is not None or unsent is not NOTHING
         if transaction is None:
             ended = self.outcomes.find(number)
-            if ended is not None and ended.state is State.COMMITTED:
-                if one_phase:
-                    _judge_same_content(number, ended, totals, unsent)
-                return ended
             if ended is not None or not one_phase:
-                self._refuse_ended(ended or self.outcome(number))
+                return self._committed_before(ended or self.outcome(number), one_phase, totals, unsent)
             return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner)
         if transaction.state is State.ACTIVE and not one_phase:
             raise TransactionConflict(
@@ -343,35 +262,38 @@ class JournalTransactionStore:
         if transaction.state is not State.PREPARED:
             self._step(transaction, Input.COMMIT)
             for group, offset in transaction.offsets:
-                self._judge_unheld(number, group, offset.partition)
+                self._admission.unheld(number, group, offset.partition)
             self._judge_arrived(transaction, totals)
-            self._judge_unsent(number, transaction, unsent)
+            self._admission.unsent(number, transaction, unsent)
         elif one_phase:
             _judge_same_content(number, transaction, totals, unsent)
             unsent = NOTHING
         self.staging.verify(number, transaction.staged)
-        record, data = self._rest(transaction, cause, totals, seen, by, why, unsent)
-        return self._engine.decide(record, data)
-
-    def _rest(
-        self,
-        transaction: Transaction,
-        cause: Cause,
-        totals: Totals | None,
-        seen: int,
-        by: str,
-        why: str,
-        unsent: Unsent,
-    ) -> tuple[CommittedRecord, bytes]:
-        """The decision for one that has begun, with what comes behind what was added."""
-        placements = self._placements(transaction, unsent)
+        session, serial = number
         record = CommittedRecord(
-            *transaction.number, placements, self._engine.now(), cause, seen, by, why, totals,
-            unsent.as_recorded(transaction.checksums), unsent.positions, unsent.checksum(transaction.checksum),
-        )  # fmt: skip
-        counts = transaction.staged.counts()
-        firsts = {place.partition: place.base_offset + counts.get(place.partition, 0) for place in placements}
-        return record, unsent.stamped(firsts)
+            session,
+            serial,
+            self._placements(transaction, unsent),
+            self._engine.now(),
+            cause,
+            seen,
+            by,
+            why,
+            totals,
+        )
+        if unsent is NOTHING:
+            return self._engine.decide(record)
+        return self._engine.decide(*_with_rest(record, transaction, unsent))
+
+    def _committed_before(
+        self, ended: Outcome, one_phase: bool, totals: Totals | None, unsent: Unsent
+    ) -> Outcome:
+        """The outcome of one that was committed, for a commit that comes again; raises for any other."""
+        if ended.state is not State.COMMITTED:
+            self._refuse_ended(ended)
+        if one_phase:
+            _judge_same_content(ended.number, ended, totals, unsent)
+        return ended
 
     def _begin_and_commit(
         self,
@@ -386,9 +308,8 @@ class JournalTransactionStore:
         """Decide for what nothing was added to: its frames go to the tails of the logs at once."""
         if xid is not None:
             self._judge_xid(number, xid)
-        if totals is not None and totals != NO_TOTALS:
-            self._judge_arrived(Transaction(number, 0), totals)
-        self._judge_unsent(number, None, unsent)
+        self._judge_nothing_added(number, totals)
+        self._admission.unsent(number, None, unsent)
         at = self._engine.now()
         placements, data = self._append(unsent, at)
         runs = unsent.as_recorded(_NONE_BEFORE)
@@ -416,7 +337,11 @@ class JournalTransactionStore:
         return placements, b"".join(views)
 
     def _placements(self, transaction: Transaction | None, unsent: Unsent) -> list[Placement]:
-        stores, counts = self._catalog.stores, {} if transaction is None else transaction.staged.counts()
+        stores = self._catalog.stores
+        if transaction is not None and not unsent.runs:
+            parts = transaction.staged.parts.items()
+            return [Placement(number, stores[number].end_offset, count) for number, (count, _) in parts]
+        counts = {} if transaction is None else transaction.staged.counts()
         for partition, count, _ in unsent.runs:
             counts[partition] = counts.get(partition, 0) + count
         return [Placement(n, stores[n].end_offset, count) for n, count in counts.items()]
@@ -509,6 +434,21 @@ class JournalTransactionStore:
             return False
         self._engine.accept(CoordinatorTold(*number, self._engine.now(), decided, by))
         return True
+
+
+def _with_rest(
+    record: CommittedRecord, transaction: Transaction, unsent: Unsent
+) -> tuple[CommittedRecord, bytes]:
+    """The decision for one that has begun, with what comes behind what was added, and that stamped."""
+    counts = transaction.staged.counts()
+    firsts = {p.partition: p.base_offset + counts.get(p.partition, 0) for p in record.placements}
+    whole = msgspec.structs.replace(
+        record,
+        runs=unsent.as_recorded(transaction.checksums),
+        positions=unsent.positions,
+        checksum=unsent.checksum(transaction.checksum),
+    )
+    return whole, unsent.stamped(firsts)
 
 
 def _judge_same_content(

@@ -42,7 +42,7 @@ from journal.transactions.outcomes import OutcomeTable
 from journal.transactions.staging import Staging, StagingPlan
 from journal.transactions.state import Amounts, Transaction, TransactionRow, outcome_of, row_of
 
-_Begins = TransactionAdded | TransactionOffsetsAdded | TransactionPrepared
+_Begins = TransactionAdded | TransactionOffsetsAdded
 
 
 @implementer(IFold)
@@ -210,8 +210,14 @@ class TransactionTable:
         self.totals.offsets += len(offsets)
 
     def _prepared(self, lsn: int, record: TransactionPrepared, data: bytes | memoryview) -> None:
-        number = TransactionNumber(record.session, record.serial)
-        transaction = self.live.get(number) or self._begin(number, record)
+        number = number_of((record.session, record.serial))
+        transaction = self.live.get(number)
+        if transaction is None:  # it begins prepared, and never is among those that are active
+            xid, wall_offset = record.xid, self._catalog.wall_offset
+            transaction = Transaction(number, record.at, record.owner, xid, wall_offset=wall_offset)
+            self.live[number], self.live_xids[xid] = transaction, number
+        else:
+            self._deactivate(number)
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         for run, frames in slices(record, data):
@@ -220,7 +226,6 @@ class TransactionTable:
             self._stage_positions(transaction, positions.group, positions.offsets)
         transaction.state = State.PREPARED
         transaction.prepared_at = record.at
-        self._deactivate(transaction.number)
         self.prepared[number] = transaction
         if transaction.xid is None:
             transaction.xid = record.xid
@@ -235,7 +240,7 @@ class TransactionTable:
             self.outcomes.prune(record.session, record.seen)
         if transaction is None:
             return self._begun_and_committed(lsn, number, record, data)
-        for run, frames in slices(record, data):
+        for run, frames in slices(record, data) if record.runs else ():
             # Nothing reads the checksums of single runs any more: the frames are stamped.
             transaction.checksums[run.partition] = run.checksum
             transaction.checksum = record.checksum

@@ -63,9 +63,8 @@ MUTANTS: Final = (
     Mutant(
         "leave out what a deciding request carries behind adds",
         "journal/transactions/store.py",
-        "        placements = self._placements(transaction, unsent)\n        record = CommittedRecord(\n",
-        "        unsent = NOTHING\n        placements = self._placements(transaction, unsent)\n"
-        "        record = CommittedRecord(\n",
+        "        if unsent is NOTHING:\n            return self._engine.decide(record)\n",
+        "        if unsent is not None:\n            return self._engine.decide(record)\n",
     ),
     Mutant(
         "leave out the positions that a commit carries",
@@ -344,8 +343,8 @@ MUTANTS: Final = (
     Mutant(
         "lose prepared transactions at a start",
         "journal/transactions/table.py",
-        "        self._deactivate(transaction.number)\n        self.prepared[",
-        "        self.prepared[",
+        "        transaction.prepared_at = record.at\n        self.prepared[number] = transaction\n",
+        "        transaction.prepared_at = record.at\n        self._enlist(transaction)\n",
     ),
     Mutant(
         "roll back what is prepared with its connection",

@@ -149,12 +149,12 @@ class Transacting:
 
     def prepare(self, session: Session, command: Prepare, data: memoryview) -> Done:
         """Make it survive everything; consumers' generations are checked here, once."""
-        number, before = TransactionNumber(session.number, command.serial), session.last_serial
+        number, before = number_of((session.number, command.serial)), session.last_serial
         known = self._live.get(number)
         if known is None:
-            self._check_not_passed(session, number, command)
-            self._claim_serial(session, command.serial)
-        _check_seen(number, command.seen)
+            self._claim_new(session, number, command)
+        if not 0 <= command.seen < command.serial:
+            _check_seen(number, command.seen)
         checked_xid(command.xid)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
@@ -217,11 +217,8 @@ class Transacting:
                 )
             if known.state is State.ACTIVE:
                 self._check_offsets(number)
-        elif before < serial <= MAX_SERIAL:
-            session.last_serial = serial
         else:
-            self._check_not_passed(session, number, command)
-            self._claim_serial(session, serial)
+            self._claim_new(session, number, command)
         try:
             unsent = self._content.of(session, number, command, data)
             outcome = self._transactions.commit(
@@ -288,6 +285,8 @@ class Transacting:
         """Cause, by and why of a decision; raises if this session may not take it."""
         known = self._live.get(number)
         own = number.session == session.number
+        if own and known is not None and not command.operator:
+            return CLIENT, "", ""
         if own and known is None:
             self._claim_serial(session, number.serial)
         owned_elsewhere = not own and known is not None and known.state in _UNDECIDED_OWNED
@@ -309,6 +308,14 @@ class Transacting:
         check_text("by", command.by)
         check_text("why", command.why)
         return Cause.OPERATOR, command.by, command.why
+
+    def _claim_new(self, session: Session, number: TransactionNumber, command: Prepare | Commit) -> None:
+        """Claim the serial of a transaction that may begin with this request; raises if it has passed."""
+        if session.last_serial < number.serial <= MAX_SERIAL:
+            session.last_serial = number.serial
+        else:
+            self._check_not_passed(session, number, command)
+            self._claim_serial(session, number.serial)
 
     def _claim_serial(self, session: Session, serial: int) -> None:
         """Whatever is answered about this serial now must stay true: it cannot begin later."""
@@ -446,7 +453,7 @@ class Transacting:
                     "neither a serial nor an xid says which transaction; nothing has changed"
                 )
             return self._transactions.find(command.xid)
-        number = TransactionNumber(command.session or session.number, command.serial)
+        number = number_of((command.session or session.number, command.serial))
         if command.xid is not None and self._transactions.find(command.xid) != number:
             raise TransactionConflict(
                 f"xid {command.xid} is not that of transaction {number}; nothing has changed"

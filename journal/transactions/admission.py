@@ -1,0 +1,110 @@
+"""Whether a transaction may take more: limits, partitions, positions that others hold. Nothing changes here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from journal.errors import LimitExceeded, OffsetPending, reserved
+from journal.log.catalog import Catalog
+from journal.transaction import TransactionNumber
+from journal.transactions.limits import TransactionLimits
+from journal.transactions.state import Transaction
+from journal.transactions.table import TransactionTable
+from journal.transactions.unsent import Unsent
+
+
+class Admission:
+    """Judges what is to be added to the transactions of a table."""
+
+    def __init__(self, table: TransactionTable, catalog: Catalog, limits: TransactionLimits) -> None:
+        self._table = table
+        self._catalog = catalog
+        self._limits = limits
+
+    def size(self, transaction: Transaction | None, size: int, count: int, requests: int = 1) -> None:
+        """Raise for more bytes, messages or adds than the transaction, or all undecided ones together, may have."""
+        limits, totals = self._limits, self._table.totals
+        own, held, added = 0, 0, 0
+        if transaction is not None:
+            own, held, added = transaction.messages, transaction.staged.bytes, transaction.requests
+        if (
+            own + count <= limits.messages
+            and added + requests <= limits.requests
+            and held + size <= limits.bytes
+            and totals.messages + count <= limits.total_messages
+            and totals.requests + requests <= limits.total_requests
+            and totals.bytes + size <= limits.total_bytes
+        ):
+            return  # 0.5 µs less than going through the table below; 60,000 times a second
+        for what, value, limit in (
+            ("messages in one transaction", own + count, limits.messages),
+            ("adds in one transaction", added + requests, limits.requests),
+            ("bytes in one transaction", held + size, limits.bytes),
+            ("messages in all undecided transactions", totals.messages + count, limits.total_messages),
+            ("adds in all undecided transactions", totals.requests + requests, limits.total_requests),
+            ("bytes in all undecided transactions", totals.bytes + size, limits.total_bytes),
+        ):
+            if value > limit:
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
+
+    def partition(self, transaction: Transaction | None, partition: int, more: int = 0) -> None:
+        """Raise for one that takes no messages of clients, and for one more than a transaction may have.
+
+        ``more``: how many other partitions the same request begins to use.
+        """
+        store = self._catalog.store(partition)
+        if store.internal:
+            raise reserved(store.topic)
+        used: Collection[int] = transaction.partitions if transaction else ()
+        if partition not in used and len(used) + more >= self._limits.partitions:
+            raise LimitExceeded(
+                f"the transaction has messages for {len(used) + more} partitions, the limit; "
+                "nothing of this request was stored"
+            )
+
+    def unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
+        """Raise unless there is room, and a place, for what a deciding request brings."""
+        self.size(known, unsent.bytes, unsent.messages, 0)
+        if len(unsent.runs) == 1 and not unsent.positions:
+            self.partition(known, unsent.runs[0][0])
+            return
+        used: Collection[int] = known.partitions if known else ()
+        fresh: set[int] = set()
+        for partition, _, _ in unsent.runs:
+            if partition not in fresh:
+                self.partition(known, partition, len(fresh))
+            if partition not in used:
+                fresh.add(partition)
+        if unsent.positions:
+            self.offsets(known, sum(len(each.offsets) for each in unsent.positions))
+        for group in unsent.positions:
+            for offset in group.offsets:
+                self._catalog.store(offset.partition)
+                self.unheld(number, group.group, offset.partition)
+
+    def offsets(self, transaction: Transaction | None, count: int) -> None:
+        """Raise for more positions of groups than may be."""
+        own = count + (len(transaction.offsets) if transaction else 0)
+        for what, value, limit in (
+            ("group positions in one transaction", own, self._limits.partitions),
+            (
+                "group positions in all undecided transactions",
+                self._table.totals.offsets + count,
+                self._limits.total_offsets,
+            ),
+        ):
+            if value > limit:
+                raise LimitExceeded(
+                    f"{value} {what}, the limit is {limit}; nothing of this request was stored"
+                )
+
+    def unheld(self, number: TransactionNumber, group: str, partition: int) -> None:
+        """Raise for a position that another, prepared transaction holds."""
+        holder = self._table.pending_offsets.get((group, partition))
+        if holder is not None and holder != number:
+            raise OffsetPending(
+                f"the position of group {group!r} in partition {partition} is held by transaction {holder}, which is "
+                "undecided; nothing was changed. End that one first"
+            )
