@@ -11,7 +11,11 @@ IN_EVERY_RUN = 2
 
 
 @pytest.mark.parametrize(
-    "shard", [pytest.param(n, marks=[] if n < IN_EVERY_RUN else pytest.mark.deep) for n in range(SHARDS)]
+    "shard",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n < IN_EVERY_RUN else pytest.mark.deep)
+        for n in range(SHARDS)
+    ],
 )
 def test_damaged_directories_are_judged_as_recorded(shard):
     differing = [
