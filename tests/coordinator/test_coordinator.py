@@ -197,7 +197,7 @@ def test_what_is_no_participant_is_refused(scene, coordinator, connections, sqli
         pytest.raises(errors.Misuse, match=r"has no .*tpc_begin"),
     ):
         coordinator.transaction(pg=database)
-    with pytest.raises(errors.InvalidName, match="stand in the xids"):
+    with pytest.raises(errors.InvalidName, match="part of the xids"):
         Coordinator(scene.directory.parent / "other", {"a b": connections["pg"]})
 
 
