@@ -255,16 +255,8 @@ class JournalTransactionStore:
             if ended is not None or not one_phase:
                 return self._committed_before(ended or self.outcome(number), one_phase, totals, unsent)
             return self._begin_and_commit(number, cause, totals, seen, unsent, xid, owner)
-        if transaction.state is State.ACTIVE and not one_phase:
-            raise TransactionConflict(
-                f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
-            )
         if transaction.state is not State.PREPARED:
-            self._step(transaction, Input.COMMIT)
-            for group, offset in transaction.offsets:
-                self._admission.unheld(number, group, offset.partition)
-            self._judge_arrived(transaction, totals)
-            self._admission.unsent(number, transaction, unsent)
+            self._judge_active(transaction, one_phase, totals, unsent)
         elif one_phase:
             _judge_same_content(number, transaction, totals, unsent)
             unsent = NOTHING
@@ -284,6 +276,21 @@ class JournalTransactionStore:
         if unsent is NOTHING:
             return self._engine.decide(record)
         return self._engine.decide(*_with_rest(record, transaction, unsent))
+
+    def _judge_active(
+        self, transaction: Transaction, one_phase: bool, totals: Totals | None, unsent: Unsent
+    ) -> None:
+        """Raise unless one that is not prepared may be committed with this."""
+        number = transaction.number
+        if transaction.state is State.ACTIVE and not one_phase:
+            raise TransactionConflict(
+                f"transaction {number} is active: committing it in one phase needs what was sent; nothing was changed"
+            )
+        self._step(transaction, Input.COMMIT)
+        for group, offset in transaction.offsets:
+            self._admission.unheld(number, group, offset.partition)
+        self._judge_arrived(transaction, totals)
+        self._admission.unsent(number, transaction, unsent)
 
     def _committed_before(
         self, ended: Outcome, one_phase: bool, totals: Totals | None, unsent: Unsent
