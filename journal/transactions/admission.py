@@ -67,9 +67,10 @@ class Admission:
     def unsent(self, number: TransactionNumber, known: Transaction | None, unsent: Unsent) -> None:
         """Raise unless there is room, and a place, for what a deciding request brings."""
         self.size(known, unsent.bytes, unsent.messages, 0)
-        if len(unsent.runs) == 1 and not unsent.positions:
-            self.partition(known, unsent.runs[0][0])
-            return
+        if known is None and len(unsent.runs) == 1 and not unsent.positions:
+            store = self._catalog.stores.get(unsent.runs[0][0])
+            if store is not None and not store.internal:
+                return  # the commonest
         used: Collection[int] = known.partitions if known else ()
         fresh: set[int] = set()
         for partition, _, _ in unsent.runs:

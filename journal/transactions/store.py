@@ -188,7 +188,8 @@ class JournalTransactionStore:
         transaction = self.live.get(number)
         if transaction is None:
             self._judge_begin(number, xid)
-            self._judge_nothing_added(number, totals)
+            if totals is not None:
+                self._judge_nothing_added(number, totals)
         else:
             if self._step(transaction, Input.PREPARE) is Action.REPEAT:
                 self._judge_same_xid(transaction, xid)
@@ -213,8 +214,8 @@ class JournalTransactionStore:
                 f"transaction {transaction.number} has xid {transaction.xid}, not {xid}; nothing was changed"
             )
 
-    def _judge_nothing_added(self, number: TransactionNumber, totals: Totals | None) -> None:
-        if totals is not None and totals != NO_TOTALS:
+    def _judge_nothing_added(self, number: TransactionNumber, totals: Totals) -> None:
+        if totals != NO_TOTALS:
             self._judge_arrived(Transaction(number, 0), totals)
 
     def _judge_arrived(self, transaction: Transaction, totals: Totals | None) -> None:
@@ -260,7 +261,8 @@ class JournalTransactionStore:
         elif one_phase:
             _judge_same_content(number, transaction, totals, unsent)
             unsent = NOTHING
-        self.staging.verify(number, transaction.staged)
+        if transaction.staged.file_entries:
+            self.staging.verify(number, transaction.staged)
         session, serial = number
         record = CommittedRecord(
             session,
@@ -315,7 +317,8 @@ class JournalTransactionStore:
         """Decide for what nothing was added to: its frames go to the tails of the logs at once."""
         if xid is not None:
             self._judge_xid(number, xid)
-        self._judge_nothing_added(number, totals)
+        if totals is not None:
+            self._judge_nothing_added(number, totals)
         self._admission.unsent(number, None, unsent)
         at = self._engine.now()
         placements, data = self._append(unsent, at)

@@ -235,7 +235,7 @@ class TransactionTable:
 
     def _committed(self, lsn: int, record: TransactionCommitted, data: bytes | memoryview) -> Applied:
         number = number_of((record.session, record.serial))
-        transaction = self._end(number, keep_frames=True)
+        transaction = self._end(number, keep_frames=True) if number in self.live else None
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         if transaction is None:
@@ -258,16 +258,26 @@ class TransactionTable:
     ) -> Applied:
         """Take in a transaction whose only record this is; its frames are stamped, and go to the logs at once."""
         at, placements, catalog = record.at, record.placements, self._catalog
-        wall = at + catalog.wall_offset
+        wall, messages = at + catalog.wall_offset, 0
+        for placement in placements:
+            messages += placement.count
         outcome = Outcome(
             number, COMMITTED, record.cause, at, record.xid, record.by, record.why, placements, False, None,
-            record.owner, sum([placement.count for placement in placements]), len(data), wall, wall, 0,
-            record.checksum,
+            record.owner, messages, len(data), wall, wall, 0, record.checksum,
         )  # fmt: skip
         self.outcomes.remember(outcome)
-        stores = catalog.stores
+        stores, runs = catalog.stores, record.runs
         if self.archive.on:
             self.archive.note(lsn, outcome, 0, record.checksum, _parts(record, data, stores))
+        if (
+            len(runs) == len(placements) == 1 and not runs[0].start
+        ):  # as most have: 8,000 of 160,000 instructions less
+            [run], [placement] = runs, placements
+            if run.partition == placement.partition and run.count == messages:
+                store = stores[run.partition]
+                if store.end_offset < placement.base_offset + messages:  # live, the log has it already
+                    catalog.place(store, data, placement.base_offset, messages, at)
+                return Applied(outcome, (store,))
         bases = placed_by(lsn, record)
         for run, frames in slices(record, data):
             partition = run.partition
@@ -416,13 +426,8 @@ def placed_by(lsn: int, record: TransactionCommitted) -> dict[int, int]:
 
     Raises :class:`CorruptJournal` if it does not place just what its runs hold.
     """
-    runs, placements = record.runs, record.placements
-    if len(runs) == len(placements) == 1:
-        [run], [placement] = runs, placements
-        if run.partition == placement.partition and run.count == placement.count:
-            return {placement.partition: placement.base_offset}
     counts: dict[int, int] = {}
-    for run in runs:
+    for run in record.runs:
         counts[run.partition] = counts.get(run.partition, 0) + run.count
     if counts != {placement.partition: placement.count for placement in record.placements}:
         raise misplaced(TransactionNumber(record.session, record.serial), lsn, record.placements, counts)

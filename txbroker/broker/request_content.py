@@ -47,7 +47,8 @@ class RequestContent:
         if comes_again:  # that it is the same is all that matters, also if its topic is gone
             return Unsent(_unchecked(command.runs, data), command.positions)
         unsent = Unsent(self._checked(command.runs, data), command.positions)
-        session.work += REQUEST * max(0, unsent.messages - 1)
+        if unsent.messages > 1:
+            session.work += REQUEST * (unsent.messages - 1)
         for group in unsent.positions:
             self._consuming.judge(group.group, group.id, group.offsets)
             for offset in group.offsets:
@@ -69,7 +70,8 @@ class RequestContent:
             count = check_run(frames, frame_limit(store, self._max_frame), opens, most, left)
             found.append((partition, count, frames))
             start, most = start + length, most - count
-        _check_length(start, data)
+        if start != len(data):
+            raise _wrong_length(start, data)
         return found
 
 
@@ -80,12 +82,12 @@ def _unchecked(runs: list[tuple[int, int]], data: memoryview) -> list[UnsentRun]
         frames = data[start : start + length]
         found.append((partition, sum(count for *_, count in walk(frames)), frames))
         start += length
-    _check_length(start, data)
+    if start != len(data):
+        raise _wrong_length(start, data)
     return found
 
 
-def _check_length(length: int, data: memoryview) -> None:
-    if length != len(data):
-        raise InvalidFrame(
-            f"the runs of the request take {length} bytes, it has {len(data)}; nothing was stored"
-        )
+def _wrong_length(length: int, data: memoryview) -> InvalidFrame:
+    return InvalidFrame(
+        f"the runs of the request take {length} bytes, it has {len(data)}; nothing was stored"
+    )

@@ -155,9 +155,10 @@ class Transacting:
             self._claim_new(session, number, command)
         if not 0 <= command.seen < command.serial:
             _check_seen(number, command.seen)
-        checked_xid(command.xid)
-        if known is not None and known.state is State.ACTIVE:
-            self._check_offsets(number)
+        if known is not None:
+            checked_xid(command.xid)
+            if known.state is State.ACTIVE:
+                self._check_offsets(number)
         try:
             unsent = self._content.of(session, number, command, data)
             self._transactions.prepare(
@@ -181,7 +182,8 @@ class Transacting:
         # What a client has seen and sent is of its own session; it says nothing of the one whose transaction it ends.
         # Of an ended session an unknown one was rolled back, so that nobody makes an empty one of that number.
         seen, totals = (command.seen, command.totals) if own else (0, None)
-        _check_seen(number, seen)
+        if not 0 <= seen < number.serial:
+            _check_seen(number, seen)
         if known is not None and known.state is State.ACTIVE:
             self._check_offsets(number)
         try:
