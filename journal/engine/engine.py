@@ -140,13 +140,17 @@ class Engine:
         assert self._filling is not None
         self._filling.ends[store] = base + count
         for fold in self._append_routes:
-            self._apply(fold, lsn, message, view)
+            try:
+                fold.apply(lsn, message, view)
+            except BaseException as error:
+                self._disagrees(fold, lsn, message, error)
+                raise
         return base
 
     def accept(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision and apply it to every fold that handles it; return its LSN."""
         self._accept(decision, data)
-        return self.last_lsn
+        return self.next_lsn - 1
 
     def decide(self, decision: AnyRecord, data: bytes | memoryview = b"") -> Outcome:
         """As :meth:`accept`, of a decision that ends a transaction; return how it ended."""
@@ -159,19 +163,20 @@ class Engine:
         lsn = self.queue(decision, data)
         applied: Applied | None = None
         for fold in self.routes.get(type(decision), ()):
-            applied = self._apply(fold, lsn, decision, data) or applied
+            try:
+                found: Applied | None = fold.apply(lsn, decision, data)
+            except BaseException as error:
+                self._disagrees(fold, lsn, decision, error)
+                raise
+            if found is not None:
+                applied = found
         if applied is not None:
             self.applied(applied)
         return applied
 
-    def _apply(self, fold: IFold, lsn: int, decision: AnyRecord, data: bytes | memoryview) -> Applied | None:
-        try:
-            applied: Applied | None = fold.apply(lsn, decision, data)
-        except BaseException as error:
-            # The record is queued but the state does not agree with it: neither can be trusted any more.
-            self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
-            raise
-        return applied
+    def _disagrees(self, fold: IFold, lsn: int, decision: AnyRecord, error: BaseException) -> None:
+        """The record is queued but the state does not agree with it: neither can be trusted any more."""
+        self.fail(f"applying {type(decision).__name__} at LSN {lsn} to {fold.name}: {error!r}")
 
     def queue(self, decision: AnyRecord, data: bytes | memoryview = b"") -> int:
         """Queue a decision that the caller applies to every fold that handles it, in the same turn; return its LSN."""

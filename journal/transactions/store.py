@@ -349,8 +349,10 @@ class JournalTransactionStore:
     def _placements(self, transaction: Transaction | None, unsent: Unsent) -> list[Placement]:
         stores = self._catalog.stores
         if transaction is not None and not unsent.runs:
-            parts = transaction.staged.parts.items()
-            return [Placement(number, stores[number].end_offset, count) for number, (count, _) in parts]
+            placed = []
+            for number, (count, _) in transaction.staged.parts.items():
+                placed.append(Placement(number, stores[number].end_offset, count))
+            return placed
         counts = {} if transaction is None else transaction.staged.counts()
         for partition, count, _ in unsent.runs:
             counts[partition] = counts.get(partition, 0) + count

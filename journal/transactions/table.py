@@ -76,6 +76,8 @@ class TransactionTable:
         """A commit of at most this many bytes, all in memory, is applied at once; others in slices."""
         self.ended_files: list[TransactionNumber] = []
         """Decided transactions that have staged files; the checkpoint takes them."""
+        self.with_files: set[TransactionNumber] = set()
+        """The live ones that have."""
         self.pending_offsets: dict[tuple[str, int], TransactionNumber] = {}
         self._partitions: dict[int, int] = {}
         self.totals = Amounts()
@@ -172,6 +174,8 @@ class TransactionTable:
             self._enlist(transaction)
         for partition in transaction.partitions:
             self._partitions[partition] = self._partitions.get(partition, 0) + 1
+        if transaction.staged.file_entries:
+            self.with_files.add(number)
         self.totals.count(transaction, 1)
 
     def _deactivate(self, number: TransactionNumber) -> None:
@@ -362,6 +366,7 @@ class TransactionTable:
         self.totals.count(transaction, -1)
         if transaction.staged.file_entries:
             self.ended_files.append(number)
+            self.with_files.discard(number)
         if not keep_frames:
             self.staging.release(transaction.staged)
         return transaction
@@ -410,6 +415,7 @@ class TransactionTable:
                 self.ended_files.append(plan.number)
             else:
                 transaction.staged.file_entries = plan.through
+                self.with_files.add(plan.number)
 
     def needed_from(self, lsn: int) -> int:
         """The lowest LSN at or below ``lsn`` whose journal record some live transaction still needs."""

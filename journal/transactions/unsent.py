@@ -59,7 +59,8 @@ class Unsent:
 
     def joined(self) -> builtins.bytes:
         """The frames of all runs, one after the other."""
-        return b"".join([frames for *_, frames in self.runs])
+        runs = self.runs
+        return builtins.bytes(runs[0][2]) if len(runs) == 1 else b"".join([frames for *_, frames in runs])
 
     def stamped(self, offsets: Mapping[int, int]) -> builtins.bytes:
         """The same, each partition's stamped from its offset on."""

@@ -115,7 +115,7 @@ class Broker:
         self.on_failure: Callable[[str, BaseException], None] | None = None
         self._started_at = engine.now()
         self._transactions, self._large_commits = engine.transactions, engine.large_commits
-        self._live = engine.transactions.live
+        self._with_files = engine.transactions.table.with_files
         self._when_forced = engine.when_forced
         self.producers = _fold(engine, ProducersFold)
         self.groups = _fold(engine, GroupsFold)
@@ -262,7 +262,7 @@ class Broker:
         if session.state is not OPEN or kind is Hello:
             self._greet(session, command)
             return
-        if kind is Commit and self._live and self._proving.takes(session, command, data):
+        if kind is Commit and self._with_files and self._proving.takes(session, command, data):
             return
         waits = self._line or self._large_commits.current is not None
         if waits and self.parking.must_wait(session, command, len(data)):
