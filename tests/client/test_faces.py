@@ -68,8 +68,8 @@ def test_a_call_that_the_blocking_client_makes_in_its_own_way_takes_the_same_on_
 def test_a_call_that_all_clients_share_shows_its_parameters_and_what_it_does(face):
     shared = face.Connection.show_transaction
     assert list(inspect.signature(shared).parameters) == ["self", "which", "max_bytes"]
-    assert shared.__doc__.startswith("A transaction, by number")
-    assert face.Transaction.commit.__doc__.startswith("Commit in one phase")
+    assert shared.__doc__.startswith("Return a transaction, by its number")
+    assert face.Transaction.commit.__doc__.startswith("Commit, in one phase")
 
 
 WEEK = 604_800_000_000

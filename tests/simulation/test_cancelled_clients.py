@@ -208,7 +208,7 @@ steps = st.lists(
 async def live(first, second, options) -> None:
     door, promised = Door(hello=False), Promised()
     broker = Connection(door, timeout=20.0, **options)
-    await broker._run(broker._producer.begin(broker.core.clock() + 20.0))
+    await broker.run(broker._producer.begin(broker.core.clock() + 20.0))
     workers = Workers(broker, promised)
     await asyncio.gather(workers.run("one", first), workers.run("two", second))
     await broker.flush()

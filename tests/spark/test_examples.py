@@ -22,7 +22,7 @@ def broker_process(tmp_path):
 
 def checkpoint(broker_process):
     """The files are read as of the newest checkpoint: a broker writes one a minute, and when it stops."""
-    assert broker_process.stop() == 0
+    broker_process.stop()
     broker_process.start()
 
 
