@@ -44,6 +44,8 @@ def test_nothing_is_lost_at_any_point(drill, tmp_path):
     assert set(POINTS) <= set(planned)
     there = [how for how in planned.values() if how.startswith("killed there")]
     assert len(there) >= len(POINTS) - 5, f"too few points are reached: {planned}"
+    around_commits = {planned["before-commit-force"], planned["after-commit-force"]}
+    assert around_commits == {"killed there"}, "what ends transactions is not seen to go by"
     assert {blow.kind for blow in report.blows} == {"kill", "pause", "stop", "client kill"}
     counts = report.counts
     assert counts.acknowledged > 300

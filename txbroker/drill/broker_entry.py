@@ -40,11 +40,11 @@ def set_trigger(trigger: Trigger, text: str) -> None:
 def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem) -> None:
     """Have the process's engine tell the trigger what it does."""
     setattr(service, "OSFilesystem", partial(files, trigger=trigger))  # noqa: B010  (mypy knows a class)
-    accept, write, step = Engine.accept, Journal.write, SlicedApply.step
+    queue, write, step = Engine.queue, Journal.write, SlicedApply.step
 
-    @wraps(accept)
-    def watched_accept(self: Engine, decision: Any, data: bytes | memoryview = b"") -> int:
-        lsn = accept(self, decision, data)
+    @wraps(queue)
+    def watched_queue(self: Engine, decision: Any, data: bytes | memoryview = b"") -> int:
+        lsn = queue(self, decision, data)
         trigger.accepted(decision, lsn)
         return lsn
 
@@ -60,7 +60,7 @@ def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem
             trigger.passed(MID_APPLY)
         return done
 
-    Engine.accept = watched_accept  # type: ignore[method-assign]
+    Engine.queue = watched_queue  # type: ignore[method-assign]
     Journal.write = watched_write  # type: ignore[method-assign]
     SlicedApply.step = watched_step  # type: ignore[method-assign]
 
