@@ -51,8 +51,8 @@ MUTANTS: Final = (
     Mutant(
         "not remember how what begins and ends with one request ended",
         "journal/transactions/table.py",
-        "        self.outcomes.remember(outcome)\n        stores = catalog.stores\n",
-        "        stores = catalog.stores\n",
+        "        self.outcomes.remember(outcome)\n        stores, runs = catalog.stores, record.runs\n",
+        "        stores, runs = catalog.stores, record.runs\n",
     ),
     Mutant(
         "show the second phase in one go before the force",
