@@ -76,8 +76,12 @@ call_command("migrate", verbosity=0)
 Order = model()
 exec(sending, {"transaction": transaction, "Order": Order})
 print(list(Order.objects.values_list("number", flat=True)))
+call_command("txbroker_resolve", stdout=sys.stderr)
 """
-"""A Django project in a process of its own, for settings can be made once in a process."""
+"""A Django project in a process of its own, for settings can be made once in a process.
+
+It ends at once: what it has decided and not told the broker yet is for whoever resolves.
+"""
 
 
 def test_the_examples_for_django_run_as_they_stand(sqlite, mortal_broker):
