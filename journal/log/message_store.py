@@ -13,7 +13,7 @@ from journal.errors import NEXT_STEP, CorruptJournal, CorruptSegment, OffsetOutO
 from journal.formats.filenames import is_internal, partition_directory
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES, pack_segment_header
 from journal.formats.store_state import StoreState
-from journal.interfaces import IBufferAllocator, IMessageStore
+from journal.interfaces import IBuffer, IBufferAllocator, IMessageStore
 from journal.log.flush import FlushJob, IndexEnd, Piece
 from journal.log.message_run import MessageRun
 from journal.log.read_plan import DiskReadPlan, Hints, ReadPlan
@@ -157,9 +157,16 @@ class MessageStore:
         """
         return self._tail.append(frames, count, time)
 
-    def make_room(self, size: int) -> None:
-        """See to it that appends of so many bytes in all find room; raises ``MemoryExhausted``."""
-        self._tail.make_room(size)
+    def room_for(self, size: int) -> IBuffer | None:
+        """Memory for appends of so many bytes in all, for :meth:`add_room`; None if there is room for them.
+
+        Raises :class:`journal.errors.MemoryExhausted`. It is the caller's until it is added.
+        """
+        return self._tail.room_for(size)
+
+    def add_room(self, buffer: IBuffer) -> None:
+        """Take over memory for what is appended next, in the same turn."""
+        self._tail.add_room(buffer)
 
     def replay(self, frames: bytes | memoryview, base_offset: int, count: int, time: int) -> None:
         """Append again what the journal holds, unless the segments hold it already.

@@ -96,13 +96,18 @@ class Tail:
         self._times.append(time)
         return view
 
-    def make_room(self, size: int) -> None:
-        """See to it that appends of so many bytes in all find room; raises :class:`MemoryExhausted`.
+    def room_for(self, size: int) -> IBuffer | None:
+        """Memory for appends of so many bytes in all, for :meth:`add_room`; None if there is room for them.
 
-        Memory that nothing is appended to goes back with what is appended next.
+        Raises :class:`MemoryExhausted`. It is the caller's until it is added.
         """
-        if self._used + size > self._room:
-            self._add_chunk(size)
+        return self._allocate(size) if self._used + size > self._room else None
+
+    def add_room(self, buffer: IBuffer) -> None:
+        """Take over memory, for what is appended next, in the same turn: what holds nothing is not released."""
+        self._chunks.append(_Chunk(self.end_position, buffer))
+        self._view = buffer.view
+        self._used, self._room = 0, len(buffer.view)
 
     def _stamp_long(self, view: memoryview, end: int) -> int:
         """Stamp an append and note where frames begin in it: the flusher would walk it for these, on the same lock."""
@@ -258,10 +263,13 @@ class Tail:
         del chunks[:done]
 
     def _add_chunk(self, size: int) -> None:
+        self.add_room(self._allocate(size))
+
+    def _allocate(self, size: int) -> IBuffer:
         waiting = self.end_position - self.base_position
         wanted = min(max(waiting, SMALLEST_SECOND), CHUNK) if waiting else self._first
         try:
-            buffer = self._allocator.allocate(rounded(max(size, wanted)))
+            buffer: IBuffer = self._allocator.allocate(rounded(max(size, wanted)))
         except MemoryExhausted:
             if size >= wanted:
                 raise
@@ -269,9 +277,7 @@ class Tail:
             # so less than 0.1.
             part = 1 << self._allocator.available().bit_length() >> 2
             buffer = self._allocator.allocate(rounded(max(size, part)))
-        self._chunks.append(_Chunk(self.end_position, buffer))
-        self._view = buffer.view
-        self._used, self._room = 0, len(buffer.view)
+        return buffer
 
 
 def _chunk_start(chunk: _Chunk) -> int:

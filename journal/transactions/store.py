@@ -18,6 +18,7 @@ from journal.errors import (
     HeuristicallyCommitted,
     HeuristicallyRolledBack,
     LimitExceeded,
+    MemoryExhausted,
     TransactionCommitted,
     TransactionConflict,
     TransactionRolledBack,
@@ -35,8 +36,9 @@ from journal.formats.record import (
 )
 from journal.formats.record import TransactionCommitted as CommittedRecord
 from journal.formats.record import TransactionRolledBack as RolledBackRecord
-from journal.interfaces import ITransactionStore
+from journal.interfaces import IBuffer, ITransactionStore
 from journal.log.catalog import Catalog
+from journal.log.message_store import MessageStore
 from journal.transaction import TRANSITIONS, Action, Cause, Input, State, Totals, TransactionNumber, Xid
 from journal.transactions.admission import Admission
 from journal.transactions.decisions import Decisions
@@ -341,10 +343,24 @@ class JournalTransactionStore:
             store = stores[partition]
             return [Placement(partition, store.end_offset, count)], store.append(frames, count, at)
         placements = self._placements(None, unsent)
-        for partition, size in unsent.sizes().items():
-            stores[partition].make_room(size)
+        self._make_room(unsent)
         views = [stores[partition].append(frames, count, at) for partition, count, frames in runs]
         return placements, b"".join(views)
+
+    def _make_room(self, unsent: Unsent) -> None:
+        """Find memory for all runs before any is put into its log, or keep none."""
+        found: list[tuple[MessageStore, IBuffer]] = []
+        try:
+            for partition, size in unsent.sizes().items():
+                store = self._catalog.stores[partition]
+                if (buffer := store.room_for(size)) is not None:
+                    found.append((store, buffer))
+        except MemoryExhausted:
+            for _, buffer in found:
+                buffer.release()
+            raise
+        for store, buffer in found:
+            store.add_room(buffer)
 
     def _placements(self, transaction: Transaction | None, unsent: Unsent) -> list[Placement]:
         stores = self._catalog.stores

@@ -286,6 +286,29 @@ def test_what_finds_no_memory_in_the_end_is_refused_and_rolls_back_what_had_begu
     refused(decide(peer, "commit", 2, (one, [b"a"])), "TransactionRolledBack")
 
 
+def test_what_finds_memory_for_some_of_its_partitions_only_keeps_none():
+    """Each such request kept some for good, in partitions that nothing was in: a few, and there was none left."""
+    room = Room(JournalSettings(low_water_bytes=0, pool_bytes=4 * MIB))
+    parts = room.topic(partitions=6)
+    peer, serial = room.peer(), 0
+    before = room.engine.allocator.available()
+    for first in parts[:-1]:
+        serial += 1
+        decide(peer, "commit", serial, (first, [b"a" * MIB]), (parts[-1], [b"b" * 4 * MIB]))
+        for _ in range(3):
+            room.broker.parking.move()
+        refused(peer.answers[-1], "MemoryExhausted")
+    assert room.engine.allocator.available() == before
+    assert decide(peer, "commit", serial + 1, *((each, [b"c" * 100 * KIB]) for each in parts)).placements
+
+
+def test_more_positions_than_a_request_may_list_are_refused_before_they_are_looked_at(room, parts):
+    groups = [moved("gh"[number % 2], *[(parts[0], 0)] * 2000) for number in range(3)]
+    for kind, serial in (("commit", 1), ("prepare", 2)):
+        said = refused(decide(room.peer(), kind, serial, positions=groups), "LimitExceeded")
+        assert "6000 positions" in said
+
+
 CONTENT = st.lists(
     st.tuples(st.integers(0, 2), st.lists(st.sampled_from([b"", b"a", b"b" * 300]), min_size=1, max_size=3)),
     min_size=1,

@@ -15,6 +15,7 @@ from txbroker.broker.sends import disk_full, frame_limit, unknown_partition
 from txbroker.broker.session import Session
 from txbroker.errors import InvalidFrame
 from txbroker.wire.messages import Commit, Prepare
+from txbroker.wire.refusals import check_entries
 
 if TYPE_CHECKING:
     from journal.engine.engine import Engine
@@ -49,6 +50,8 @@ class RequestContent:
         unsent = Unsent(self._checked(command.runs, data), command.positions)
         if unsent.messages > 1:
             session.work += REQUEST * (unsent.messages - 1)
+        if unsent.positions:
+            check_entries("positions", sum(len(group.offsets) for group in unsent.positions))
         for group in unsent.positions:
             self._consuming.judge(group.group, group.id, group.offsets)
             for offset in group.offsets:
