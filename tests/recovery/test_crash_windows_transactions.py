@@ -10,11 +10,20 @@ from journal.transaction import Cause, State, Totals
 from tests.support.crash_scene import BIG, ENDS, at_every_operation, topics
 from tests.support.engine_room import Room, decide, journal_path, xid_of
 
+CARRIED = pytest.mark.parametrize("carried", [0, 1, 3], ids=["added", "some carried", "all carried"])
+"""How many of three messages come with the request that decides; the others were added before."""
+
+
+def begun(room, carried):
+    sent = [(1, b"a"), (2, b"b"), (1, b"c")]
+    return room.begin(*sent[: 3 - carried]).carry(*sent[3 - carried :])
+
 
 class TestTransactions:
-    def test_a_one_phase_commit_is_in_all_partitions_or_in_none(self):
+    @CARRIED
+    def test_a_one_phase_commit_is_in_all_partitions_or_in_none(self, carried):
         def act(room, done):
-            room.begin((1, b"a"), (2, b"b"), (1, b"c")).commit().sync()
+            begun(room, carried).commit().sync()
             done.append("committed")
 
         found = set()
@@ -51,20 +60,21 @@ class TestTransactions:
             assert after.killed().values(1) == expected
 
     @pytest.mark.slow
-    def test_every_step_of_two_phases_is_there_from_its_answer_on(self):
+    @CARRIED
+    def test_every_step_of_two_phases_is_there_from_its_answer_on(self, carried):
         def act(room, done):
-            begun = room.begin((1, b"a"), (2, b"b")).sync()
-            begun.prepare("p").sync()
+            two_phases = begun(room, carried).sync()
+            two_phases.prepare("p").sync()
             done.append("prepared")
             room.checkpoint()
             decide(room, "p", commit=True)
             done.append("committed")
-            room.engine.transactions.forget(begun.number)
+            room.engine.transactions.forget(two_phases.number)
             room.engine.sync()
 
         for done, _, after in at_every_operation(topics, act):
             shown = after.values(2) == [b"b"]
-            assert (after.values(1)[1:] == [b"a"]) is shown
+            assert (after.values(1)[1:] == [b"a", b"c"]) is shown
             assert shown or "committed" not in done
             if not shown and "prepared" in done:
                 assert after.prepared() == {xid_of("p")}

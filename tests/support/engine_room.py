@@ -26,6 +26,7 @@ from journal.testing import (
     cut_power_at,
 )
 from journal.transaction import Cause, State, Totals, TransactionNumber, Xid
+from journal.transactions.unsent import NOTHING, Unsent
 
 NEVER = 1 << 50
 SMALL = JournalSettings(
@@ -169,6 +170,12 @@ class Begun:
         self.room = room
         self.number = number
         self.totals = Totals(0, 0, 0)
+        self.unsent = NOTHING
+
+    def carry(self, *runs: tuple[int, bytes]) -> Begun:
+        """Leave these for the request that decides."""
+        self.unsent = Unsent([*self.unsent.runs, *((number, 1, run_of(value)) for number, value in runs)])
+        return self
 
     def add(self, *adds: tuple[int, bytes]) -> Begun:
         for partition, value in adds:
@@ -179,11 +186,11 @@ class Begun:
         return self
 
     def prepare(self, name: str) -> Begun:
-        self.room.engine.transactions.prepare(self.number, xid_of(name), self.totals)
+        self.room.engine.transactions.prepare(self.number, xid_of(name), self.totals, unsent=self.unsent)
         return self
 
     def commit(self) -> Begun:
-        self.room.engine.transactions.commit(self.number, Cause.CLIENT, self.totals)
+        self.room.engine.transactions.commit(self.number, Cause.CLIENT, self.totals, unsent=self.unsent)
         return self
 
     def rollback(self) -> Begun:
