@@ -159,7 +159,9 @@ class Engine:
         return applied.outcome
 
     def _accept(self, decision: AnyRecord, data: bytes | memoryview) -> Applied | None:
-        assert not self.busy or self.passing, "a large commit is being applied, and this may not pass it"
+        assert self.passing or self.large_commits.current is None, (
+            "a large commit is being applied, and this may not pass it"
+        )
         lsn = self.queue(decision, data)
         applied: Applied | None = None
         for fold in self.routes.get(type(decision), ()):
@@ -264,9 +266,8 @@ class Engine:
 
     def when_forced(self, deliver: Deliver, answer: Any) -> None:
         """Call ``deliver(answer)`` once everything accepted so far (but what is passed) is forced and shown."""
-        last = self.large_commits.last
-        if last is not None and not self.passing:
-            last.waiters.append((deliver, answer))
+        if self.large_commits.current is not None and not self.passing:
+            self.large_commits.last.waiters.append((deliver, answer))
         elif self._newest is None:
             deliver(answer)
         else:

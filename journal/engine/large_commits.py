@@ -50,8 +50,9 @@ class LargeCommits:
         yield from self._behind
 
     @property
-    def last(self) -> SlicedApply | None:
-        """The one after which all are in their logs."""
+    def last(self) -> SlicedApply:
+        """The one after which all are in their logs; there must be one."""
+        assert self.current is not None
         return self._behind[-1] if self._behind else self.current
 
     @property

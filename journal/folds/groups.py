@@ -218,6 +218,8 @@ class GroupsFold:
         entries.extend(Staged(record.group, record.id, offset) for offset in record.offsets)
 
     def _prepare(self, record: TransactionPrepared) -> None:
+        if not record.positions and not self._staged:
+            return  # most transactions move no offsets
         number = TransactionNumber(record.session, record.serial)
         for each in record.positions:
             entries = self._staged.setdefault(number, [])
@@ -230,7 +232,7 @@ class GroupsFold:
             assert holder == number, f"{record} and {holder} hold {group!r} in {offset.partition}"
 
     def _commit(self, record: TransactionCommitted) -> None:
-        if self._staged:  # most transactions move no offsets
+        if self._staged:
             for group, group_id, offset in self._release(TransactionNumber(record.session, record.serial)):
                 self._move(group, group_id, (offset,))
         for each in record.positions:

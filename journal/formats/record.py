@@ -338,11 +338,12 @@ AnyRecord = (
 
 def slices(
     record: TransactionPrepared | TransactionCommitted, data: bytes | memoryview
-) -> list[tuple[Run, memoryview]]:
+) -> list[tuple[Run, bytes | memoryview]]:
     """Each run of a deciding record with its frames; raises :class:`CorruptJournal` if they do not fit."""
-    runs, view = record.runs, memoryview(data)
+    runs = record.runs
     if len(runs) == 1 and not runs[0].start:
-        return [(runs[0], view)]
+        return [(runs[0], data)]
+    view = memoryview(data)
     edges = [*(run.start for run in runs), len(view)]
     if edges[0] != 0 or edges != sorted(edges):
         raise CorruptJournal(

@@ -152,24 +152,14 @@ def outcome_of(
 ) -> Outcome:
     """How a transaction ended that ended now, at journal time ``at``, ``wall`` for people."""
     prepared = transaction.state is PREPARED
+    heuristic = prepared and cause in _FORCED_BY_HAND
+    began = transaction.began + transaction.wall_offset
+    prepared_at = transaction.prepared_at + transaction.wall_offset if prepared else 0
     return Outcome(
-        number=transaction.number,
-        state=state,
-        cause=cause,
-        at=at,
-        xid=transaction.xid,
-        by=by,
-        why=why,
-        placements=placements,
-        heuristic=prepared and cause in _FORCED_BY_HAND,
-        owner=transaction.owner,
-        messages=transaction.messages,
-        bytes=transaction.staged.bytes,
-        wall=wall,
-        began=transaction.began + transaction.wall_offset,
-        prepared=transaction.prepared_at + transaction.wall_offset if prepared else 0,
-        checksum=transaction.checksum,
-    )
+        transaction.number, state, cause, at, transaction.xid, by, why, placements, heuristic, None,
+        transaction.owner, transaction.messages, transaction.staged.bytes, wall, began, prepared_at,
+        transaction.checksum,
+    )  # fmt: skip
 
 
 def row_of(each: Transaction | TransactionRow) -> TransactionRow:

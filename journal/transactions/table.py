@@ -222,18 +222,18 @@ class TransactionTable:
             self.live[number], self.live_xids[xid] = transaction, number
         else:
             self._deactivate(number)
+            if transaction.xid is None:
+                transaction.xid = record.xid
+                self.live_xids[record.xid] = number
         if record.seen:
             self.outcomes.prune(record.session, record.seen)
         for run, frames in slices(record, data):
             self._stage(transaction, run, bytes(frames), lsn)
         for positions in record.positions:
             self._stage_positions(transaction, positions.group, positions.offsets)
-        transaction.state = State.PREPARED
+        transaction.state = PREPARED
         transaction.prepared_at = record.at
         self.prepared[number] = transaction
-        if transaction.xid is None:
-            transaction.xid = record.xid
-            self.live_xids[record.xid] = number
         for group, offset in transaction.offsets:
             self.pending_offsets[group, offset.partition] = number
 
