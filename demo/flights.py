@@ -28,7 +28,7 @@ from demo.producer import Producer
 from demo.report import Run, faults_of, show
 from demo.source import TOPICS, Day, SourceError, read_year
 from demo.verify import Verdict, Verifier
-from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 
 READ_STEP = 1_000
 """Rows between two moves of the progress bar while reading."""

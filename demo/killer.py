@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from demo.kills import Kill, Phase, UsualDurations
-from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 
 
 @dataclass(frozen=True)

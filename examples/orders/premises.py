@@ -17,7 +17,7 @@ from typing import Self
 from demo.database_process import DatabaseFailed
 from demo.postgresql import PostgresqlServer
 from examples.orders.shop import TOPICS, open_shop
-from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 
 STOP_WITHIN = 60.0
 """Seconds that a program may take to end on SIGTERM."""

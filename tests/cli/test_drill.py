@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import journal
 from txbroker.cli import command_line
-from txbroker.drill.points import POINTS
-from txbroker.drill.run import Drill
+from txbroker.drill.broker.kill_points import POINTS
+from txbroker.drill.drill import Drill
 
 
 @pytest.fixture

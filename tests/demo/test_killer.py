@@ -4,7 +4,7 @@ import pytest
 
 from demo.killer import Killer
 from demo.kills import Kill, Phase
-from txbroker.drill.broker_process import BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from journal.transactions.commit_application import SlicedApply
 from journal.transactions.table import TransactionTable
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.writer import Journal
-from txbroker.drill.broker_entry import run
-from txbroker.drill.unforced import UnforcedIsLost
+from txbroker.drill.broker.entry import run
+from txbroker.drill.broker.power_cuts import UnforcedIsLost
 
 
 def answer_early():

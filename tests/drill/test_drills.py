@@ -14,8 +14,8 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT
 from txbroker.cli import command_line
-from txbroker.drill.points import POINTS
-from txbroker.drill.report import Report
+from txbroker.drill.broker.kill_points import POINTS
+from txbroker.drill.report.result import Report
 
 pytestmark = pytest.mark.slow
 

@@ -151,7 +151,7 @@ def test_the_wheel_of_the_clients_holds_nothing_of_twisteds(wheel):
         "journal/part_of_txbroker",
         "spark/part_of_txbroker",
         "txbroker/pages/page.html",
-        "txbroker/drill/report.html",
+        "txbroker/drill/report/report.html",
         "spark/audit/report/audit.html",
     } <= {*names}
     assert {file.split("/")[0] for file in names} == {*SHIPPED, f"txbroker-{VERSION}.dist-info"}

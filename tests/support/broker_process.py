@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.support.repository import ROOT
-from txbroker.drill import broker_process
+from txbroker.drill.broker import broker_process
 
 
 class BrokerProcess(broker_process.BrokerProcess):

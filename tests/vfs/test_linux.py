@@ -77,7 +77,7 @@ def test_the_log_is_loaded_when_it_is_asked_for_and_listed_before():
         "import txbroker; txbroker.join",
         "import txbroker.coordinator",
         "import txbroker.server.service",
-        "import txbroker.drill.run",
+        "import txbroker.drill.drill",
     ],
 )
 def test_what_runs_on_linux_only_says_so_where_it_is_imported(code):

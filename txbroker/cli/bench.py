@@ -29,7 +29,7 @@ from txbroker.cli.arguments import Parsed
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Group, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, wrapped
-from txbroker.drill.broker_process import BrokerFailed, BrokerProcess
+from txbroker.drill.broker.broker_process import BrokerFailed, BrokerProcess
 from txbroker.errors import Misuse
 
 STDOUT = "-"

@@ -26,13 +26,13 @@ from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, emit, facts, table, visible
 from txbroker.cli.streams import OutputLost
+from txbroker.drill.broker.kill_points import POINTS
+from txbroker.drill.broker.schedule import RANDOM, all_points
 from txbroker.drill.directory import NoDirectory
+from txbroker.drill.drill import Drill
 from txbroker.drill.orders import ENTRY, LARGE_MESSAGES, LARGEST, Orders
-from txbroker.drill.page import write_page
-from txbroker.drill.points import POINTS
-from txbroker.drill.report import Report, rows_of
-from txbroker.drill.run import Drill
-from txbroker.drill.schedule import RANDOM, all_points
+from txbroker.drill.report.page import write_page
+from txbroker.drill.report.result import Report, rows_of
 from txbroker.drill.screen import Screen
 from txbroker.server import config
 

@@ -24,7 +24,7 @@ LARGEST: Final = 60_000
 LARGE_MESSAGES: Final = 300
 """So many of the largest messages do not fit into one turn of the broker: 17 MiB."""
 
-ENTRY: Final = "txbroker.drill.broker_entry"
+ENTRY: Final = "txbroker.drill.broker.entry"
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from txbroker.drill.run import Progress
+from txbroker.drill.drill import Progress
 
 SECOND_LINES = 10.0
 """Where there is no terminal, seconds between two lines about how far it is."""

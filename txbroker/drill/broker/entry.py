@@ -1,0 +1,88 @@
+"""``python -m txbroker.drill.broker.entry [--power-cuts] ARMED [twistd's arguments]``: ready to die where it is told.
+
+Production code has no hooks for this. The entry gives the service a file system that watches its calls, and wraps
+three methods of the engine to know what is being forced and applied. ARMED is ``-``, or a point and a number as
+``during-recovery:7``; later ones come as such lines on standard input. When that is closed, whoever ran the drill is
+gone, and the broker stops. With ``--power-cuts`` what is not forced dies with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from functools import partial, wraps
+from typing import Any
+
+from twisted.scripts import twistd
+
+from journal.engine.engine import Engine
+from journal.transactions.commit_application import SlicedApply
+from journal.wal.writer import Journal
+from txbroker.drill.broker.fatal_calls import KillingFilesystem, PowerCutFilesystem, Trigger
+from txbroker.drill.broker.kill_points import DISARMED, MID_APPLY, POINTS, POWER_CUTS
+from txbroker.server import service
+
+
+def armed_with(text: str) -> tuple[str | None, int]:
+    """Point and number of ``POINT:NTH``; (None, 1) of ``-``."""
+    name, _, nth = text.strip().partition(":")
+    return (None, 1) if name == DISARMED else (name, int(nth or 1))
+
+
+def set_trigger(trigger: Trigger, text: str) -> None:
+    """Arm or disarm as the text says."""
+    name, nth = armed_with(text)
+    trigger.arm(POINTS[name] if name else None, nth)
+
+
+def install(trigger: Trigger, files: type[KillingFilesystem] = KillingFilesystem) -> None:
+    """Have the process's engine tell the trigger what it does."""
+    setattr(service, "OSFilesystem", partial(files, trigger=trigger))  # noqa: B010  (mypy knows a class)
+    queue, write, step = Engine.queue, Journal.write, SlicedApply.step
+
+    @wraps(queue)
+    def watched_queue(self: Engine, decision: Any, data: bytes | memoryview = b"") -> int:
+        lsn = queue(self, decision, data)
+        trigger.accepted(decision, lsn)
+        return lsn
+
+    @wraps(write)
+    def watched_write(self: Journal, group: Any) -> None:
+        trigger.writing(group)
+        write(self, group)
+
+    @wraps(step)
+    def watched_step(self: SlicedApply, forced_lsn: int) -> bool:
+        done = step(self, forced_lsn)
+        if not done and self.applied_entries:
+            trigger.passed(MID_APPLY)
+        return done
+
+    Engine.queue = watched_queue  # type: ignore[method-assign]
+    Journal.write = watched_write  # type: ignore[method-assign]
+    SlicedApply.step = watched_step  # type: ignore[method-assign]
+
+
+def listen(trigger: Trigger) -> None:
+    """Take orders from standard input until it ends."""
+    for line in sys.stdin:
+        set_trigger(trigger, line)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run(arguments: list[str]) -> None:
+    """Be twistd, with a trigger."""
+    trigger = Trigger()
+    power_cuts = arguments[0] == POWER_CUTS
+    arguments = arguments[power_cuts:]
+    set_trigger(trigger, arguments[0])
+    install(trigger, PowerCutFilesystem if power_cuts else KillingFilesystem)
+    threading.Thread(target=listen, args=(trigger,), name="drill's orders", daemon=True).start()
+    sys.argv = ["twistd", *arguments[1:]]
+    twistd.run()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

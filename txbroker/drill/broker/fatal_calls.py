@@ -1,0 +1,158 @@
+"""The operating system's files, in a broker that is to die at a call on one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from journal.interfaces import IFile
+from journal.testing.faults import Operation
+from journal.vfs.filesystem import OSFile, OSFilesystem
+from journal.wal.writer import JournalGroup
+from txbroker.drill.broker.kill_points import Moment, Point
+from txbroker.drill.broker.power_cuts import UnforcedIsLost
+
+SECTOR: Final = 512
+"""Bytes that a disk writes whole or not at all. A killed process leaves whole pages, which are made of them."""
+
+
+class Trigger:
+    """Armed with a point, it kills its own process when that is reached for the nth time. Any thread may ask it."""
+
+    def __init__(self) -> None:
+        self._point: Point | None = None
+        self._left = 0
+        self._lsns: set[int] = set()
+        self._in_group = False
+
+    def arm(self, point: Point | None, nth: int = 1) -> None:
+        """Die at the ``nth`` time from now that this point is reached; None: not at all."""
+        self._lsns.clear()
+        self._left = nth
+        self._point = point
+
+    def accepted(self, decision: object, lsn: int) -> None:
+        """The engine has queued a decision."""
+        point = self._point
+        if point is not None and isinstance(decision, point.records):
+            self._lsns.add(lsn)
+
+    def writing(self, group: JournalGroup) -> None:
+        """A group is about to be written."""
+        self._in_group = any(group.first_lsn <= lsn <= group.last_lsn for lsn in tuple(self._lsns))
+
+    def reached(self, moment: Moment, operation: Operation, path: str) -> bool:
+        """Whether the process is to die now; each time counts."""
+        point = self._point
+        if (
+            point is None
+            or point.moment is not moment
+            or operation not in point.operations
+            or not fnmatchcase(path, point.path)
+            or (point.records and not self._in_group)
+            or point.thread not in threading.current_thread().name
+        ):
+            return False
+        return self.counted()
+
+    def passed(self, name: str) -> None:
+        """A point that no call on a file marks is reached: die, if it is the one and the nth time."""
+        if self._point is not None and self._point.name == name and self.counted():
+            self.die(name)
+
+    def counted(self) -> bool:
+        """Count down; whether this was the nth time."""
+        self._left -= 1
+        return self._left == 0
+
+    def die(self, where: str) -> None:
+        """SIGKILL; does not return."""
+        name = self._point.name if self._point is not None else ""
+        os.write(2, f"drill: SIGKILL at {name}: {where}\n".encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+        while True:  # the signal is on its way; nothing more may be done in this thread
+            time.sleep(1)
+
+    def call(self, operation: Operation, path: str, call: Any, *arguments: Any) -> Any:
+        """Make the call, and die before or after it if it is the point."""
+        where = f"{operation.value} of {path}"
+        if self.reached(Moment.BEFORE, operation, path):
+            self.die(f"before {where}")
+        result = call(*arguments)
+        if self.reached(Moment.AFTER, operation, path):
+            self.die(f"after {where}")
+        return result
+
+
+class KillingFile:
+    """An open file whose changing calls go through the trigger; reading is the file's own."""
+
+    def __init__(self, file: OSFile, trigger: Trigger) -> None:
+        self.path = file.path
+        self.read = file.read
+        self.read_now = file.read_now
+        self.forget_cached = file.forget_cached
+        self.size = file.size
+        self.close = file.close
+        self._file = file
+        self._trigger = trigger
+
+    def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Write; or write half of it and die. Half is whole sectors: what lies in one is never torn."""
+        length = sum(map(len, buffers))
+        half = -(-(position + length // 2) // SECTOR) * SECTOR - position
+        if half < length and self._trigger.reached(Moment.HALF, Operation.WRITE, self.path):
+            self._file.write_some(position, [b"".join(buffers)[:half]])
+            self._trigger.die(f"{half} bytes of a write of {length} to {self.path} at {position}")
+        written: int = self._trigger.call(
+            Operation.WRITE, self.path, self._file.write_some, position, buffers
+        )
+        return written
+
+    def force(self) -> None:
+        """Force."""
+        self._trigger.call(Operation.FORCE, self.path, self._file.force)
+
+    def truncate(self, length: int) -> None:
+        """Cut or extend."""
+        self._trigger.call(Operation.TRUNCATE, self.path, self._file.truncate, length)
+
+
+class KillingFilesystem(OSFilesystem):
+    """The file system of the broker's entry in a drill."""
+
+    def __init__(self, root: str | os.PathLike[str], trigger: Trigger) -> None:
+        super().__init__(root)
+        self._trigger = trigger
+
+    def open(self, path: str, create: bool = False, writable: bool = True) -> IFile:  # type: ignore[override]
+        """Open; counts as CREATE where the file may be made."""
+        file = super().open(path, create, writable)
+        if create and self._trigger.reached(Moment.AFTER, Operation.CREATE, path):
+            self._trigger.die(f"after opening {path} to be made")
+        return KillingFile(file, self._trigger)  # type: ignore[return-value]
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename; the point's path is the old name."""
+        self._trigger.call(Operation.RENAME, old, super().rename, old, new)
+
+    def unlink(self, path: str) -> None:
+        """Remove."""
+        self._trigger.call(Operation.UNLINK, path, super().unlink, path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory."""
+        self._trigger.call(Operation.MAKE_DIRECTORY, path, super().make_directory, path)
+
+    def force_directory(self, path: str) -> None:
+        """Force a directory's names."""
+        self._trigger.call(Operation.FORCE_DIRECTORY, path, super().force_directory, path)
+
+
+class PowerCutFilesystem(KillingFilesystem, UnforcedIsLost):
+    """The same where each kill is a power cut: what was not forced dies with the process."""

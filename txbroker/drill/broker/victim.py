@@ -1,0 +1,211 @@
+"""The broker of a drill: started and timed, killed at once or where it has been told to die, paused, stopped."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+import txbroker
+from txbroker.drill.broker.broker_process import BrokerProcess
+from txbroker.drill.broker.kill_points import DISARMED, POINTS, RECOVERY
+from txbroker.drill.broker.schedule import RANDOM
+from txbroker.drill.clients.life import LOST
+
+KILLED: Final = -9
+START_WITHIN: Final = 600.0
+"""Seconds; a start that has not accepted a request then has failed."""
+
+STOP_WITHIN: Final = 120.0
+"""Seconds that a stop on request may take."""
+
+REACH_WITHIN: Final = 4.0
+"""Seconds; a point that is not reached under load in that time is not waited for any longer."""
+
+POLL: Final = 0.004
+"""Seconds between two tries to connect, and two looks whether the process has died."""
+
+Tick = Callable[[], None]
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """One start of the broker. Times in seconds on the monotonic clock.
+
+    ``seconds`` are from the execution of the process to the first request that it accepted; None if it died before.
+    """
+
+    executed_at: float
+    seconds: float | None = None
+
+
+class Blow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was done to the broker or to a client.
+
+    ``planned`` is the point (or what else was to be done), ``how`` what came of it. ``down_at`` and ``up_at``: from
+    when on it did not answer, and when it did again.
+    """
+
+    kind: str
+    planned: str
+    how: str
+    down_at: float
+    up_at: float | None = None
+
+
+class Victim:
+    """The broker's process over the whole drill. ``tick`` is called while waiting, often."""
+
+    def __init__(
+        self, process: BrokerProcess, probe: Callable[[txbroker.Connection], None], tick: Tick
+    ) -> None:
+        self.kills = 0
+        self.restarts = 0
+        self.starts: list[Start] = []
+        self.state = "not started"
+        self._process = process
+        self._probe = probe
+        self._tick = tick
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def start(self, armed: str = DISARMED) -> bool:
+        """Start, and wait until a request has been accepted. False if it died where it was armed to die."""
+        began = time.monotonic()
+        self.state = "recovering"
+        self.restarts += bool(self.starts)
+        self._process.launch(armed)
+        while not self._accepts():
+            code = self._process.exit_code
+            if code == KILLED and armed != DISARMED:
+                self.kills += 1
+                self.starts.append(Start(executed_at=began))
+                self.state = "killed"
+                return False
+            if code is not None:
+                raise self._process.failed(f"the broker ended by itself with {code} while it started")
+            if time.monotonic() - began > START_WITHIN:
+                raise self._process.failed(
+                    f"the broker accepted no request within {START_WITHIN:.0f} s of its start"
+                )
+            self._wait(POLL)
+        self._process.tell(DISARMED)
+        self.starts.append(Start(executed_at=began, seconds=time.monotonic() - began))
+        self.state = "up"
+        return True
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self._process.port), timeout=1.0).close()
+        except OSError:
+            return False
+        try:
+            with txbroker.connect(
+                self._process.address, client="drill's probe", reconnect=False
+            ) as connection:
+                self._probe(connection)
+        except LOST:
+            return False
+        return True
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def kill(self) -> float:
+        """SIGKILL; returns when that was."""
+        self.check()
+        at = time.monotonic()
+        self._process.kill()
+        self.kills += 1
+        self.state = "killed"
+        return at
+
+    def die_at(self, point: str, nth: int) -> tuple[str, float]:
+        """Have it die at a point; says what became of it, and since when it is down.
+
+        A point that the load does not reach may be one that a stop on request gets to. If not even that, it is
+        killed where it is.
+        """
+        if point == RANDOM:
+            return "killed", self.kill()
+        self.check()
+        self._process.tell(f"{point}:{nth}")
+        if self._dies_within(REACH_WITHIN):
+            return "killed there", time.monotonic()
+        if not POINTS[point].clean_stop:
+            return "not reached: killed", self.kill()
+        self._process.tell(f"{point}:1")
+        self._process.terminate()
+        if self._dies_within(STOP_WITHIN):
+            return "killed there, while stopping", time.monotonic()
+        self._check_stopped()
+        return "not reached: stopped", time.monotonic()
+
+    def _dies_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            code = self._process.exit_code
+            if code == KILLED:
+                self.kills += 1
+                self.state = "killed"
+                return True
+            if code is not None:
+                return False
+            self._wait(POLL)
+        return False
+
+    def die_recovering(self, nth: int) -> str:
+        """Start it so that it dies at the nth change of its recovery; it may be through before."""
+        if self.start(f"{RECOVERY}:{nth}"):
+            self.kill()
+            return f"recovered before change {nth}: killed then"
+        return f"killed at change {nth}"
+
+    def stop(self) -> float:
+        """SIGTERM, and the orderly end; returns when it was asked for."""
+        self.check()
+        at = time.monotonic()
+        self.state = "stopping"
+        self._process.terminate()
+        self._dies_within(STOP_WITHIN)
+        self._check_stopped()
+        return at
+
+    def _check_stopped(self) -> None:
+        code = self._process.exit_code
+        if code is None:
+            raise self._process.failed(f"the broker did not stop within {STOP_WITHIN:.0f} s of SIGTERM")
+        if code:
+            raise self._process.failed(f"the broker stopped on SIGTERM with {code}")
+        self.state = "stopped"
+
+    def pause(self, seconds: float) -> float:
+        """SIGSTOP for so long, then SIGCONT; returns when it began."""
+        self.check()
+        at = time.monotonic()
+        self.state = "paused"
+        self._process.pause()
+        try:
+            self._wait(seconds)
+        finally:
+            self._process.resume()
+        self.state = "up"
+        return at
+
+    def check(self) -> None:
+        """Raise BrokerFailed if it has ended by itself."""
+        if (code := self._process.exit_code) is not None:
+            raise self._process.failed(f"the broker ended by itself with {code} under load")
+
+    def end(self) -> None:
+        """Whatever it is doing: no process is left."""
+        with suppress(ProcessLookupError):
+            self._process.kill_for_good()
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._tick()
+            time.sleep(min(left, 0.1))

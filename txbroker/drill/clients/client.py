@@ -1,0 +1,49 @@
+"""``python -m txbroker.drill.clients.client FOLDER CLIENT LIFE``: one client of a drill, in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from txbroker.drill.clients.life import Life
+from txbroker.drill.clients.reader import look
+from txbroker.drill.clients.relay import relay
+from txbroker.drill.clients.senders import send_on, send_plainly
+from txbroker.drill.clients.transactor import LeftToCoordinator, transact
+from txbroker.drill.plan import read_plan
+from txbroker.errors import StorageUnavailable
+from txbroker.quiet_logger import quieted
+
+ROLES: Final[dict[str, Callable[[Life], None]]] = {
+    "transactor": transact,
+    "sender": send_on,
+    "plain": send_plainly,
+    "relay": relay,
+    "reader": look,
+}
+"""What a client does, by the first part of its name (``transactor-1``)."""
+
+
+def run(folder: str, client: str, life: str) -> None:
+    """Live until told to stop. An error that nobody expects is put down, and ends the life with a traceback."""
+    with quieted("txbroker.client"):  # of a broker that is killed all the time it would tell of little else
+        _live(Life(read_plan(Path(folder)), client, int(life)))
+
+
+def _live(living: Life) -> None:
+    try:
+        with suppress(LeftToCoordinator):  # an end of a life like others: its ledger says what is open
+            ROLES[living.client.partition("-")[0]](living)
+    except StorageUnavailable:  # where there is no broker at the end of a drill, a life ends as it is told to
+        if living.goes_on():
+            raise
+    except Exception as error:
+        living.surprised("living", error)
+        raise
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

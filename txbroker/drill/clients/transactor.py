@@ -1,0 +1,278 @@
+"""The role ``transactor``, and how any client of a drill carries out a transaction and finds out how it ended."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple, Protocol
+
+import txbroker
+from journal.arguments import checked_xid
+from journal.formats.record import PartitionOffset
+from journal.transaction import State, Xid
+from txbroker.client.blocking.transaction import Transaction
+from txbroker.drill.clients.ledger import Began, Decided, Ended, Prepared, Unknown
+from txbroker.drill.clients.life import EXPECTED, LOST, Life, text_of
+from txbroker.drill.clients.messages import MessageId, value_of
+from txbroker.drill.orders import LARGE_MESSAGES
+from txbroker.drill.plan import FORMAT_ID, WRITTEN, Plan
+from txbroker.errors import (
+    OutcomeForgotten,
+    OutcomeUnknown,
+    StorageUnavailable,
+    TransactionConflict,
+    TransactionRolledBack,
+    UnknownTransaction,
+)
+
+PATIENCE = 60.0
+"""Seconds until a client that cannot find out how a transaction ended leaves it to the coordinator."""
+
+SHARES = (1, 2, 2, 3, 5, 8, 30)
+"""Messages of a transaction."""
+
+ROLLED_BACK = 0.15
+DIES_PREPARED = 0.03
+DIES_DECIDED = 0.03
+LINGERS = 0.05
+LARGE = 0.03
+"""Shares of transactions: rolled back on purpose; whose client dies before or after its decision; that stay prepared
+for some seconds; that are large, if the plan wants them."""
+
+
+class LeftToCoordinator(Exception):
+    """How it ended could not be found out in time; this life ends here."""
+
+
+class Consumed(Protocol):
+    """What a relay has read, whose positions the transaction moves."""
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+
+    def offsets(self) -> list[PartitionOffset]:
+        """The positions after what has been handed out."""
+
+    def commit(self) -> None:
+        """Commit these; between ``tpc_begin`` and its end they join that."""
+
+
+class Work(NamedTuple):
+    """What a transaction is to do."""
+
+    operation: int
+    places: list[int]
+    identities: list[MessageId]
+    two_phase: bool
+    commit: bool
+    moves: list[tuple[int, int, int]] = []  # noqa: RUF012  (a tuple's default, never changed)
+    consumer: Consumed | None = None
+
+
+def transact(life: Life) -> None:
+    """Role ``transactor``: one transaction after the other, over several topics."""
+    connection = life.connect()
+    while life.goes_on():
+        work = draw(life)
+        if not Carrying(life, connection, work).run():
+            life.drop(connection)
+            life.pause()
+            connection = life.connect()
+        life.pace(len(work.places))
+    life.drop(connection)
+
+
+def draw(life: Life) -> Work:
+    """The next transaction by chance."""
+    chance, plan = life.chance, life.plan
+    large = plan.large and chance.random() < LARGE
+    count = LARGE_MESSAGES if large else chance.choice(SHARES)
+    operation = life.next_operation()
+    return Work(
+        operation,
+        chance.choices(plan.places(*WRITTEN), k=count),
+        [life.identity(operation, index, count, large) for index in range(count)],
+        chance.random() < plan.two_phase,
+        large or chance.random() >= ROLLED_BACK,
+    )
+
+
+def xid_of(plan: Plan, sender: str, operation: int) -> Xid:
+    """The xid of a transaction of the drill; from it the coordinator knows whose it is."""
+    return checked_xid(Xid(FORMAT_ID, f"{plan.name}/{sender}/{operation}".encode(), b"drill"))
+
+
+def owner_of(plan: Plan, xid: Xid) -> tuple[str, int] | None:
+    """Sender and operation of an xid of this drill; None for all others."""
+    name, _, rest = xid.global_id.decode("ascii", "replace").partition("/")
+    sender, _, operation = rest.partition("/")
+    if xid.format_id != FORMAT_ID or name != plan.name or not operation.isdigit():
+        return None
+    return sender, int(operation)
+
+
+class Carrying:
+    """One transaction being carried out. :meth:`run` returns whether the connection may be used again."""
+
+    def __init__(self, life: Life, connection: txbroker.Connection, work: Work) -> None:
+        self._life = life
+        self._connection = connection
+        self._work = work
+        self._xid = xid_of(life.plan, life.sender, work.operation)
+        self._asked = False
+        """Whether the broker may have been asked to decide; before that nothing can have happened."""
+
+    def run(self) -> bool:
+        """Begin, add, decide, and put down how it ended, whatever becomes of the broker."""
+        work, life = self._work, self._life
+        life.ledger.write(
+            Began(
+                operation=work.operation,
+                places=work.places,
+                together=True,
+                connection=life.connections,
+                xid=str(self._xid) if work.two_phase else "",
+                moves=work.moves,
+            )
+        )
+        return self._two_phases() if work.two_phase else self._one_phase()
+
+    # -- one phase ---------------------------------------------------------------------------------
+
+    def _one_phase(self) -> bool:
+        work = self._work
+        transaction = self._connection.transaction()
+        try:
+            for place, identity in zip(work.places, work.identities, strict=True):
+                topic, partition = self._life.plan.layout[place]
+                transaction.send(topic, value_of(identity), *self._labels(place), partition=partition)
+            if work.consumer is not None:
+                transaction.commit_offsets(work.consumer)
+            self._asked = True
+            if not work.commit:
+                transaction.rollback()
+                self._end(committed=False)
+                return work.consumer is None  # what was read has to be read again
+            transaction.commit()
+        except EXPECTED as error:
+            if not (self._asked and isinstance(error, OutcomeUnknown)):
+                return self._failed(error)
+            self._unknown(error)
+            return self._ask_again(transaction)
+        self._end(committed=True, transaction=transaction)
+        return True
+
+    def _labels(self, place: int) -> tuple[bytes, dict[str, bytes]]:
+        return self._life.sender.encode(), {"place": b"%d" % place}
+
+    def _failed(self, error: Exception) -> bool:
+        """Nothing of it happened, and never will: the connection is dropped, and with it what is open."""
+        self._end(committed=False)
+        if not isinstance(error, (TransactionRolledBack, *LOST)):
+            self._life.surprised(f"operation {self._work.operation}", error)
+        return False
+
+    def _ask_again(self, transaction: Transaction) -> bool:
+        """Call the same method again until it knows, as docs/clients.md says."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            self._life.pause()
+            try:
+                if self._work.commit:
+                    transaction.commit()
+                else:
+                    transaction.rollback()
+            except (OutcomeUnknown, StorageUnavailable):
+                continue  # still unknown, and down in the ledger as that: asked again until the deadline
+            except TransactionRolledBack:
+                self._end(committed=False, found_out=True)
+                return False
+            self._end(committed=self._work.commit, found_out=True, transaction=transaction)
+            return False
+        raise LeftToCoordinator
+
+    # -- two phases --------------------------------------------------------------------------------
+
+    def _two_phases(self) -> bool:
+        life, connection, work = self._life, self._connection, self._work
+        try:
+            connection.tpc_begin(self._xid)
+            for place, identity in zip(work.places, work.identities, strict=True):
+                topic, partition = life.plan.layout[place]
+                connection.send(topic, value_of(identity), *self._labels(place), partition=partition)
+            if work.consumer is not None:
+                work.consumer.commit()
+            self._asked = True
+            connection.tpc_prepare()
+            self._prepared()
+            commit = self._decide()
+            connection.tpc_commit() if commit else connection.tpc_rollback()
+        except EXPECTED as error:
+            if not (self._asked and isinstance(error, LOST)):
+                return self._failed(error)
+            # A decision may have been taken and not have arrived: not before asking is anything of it known.
+            self._unknown(error)
+            return self._find_out()
+        self._end(committed=commit)
+        return commit or work.consumer is None
+
+    def _prepared(self) -> None:
+        life = self._life
+        life.ledger.write(Prepared(operation=self._work.operation))
+        if life.chance.random() < DIES_PREPARED:
+            life.die()
+        if life.chance.random() < LINGERS:
+            time.sleep(life.chance.uniform(1.0, 4.0))
+
+    def _decide(self) -> bool:
+        life, commit = self._life, self._work.commit
+        life.ledger.write(Decided(operation=self._work.operation, commit=commit))
+        if life.chance.random() < DIES_DECIDED:
+            life.die()
+        return commit
+
+    def _find_out(self) -> bool:
+        """Ask by xid, on the same connection: the broker ends the old session before it answers on the new one."""
+        deadline = time.monotonic() + PATIENCE
+        decided: bool | None = None
+        while time.monotonic() < deadline:
+            self._life.pause()
+            try:
+                state = self._connection.outcome(self._xid).state
+                if state is State.PREPARED:
+                    if decided is None:
+                        self._prepared()
+                        decided = self._decide()
+                    self._tell(decided)
+                elif state in (State.COMMITTED, State.ROLLED_BACK):
+                    self._end(committed=state is State.COMMITTED, found_out=True)
+                    return False
+            except UnknownTransaction:
+                self._end(committed=False, found_out=True)  # presumed abort
+                return False
+            except (OutcomeForgotten, TransactionConflict) as error:
+                self._life.surprised(f"operation {self._work.operation}, asking how it ended", error)
+                raise LeftToCoordinator from error
+            except EXPECTED:
+                continue  # no answer this time either; a decision that may have arrived is asked for by the xid again
+        raise LeftToCoordinator
+
+    def _tell(self, commit: bool) -> None:
+        """End the prepared transaction as any session may: as an operation of its own, by the xid."""
+        with_xid = self._life.connect()
+        try:
+            with_xid.tpc_commit(self._xid) if commit else with_xid.tpc_rollback(self._xid)
+        finally:
+            self._life.drop(with_xid)
+
+    # -- the ledger --------------------------------------------------------------------------------
+
+    def _unknown(self, error: Exception) -> None:
+        self._life.ledger.write(Unknown(operation=self._work.operation, error=text_of(error)))
+
+    def _end(self, committed: bool, found_out: bool = False, transaction: Transaction | None = None) -> None:
+        layout, runs = self._life.plan.layout, transaction.runs if transaction is not None else []
+        where = [(layout.index((run.topic, run.partition)), run.base_offset, run.messages) for run in runs]
+        self._life.ledger.write(
+            Ended(operation=self._work.operation, committed=committed, found_out=found_out, runs=where)
+        )

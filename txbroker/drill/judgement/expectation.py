@@ -1,0 +1,111 @@
+"""What the ledgers say that the broker must hold, may hold, and must not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from txbroker.drill.clients.ledger import (
+    Acknowledged,
+    Began,
+    Decided,
+    Ended,
+    HalfSeen,
+    Line,
+    Prepared,
+    Refused,
+    Saw,
+    Surprise,
+    Unknown,
+    WentBack,
+)
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation of a client: a batch of sends, or a transaction (``began.together``)."""
+
+    sender: str
+    line: Line
+    began: Began
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """Offsets by message number."""
+    acknowledged_at: str = ""
+    refused: set[int] = field(default_factory=set)
+    unknown: set[int] = field(default_factory=set)
+    answer_lost: bool = False
+    prepared: Line | None = None
+    decisions: list[tuple[Line, bool]] = field(default_factory=list)
+    ends: list[tuple[Line, Ended]] = field(default_factory=list)
+    found: list[tuple[int, int, int]] = field(default_factory=list)
+    """What the broker holds of it: (number, place, offset)."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.sender} operation {self.began.operation}"
+
+    @property
+    def transaction(self) -> str:
+        """For people: its xid, or what there is instead; empty if it is none."""
+        return self.began.xid or (self.name if self.began.together else "")
+
+    @property
+    def numbers_found(self) -> set[int]:
+        """Which of its messages are there."""
+        return {number for number, _, _ in self.found}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its messages are there."""
+        return len(self.numbers_found) == len(self.began.places)
+
+
+@dataclass
+class Expectation:
+    """All ledgers of a drill, by operation."""
+
+    operations: dict[tuple[str, int], Operation] = field(default_factory=dict)
+    saw: list[tuple[Line, Saw]] = field(default_factory=list)
+    complaints: list[tuple[Line, HalfSeen | WentBack | Surprise]] = field(default_factory=list)
+
+    def take(self, lines: Iterable[Line]) -> None:
+        """Read ledgers, in any order: what the coordinator says of a client's operations is taken last."""
+        later: list[Line] = []
+        for line in lines:
+            sender = getattr(line.entry, "sender", "")
+            if sender and not isinstance(line.entry, HalfSeen):
+                later.append(line)
+            else:
+                self._take(line, line.sender)
+        for line in later:
+            self._take(line, getattr(line.entry, "sender", ""))
+
+    def _take(self, line: Line, sender: str) -> None:
+        entry = line.entry
+        match entry:
+            case Began():
+                self.operations[sender, entry.operation] = Operation(sender, line, entry)
+            case Saw():
+                self.saw.append((line, entry))
+            case HalfSeen() | WentBack() | Surprise():
+                self.complaints.append((line, entry))
+            case _:
+                self._answered(self.operations[sender, entry.operation], line)
+
+    def _answered(self, operation: Operation, line: Line) -> None:
+        match line.entry:
+            case Acknowledged(offsets=offsets):
+                operation.acknowledged.update(offsets)
+                operation.acknowledged_at = str(line)
+            case Refused(indexes=indexes):
+                operation.refused.update(indexes)
+            case Unknown(indexes=indexes):
+                operation.unknown.update(indexes)
+                operation.answer_lost = True
+            case Prepared():
+                operation.prepared = line
+            case Decided(commit=commit):
+                operation.decisions.append((line, commit))
+            case Ended() as ended:
+                operation.ends.append((line, ended))

@@ -1,0 +1,197 @@
+"""Does what the broker holds agree with what it has acknowledged? Judged by the ledgers and the messages alone."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from txbroker.drill.clients.ledger import HalfSeen, Line, Surprise, WentBack
+from txbroker.drill.clients.messages import identity_of, value_of
+from txbroker.drill.clients.reader import checksum_of, digest_of
+from txbroker.drill.judgement.expectation import Expectation, Operation
+from txbroker.drill.judgement.judge_transactions import judge_relay, judge_transaction
+from txbroker.drill.judgement.violation import Violation, Wrong
+
+
+class Held(Protocol):
+    """A message that the broker holds."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the partition."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its bytes."""
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        """What else it says."""
+
+
+class Judge:
+    """Takes all messages of a drill's topics, partition by partition in the order of offsets, and then judges."""
+
+    def __init__(self, name: str, layout: Sequence[tuple[str, int]], expectation: Expectation) -> None:
+        self.violations: list[Violation] = []
+        self.checksums = [array("I") for _ in layout]
+        """Of every message by place and offset."""
+        self._name = name
+        self._layout = layout
+        self._expectation = expectation
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    def take(self, place: int, message: Held) -> None:
+        """The next message of a partition."""
+        checksums = self.checksums[place]
+        if message.offset != len(checksums):
+            text = f"offset {message.offset} comes where {len(checksums)} is due"
+            self._violate(Wrong.GAP, text, place, message.offset)
+            while len(checksums) < message.offset:
+                checksums.append(0)
+        checksums.append(checksum_of(message.value))
+        operation = self._whose(place, message)
+        if operation is not None:
+            identity = identity_of(message.value)
+            assert identity is not None, "an operation was found by it"
+            operation.found.append((identity.number, place, message.offset))
+
+    def _whose(self, place: int, message: Held) -> Operation | None:
+        """The operation that the message is of; says what is wrong with it."""
+        identity = identity_of(message.value)
+        operation = None
+        if identity is not None and identity.drill == self._name:
+            operation = self._expectation.operations.get((identity.sender, identity.operation))
+        if identity is None or operation is None or identity.number >= len(operation.began.places):
+            said = (message.value or b"")[:80]
+            self._violate(Wrong.NEVER_SENT, f"no ledger has asked for {said!r}", place, message.offset)
+            return None
+        labels = (identity.sender.encode(), {"place": b"%d" % operation.began.places[identity.number]})
+        if message.value != value_of(identity) or (message.key, dict(message.headers)) != labels:
+            self._violate(
+                Wrong.CHANGED,
+                f"{identity} is not byte for byte what was sent",
+                place,
+                message.offset,
+                operation,
+            )
+        elif operation.began.places[identity.number] != place:
+            wanted = self._layout[operation.began.places[identity.number]]
+            self._violate(
+                Wrong.MOVED,
+                f"{identity} was sent to {wanted[0]}-{wanted[1]}",
+                place,
+                message.offset,
+                operation,
+            )
+        return operation
+
+    # -- the judgement -----------------------------------------------------------------------------
+
+    def judge(self, positions: Mapping[int, int | None]) -> list[Violation]:
+        """Everything that is wrong; ``positions`` are the relay's by place, as the broker says at the end."""
+        for operation in self._expectation.operations.values():
+            self._judge_repetitions(operation)
+            if operation.began.together:
+                self.violations += judge_transaction(operation, self._layout)
+            else:
+                self._judge_sends(operation)
+        self._judge_order()
+        self.violations += judge_relay(self._expectation.operations.values(), self._layout, positions)
+        self.violations += self._unseen()
+        self.violations += [self._complaint(line, entry) for line, entry in self._expectation.complaints]
+        return self.violations
+
+    def _judge_repetitions(self, operation: Operation) -> None:
+        seen: dict[int, int] = {}
+        for number, place, offset in operation.found:
+            if number in seen:
+                text = f"message {number} of {operation.name} is at offset {seen[number]} too"
+                self._violate(Wrong.DUPLICATED, text, place, offset, operation)
+            seen.setdefault(number, offset)
+
+    def _judge_sends(self, operation: Operation) -> None:
+        where = {number: offset for number, _, offset in reversed(operation.found)}
+        for number, offset in operation.acknowledged.items():
+            place = operation.began.places[number]
+            text = f"message {number} of {operation.name} was acknowledged at offset {offset}"
+            if number not in where:
+                self._violate(Wrong.LOST, f"{text} and is not there", place, offset, operation)
+            elif where[number] != offset:
+                self._violate(Wrong.MOVED, f"{text} and is at {where[number]}", place, offset, operation)
+        for number in sorted(operation.refused & set(where)):
+            place = operation.began.places[number]
+            text = f"message {number} of {operation.name} was refused for good and is there"
+            self._violate(Wrong.CONTRADICTED, text, place, where[number], operation)
+
+    def _judge_order(self) -> None:
+        """Acknowledged messages of one connection keep the order of sending in each partition."""
+        last: dict[tuple[str, int, int], tuple[int, str]] = {}
+        for operation in sorted(self._expectation.operations.values(), key=_age):
+            if operation.began.together:
+                continue
+            for number, offset in sorted(operation.acknowledged.items()):
+                place = operation.began.places[number]
+                lane = operation.sender, operation.began.connection, place
+                before, whose = last.get(lane, (-1, ""))
+                name = f"message {number} of {operation.name}"
+                if offset <= before:
+                    text = f"{name} is at {offset}, {whose}, sent before it, at {before}"
+                    self._violate(Wrong.OUT_OF_ORDER, text, place, offset, operation)
+                last[lane] = offset, name
+
+    def _unseen(self) -> Iterator[Violation]:
+        for line, saw in self._expectation.saw:
+            there = self.checksums[saw.place][saw.first : saw.first + saw.count]
+            if digest_of(there) != saw.digest:
+                topic, partition = self._layout[saw.place]
+                text = f"{saw.count} messages from offset {saw.first} on are not those that a reader saw"
+                yield Violation(
+                    wrong=Wrong.UNSEEN, text=text, topic=topic, partition=partition, offset=saw.first,
+                    client=line.sender, ledger=str(line),
+                )  # fmt: skip
+
+    def _complaint(self, line: Line, entry: HalfSeen | WentBack | Surprise) -> Violation:
+        match entry:
+            case HalfSeen():
+                text = (
+                    f"a reader saw {entry.seen} of {entry.together} messages, and a look later still not all"
+                )
+                whose = self._expectation.operations.get((entry.sender, entry.operation))
+                return Violation(
+                    wrong=Wrong.HALF_VISIBLE, text=text, client=entry.sender, ledger=str(line),
+                    transaction=whose.transaction if whose else f"{entry.sender} operation {entry.operation}",
+                )  # fmt: skip
+            case WentBack():
+                topic, partition = self._layout[entry.place]
+                text = f"a reader had read up to {entry.seen}, then the partition ended at {entry.end}"
+                return Violation(
+                    wrong=Wrong.UNSEEN, text=text, topic=topic, partition=partition, offset=entry.end,
+                    client=line.sender, ledger=str(line),
+                )  # fmt: skip
+            case Surprise():
+                text = f"{entry.doing}: {entry.error}"
+                return Violation(wrong=Wrong.SURPRISE, text=text, client=line.sender, ledger=str(line))
+
+    def _violate(
+        self, wrong: Wrong, text: str, place: int, offset: int, operation: Operation | None = None
+    ) -> None:
+        topic, partition = self._layout[place]
+        found = Violation(wrong=wrong, text=text, topic=topic, partition=partition, offset=offset)
+        if operation is not None:
+            proof = operation.acknowledged_at or str(operation.line)
+            found = Violation(
+                wrong=wrong, text=text, topic=topic, partition=partition, offset=offset,
+                transaction=operation.transaction, client=operation.sender, ledger=proof,
+            )  # fmt: skip
+        self.violations.append(found)
+
+
+def _age(operation: Operation) -> tuple[str, int]:
+    return operation.sender, operation.began.operation

@@ -1,0 +1,215 @@
+"""What a drill found, as data: for the table, for ``report.json``, and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from txbroker.drill.broker.victim import Blow, Start
+from txbroker.drill.clients.coordinator import SENDER as COORDINATOR
+from txbroker.drill.clients.ledger import Acknowledged, Ended, Line
+from txbroker.drill.judgement.expectation import Expectation, Operation
+from txbroker.drill.judgement.violation import Violation, Wrong
+
+REPORT_FILE: Final = "report.json"
+BINS: Final = 240
+"""Columns of the plot of the throughput."""
+
+
+ALWAYS_TOLD: Final = (Wrong.LOST, Wrong.DUPLICATED, Wrong.HALF_VISIBLE, Wrong.OUT_OF_ORDER, Wrong.CHANGED)
+"""Of these zero is told too."""
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """Messages, unless a name says otherwise.
+
+    ``unknown_*``: sends whose answer was lost for good, and what became of them. ``in_doubt_*``: transactions that
+    outlived their client or its connection while they were prepared.
+    """
+
+    acknowledged: int = 0
+    acknowledged_sends: int = 0
+    transactions_committed: int = 0
+    transactions_rolled_back: int = 0
+    transactions_two_phase: int = 0
+    held: int = 0
+    unknown_stored: int = 0
+    unknown_not_stored: int = 0
+    answers_lost: int = 0
+    """Transactions whose end had to be asked for."""
+    unanswered_whole: int = 0
+    """Transactions that nobody knows the end of, whose client died: there."""
+    unanswered_absent: int = 0
+    in_doubt_committed_as_decided: int = 0
+    in_doubt_rolled_back_as_decided: int = 0
+    in_doubt_committed_by_coordinator: int = 0
+    in_doubt_rolled_back_by_coordinator: int = 0
+    relayed: int = 0
+    read_live: int = 0
+    old_messages: int = 0
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The whole drill. Times in seconds; those of ``timeline`` count from the beginning of the load."""
+
+    name: str
+    seed: int
+    command: str
+    seconds: float
+    kills_asked: int
+    kills: int
+    power_cuts: bool = False
+    pauses: int
+    stops: int
+    client_deaths: int
+    restarts: int
+    recovery: list[float]
+    blows: list[Blow]
+    starts: list[Start]
+    counts: Counts
+    violations: list[Violation]
+    throughput: list[tuple[float, float]] = []
+    """(second, acknowledged messages per second)."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.violations
+
+    @property
+    def death(self) -> str:
+        """How the broker died."""
+        return "SIGKILL, what is unforced is lost" if self.power_cuts else "SIGKILL"
+
+    def number_of(self, wrong: Wrong) -> int:
+        """How many violations there are of a kind."""
+        return sum(violation.wrong is wrong for violation in self.violations)
+
+    def write(self, folder: Path) -> Path:
+        """Put it into the folder; return its path."""
+        path = folder / REPORT_FILE
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        return path
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of all do not exceed; 0 of none."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 1000) * len(ordered) // 1000) - 1)] if ordered else 0.0
+
+
+def rows_of(report: Report) -> list[tuple[str, str]]:
+    """The summary for people: what and how many."""
+    counts, seconds = report.counts, report.recovery
+    as_decided = counts.in_doubt_committed_as_decided + counts.in_doubt_rolled_back_as_decided
+    by_coordinator = counts.in_doubt_committed_by_coordinator + counts.in_doubt_rolled_back_by_coordinator
+    return [
+        (f"kills of the broker ({report.death})", f"{report.kills:,}"),
+        ("pauses (SIGSTOP), stops (SIGTERM)", f"{report.pauses:,}, {report.stops:,}"),
+        ("clients killed", f"{report.client_deaths:,}"),
+        ("restarts", f"{report.restarts:,}"),
+        (
+            "start to first accepted request, p50 / p99 / max",
+            " / ".join(f"{value:.2f}" for value in _spread(seconds)) + " s",
+        ),
+        ("messages acknowledged", f"{counts.acknowledged:,}"),
+        ("messages held, read back and compared", f"{counts.held:,}"),
+        (
+            "transactions committed, rolled back",
+            f"{counts.transactions_committed:,}, {counts.transactions_rolled_back:,}",
+        ),
+        ("  of all transactions in two phases", f"{counts.transactions_two_phase:,}"),
+        ("  their answer lost, found out by asking", f"{counts.answers_lost:,}"),
+        (
+            "left in doubt by dead clients, and ended",
+            f"{as_decided + by_coordinator:,}",
+        ),
+        (
+            "  as the client had decided: committed, rolled back",
+            f"{counts.in_doubt_committed_as_decided:,}, {counts.in_doubt_rolled_back_as_decided:,}",
+        ),
+        (
+            "  as the coordinator decided: committed, rolled back",
+            f"{counts.in_doubt_committed_by_coordinator:,}, {counts.in_doubt_rolled_back_by_coordinator:,}",
+        ),
+        (
+            "sends with unknown outcome: stored, not stored",
+            f"{counts.unknown_stored:,}, {counts.unknown_not_stored:,}",
+        ),
+        ("messages relayed with their offsets, exactly once", f"{counts.relayed:,}"),
+        ("messages that a reader saw meanwhile", f"{counts.read_live:,}"),
+        ("messages that were there before the drill", f"{counts.old_messages:,}"),
+        *((f"{wrong.value.upper()}", f"{report.number_of(wrong):,}") for wrong in ALWAYS_TOLD),
+        *(
+            (wrong.value.upper(), f"{report.number_of(wrong):,}")
+            for wrong in Wrong
+            if wrong not in ALWAYS_TOLD and report.number_of(wrong)
+        ),
+    ]
+
+
+def _spread(seconds: Sequence[float]) -> tuple[float, float, float]:
+    return percentile(seconds, 0.5), percentile(seconds, 0.99), max(seconds, default=0.0)
+
+
+def count(expectation: Expectation) -> Counts:
+    """What was acknowledged, and what became of what was not."""
+    found = Counts()
+    for operation in expectation.operations.values():
+        found.held += len(operation.found)
+        if operation.began.together:
+            _count_transaction(operation, found)
+        else:
+            there = operation.numbers_found
+            found.acknowledged_sends += len(operation.acknowledged)
+            unsure = set(range(len(operation.began.places))) - set(operation.acknowledged) - operation.refused
+            found.unknown_stored += len(unsure & there)
+            found.unknown_not_stored += len(unsure - there)
+    found.acknowledged += found.acknowledged_sends
+    found.read_live = sum(saw.count for _, saw in expectation.saw)
+    return found
+
+
+def _count_transaction(operation: Operation, found: Counts) -> None:
+    found.transactions_two_phase += bool(operation.began.xid)
+    found.answers_lost += operation.answer_lost
+    said = [ended.committed for _, ended in operation.ends]
+    if said:
+        found.transactions_committed += said[-1]
+        found.transactions_rolled_back += not said[-1]
+        found.acknowledged += said[-1] * len(operation.began.places)
+    else:
+        found.unanswered_whole += operation.is_whole
+        found.unanswered_absent += not operation.found
+    if operation.is_whole:
+        found.relayed += sum(end - start for _, start, end in operation.began.moves)
+    if any(line.sender == COORDINATOR for line, _ in operation.ends):
+        how = "as_decided" if _decided_by_client(operation) else "by_coordinator"
+        what = f"in_doubt_{'committed' if said[-1] else 'rolled_back'}_{how}"
+        setattr(found, what, getattr(found, what) + 1)
+
+
+def _decided_by_client(operation: Operation) -> bool:
+    return any(line.sender != COORDINATOR for line, _ in [*operation.decisions, *operation.ends])
+
+
+def throughput(
+    lines: Iterable[Line], sizes: dict[tuple[str, int], int], begin: float, end: float
+) -> list[tuple[float, float]]:
+    """Acknowledged messages per second over the load, in :data:`BINS` columns; ``sizes`` are of transactions."""
+    width = max(end - begin, 1e-9) / BINS
+    bins = [0] * BINS
+    for line in lines:
+        entry = line.entry
+        if isinstance(entry, Acknowledged):
+            messages = len(entry.offsets)
+        elif isinstance(entry, Ended) and entry.committed:
+            messages = sizes.get((entry.sender or line.sender, entry.operation), 0)
+        else:
+            continue
+        if begin <= entry.at < end:
+            bins[min(int((entry.at - begin) / width), BINS - 1)] += messages
+    return [(round(number * width, 3), round(messages / width, 1)) for number, messages in enumerate(bins)]
