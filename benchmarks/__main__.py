@@ -10,8 +10,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks import compressed, figures, recovery, report, runs
+from benchmarks import compressed, figure_tables, figures, runs
 from benchmarks.figures import Samples
+from benchmarks.recovery import measurement
 from benchmarks.runs import MACHINE, Usage
 
 BROKER = runs.BROKER | compressed.LOADS
@@ -44,10 +45,10 @@ def main(
     samples, usages = measure(names or tuple(BROKER), seconds, repeat, folder)
     results = figures.results(samples)
     console = Console()
-    report.show(results, usages, console if console.is_terminal else Console(width=WIDTH))
+    figure_tables.show(results, usages, console if console.is_terminal else Console(width=WIDTH))
     if file is not None:
         settings = {"seconds": seconds, "repeat": repeat}
-        file.write_text(report.document(results, samples, usages, settings) + "\n")
+        file.write_text(figure_tables.document(results, samples, usages, settings) + "\n")
 
 
 def measure(
@@ -75,5 +76,5 @@ def measure(
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["recovery"]:
-        recovery.main(sys.argv[2:], prog_name="python -m benchmarks recovery")
+        measurement.main(sys.argv[2:], prog_name="python -m benchmarks recovery")
     main()

@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import processes
-from benchmarks.frames import SINGLE
-from benchmarks.load import Dialogue, converse
-from benchmarks.peer import Peer
+from benchmarks.harness import processes
+from benchmarks.harness.frames import SINGLE
+from benchmarks.harness.load import Dialogue, converse
+from benchmarks.harness.peer import Peer
+from benchmarks.harness.transactions import OnePhase, TwoPhase
 from benchmarks.runs import TOPIC, WARM_UP, timed
-from benchmarks.transactions import OnePhase, TwoPhase
 from journal.check.journal_walk import surveyed
 from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from journal.vfs.file_window import window

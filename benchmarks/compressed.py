@@ -12,8 +12,8 @@ from pathlib import Path
 
 import txbroker
 from benchmarks import figures
-from benchmarks.load import Tally
-from benchmarks.peer import Peer, UnexpectedAnswer
+from benchmarks.harness.load import Tally
+from benchmarks.harness.peer import Peer, UnexpectedAnswer
 from benchmarks.runs import TOPIC, Measured, Sample, check, fresh_broker, timed
 
 DISTINCT = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.frames import BATCH, BATCH_BYTES, SINGLE
+from benchmarks.harness.frames import BATCH, BATCH_BYTES, SINGLE
 from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 

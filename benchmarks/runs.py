@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import txbroker
-from benchmarks import figures, physical, processes, reading
+from benchmarks import figures, reads
 from benchmarks.figures import Figure
-from benchmarks.frames import BATCH, BATCH_BYTES, BODY, KIB_BATCH, KIB_BATCH_BYTES, KIB_BODY, SINGLE
-from benchmarks.load import FIRST_CORRELATION, Dialogue, Pipeline, SendDialogue, Tally, converse, send_chunks
-from benchmarks.peer import Peer, UnexpectedAnswer
-from benchmarks.processes import ServerProcess
-from benchmarks.transactions import OnePhase, TwoPhase
+from benchmarks.harness import machine_limits, processes
+from benchmarks.harness.frames import BATCH, BATCH_BYTES, BODY, KIB_BATCH, KIB_BATCH_BYTES, KIB_BODY, SINGLE
+from benchmarks.harness.load import (
+    FIRST_CORRELATION,
+    Dialogue,
+    Pipeline,
+    SendDialogue,
+    Tally,
+    converse,
+    send_chunks,
+)
+from benchmarks.harness.peer import Peer, UnexpectedAnswer
+from benchmarks.harness.processes import ServerProcess
+from benchmarks.harness.transactions import OnePhase, TwoPhase
 from journal.constants import MIB
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Send
@@ -174,14 +183,14 @@ def read_back(
 
 def served(folder: Path, seconds: float) -> Measured:
     def run(peer: Peer, numbers: list[int], seconds: float) -> Tally:
-        return reading.serve(peer, numbers, (len(BATCH_BYTES), BATCH), seconds)
+        return reads.serve(peer, numbers, (len(BATCH_BYTES), BATCH), seconds)
 
     tally, usage, sample = read_back(folder, seconds, BATCH_BYTES, run)
     return sample | {figures.SERVED: tally.rate / 1e6}, usage
 
 
 def _decode(peer: Peer, numbers: list[int], seconds: float) -> Tally:
-    return reading.decode(peer, numbers, BODY, seconds)
+    return reads.decode(peer, numbers, BODY, seconds)
 
 
 def decoded(folder: Path, seconds: float) -> Measured:
@@ -250,8 +259,8 @@ def _all_at_once(client: txbroker.Connection, seconds: float) -> Tally:
 
 
 def disk(folder: Path, seconds: float) -> Measured:
-    forced = physical.forces(folder, seconds / 2)
-    large = physical.sequential(folder, seconds / 2)
+    forced = machine_limits.forces(folder, seconds / 2)
+    large = machine_limits.sequential(folder, seconds / 2)
     return {
         figures.FORCE_RATE: forced.rate,
         figures.FORCE_P50: forced.quantile(0.5) * 1e6,
@@ -261,19 +270,19 @@ def disk(folder: Path, seconds: float) -> Measured:
 
 
 def sockets(folder: Path, seconds: float) -> Measured:  # noqa: ARG001
-    many = physical.echo(CLIENTS, SINGLE, seconds)
-    one = physical.echo(1, SINGLE, seconds / 3)
+    many = machine_limits.echo(CLIENTS, SINGLE, seconds)
+    one = machine_limits.echo(1, SINGLE, seconds / 3)
     return {
         figures.ECHO: many.rate,
         figures.ECHO_P50: one.quantile(0.5) * 1e6,
-        figures.LOOPBACK: physical.loopback(seconds / 3).rate / 1e6,
+        figures.LOOPBACK: machine_limits.loopback(seconds / 3).rate / 1e6,
     }, None
 
 
 def interpreter(folder: Path, seconds: float) -> Measured:  # noqa: ARG001
     return {
-        figures.INTERPRETER: physical.seconds_of(physical.INTERPRETER),
-        figures.IMPORTS: physical.seconds_of(physical.IMPORTS),
+        figures.INTERPRETER: machine_limits.seconds_of(machine_limits.INTERPRETER),
+        figures.IMPORTS: machine_limits.seconds_of(machine_limits.IMPORTS),
     }, None
 
 

@@ -20,7 +20,8 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.progress import Progress
 
-from benchmarks.peer import UnexpectedAnswer
+from benchmarks.harness.peer import UnexpectedAnswer
+from benchmarks.harness.processes import ServerFailed
 from benchmarks.peers import charts, forces, report
 from benchmarks.peers.artemis import Artemis
 from benchmarks.peers.contender import Contender
@@ -33,7 +34,6 @@ from benchmarks.peers.postgresql import Postgresql
 from benchmarks.peers.rabbitmq import Rabbitmq
 from benchmarks.peers.redis import Redis
 from benchmarks.peers.server import PeerFailed, PeerMissing, processor_seconds
-from benchmarks.processes import ServerFailed
 from demo.database_process import DatabaseFailed
 
 CONTENDERS: Mapping[str, Callable[[], Contender]] = {

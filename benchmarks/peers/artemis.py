@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 from xml.sax.saxutils import escape
 
-from benchmarks import physical
+from benchmarks.harness import machine_limits
 from benchmarks.peers.contender import Contender, Measures, Run
 from benchmarks.peers.jars import jars
 from benchmarks.peers.programs import JAVA_WARM_UP, java, run_java
@@ -78,7 +78,7 @@ class ArtemisServer(PeerServer):
         return f"tcp://127.0.0.1:{self.port}"
 
     def prepare(self) -> None:
-        timeout = round(physical.forces(self.folder, 0.5).quantile(0.5) * 1e9)
+        timeout = round(machine_limits.forces(self.folder, 0.5).quantile(0.5) * 1e9)
         settings = {"journal-buffer-timeout": str(timeout), **self.settings}
         for place in ("journal", "bindings", "large-messages", "paging"):
             settings[f"{place}-directory"] = str(self.folder / place)

@@ -11,13 +11,21 @@ from importlib.metadata import version
 from pathlib import Path
 
 import txbroker
-from benchmarks.frames import BATCH, BATCH_BYTES, KIB_BATCH, KIB_BATCH_BYTES, SINGLE
-from benchmarks.load import FIRST_CORRELATION, Chunk, Dialogue, Pipeline, SendDialogue, converse, send_chunks
-from benchmarks.peer import Peer, UnexpectedAnswer
+from benchmarks.harness.frames import BATCH, BATCH_BYTES, KIB_BATCH, KIB_BATCH_BYTES, SINGLE
+from benchmarks.harness.load import (
+    FIRST_CORRELATION,
+    Chunk,
+    Dialogue,
+    Pipeline,
+    SendDialogue,
+    converse,
+    send_chunks,
+)
+from benchmarks.harness.peer import Peer, UnexpectedAnswer
+from benchmarks.harness.processes import ServerProcess, broker
+from benchmarks.harness.transactions import OnePhase, TwoPhase
 from benchmarks.peers.contender import Contender, Measure, Measures, Run
 from benchmarks.peers.python_clients import run_python
-from benchmarks.processes import ServerProcess, broker
-from benchmarks.transactions import OnePhase, TwoPhase
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Send
 
@@ -113,7 +121,7 @@ class Txbroker(Contender):
             for load, (_, count, window, _) in PIPELINES.items()
         )
         return [
-            "all but Python: the broker's codec over plain sockets (benchmarks/load.py)",
+            "all but Python: the broker's codec over plain sockets (benchmarks/harness/load.py)",
             *shapes,
             f"transactions: {CLIENTS} connections, one Commit (or Prepare, then Commit); {PARTITIONS} partitions",
             "Python: the blocking client with default settings: send_async and flush; consume",

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from benchmarks.figure_tables import machine, number
 from benchmarks.peers.charts import ordered
 from benchmarks.peers.contender import Measure
 from benchmarks.peers.forces import Forces
 from benchmarks.peers.goals import BY_KEY, GOALS, LOADS, OWN, Load, Result, Results, result
-from benchmarks.report import machine, number
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 import journal
-from benchmarks.frames import BODY, TIMESTAMP
+from benchmarks.harness.frames import BODY, TIMESTAMP
 from benchmarks.spark.watching import Watch
 from journal.engine.settings import JournalSettings
 from journal.formats import frame

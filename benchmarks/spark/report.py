@@ -10,7 +10,7 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import machine, verdict
+from benchmarks.figure_tables import machine, verdict
 from benchmarks.spark.audits import Audited, Ledger
 from benchmarks.spark.figures import Duration, Rate, of_audits, of_reads, of_writes
 from benchmarks.spark.reads import Reads

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 import txbroker
-from benchmarks import processes
+from benchmarks.harness import processes
 from benchmarks.peers.jars import classpath
 from benchmarks.peers.kafka import KafkaServer
 

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 import txbroker
-from benchmarks import processes
+from benchmarks.harness import processes
 from benchmarks.peers.kafka import KafkaServer
 from benchmarks.spark.rows import (
     SCHEMA,

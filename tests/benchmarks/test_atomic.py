@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import atomic
-from benchmarks.atomic import TARGETS, WAYS, Bench, BenchmarkFailed, Way, main, results, servers
-from benchmarks.atomic_loads import IN_BROKER, IN_DATABASE, LOADS
+from benchmarks.atomic import __main__ as atomic
+from benchmarks.atomic.__main__ import TARGETS, WAYS, Bench, BenchmarkFailed, Way, main, results, servers
+from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, LOADS
 
 
 def test_every_load_is_run_with_one_connection_and_with_many_and_leaves_rows_or_messages():

@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.buffer_churn import KINDS
-from benchmarks.buffers import allocations, main
+from benchmarks.buffers.__main__ import allocations, main
+from benchmarks.buffers.churn import KINDS
 
 
 @pytest.mark.slow

@@ -6,10 +6,12 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import fair, fair_clients, fair_workers, processes
-from benchmarks.fair_peers import TOPIC, kinds
-from benchmarks.frames import TINY
-from benchmarks.peer import Peer, UnexpectedAnswer
+from benchmarks.fair import __main__ as fair
+from benchmarks.fair import greedy_workers, well_behaved
+from benchmarks.fair.greedy_peers import TOPIC, kinds
+from benchmarks.harness import processes
+from benchmarks.harness.frames import TINY
+from benchmarks.harness.peer import Peer, UnexpectedAnswer
 from journal.constants import MAX_REQUEST_MESSAGES
 from journal.formats.frame_check import check_run
 from txbroker.wire.codec import request_decoder
@@ -61,9 +63,9 @@ def test_what_is_missed_is_marked():
         latency = fair.Latency(0.001, slow, slow, 100, 1 << 20)
         return fair.Turn("pings" if peers else "", peers, client, latency)
 
-    client = fair_clients.SMALL
+    client = well_behaved.SMALL
     turns = [turn(0, 0.002), turn(1, 0.021), turn(8, 0.023)]
-    client = fair_clients.TWO_MB  # is compared with itself alone
+    client = well_behaved.TWO_MB  # is compared with itself alone
     turns += [turn(0, 0.012), turn(8, 0.031)]
     shown = [*fair.table(turns).columns[7].cells]
     assert shown == ["", "", "19.0", "21.0  missed", "19.0"]
@@ -76,15 +78,15 @@ def test_the_filling_is_of_the_smallest_frames_in_requests_that_are_allowed():
 @pytest.mark.slow
 def test_the_clients_and_the_peers_whose_requests_depend_on_answers_are_served(tmp_path, monkeypatch):
     monkeypatch.setattr(fair, "PARTITIONS", 3)
-    monkeypatch.setattr(fair_workers, "PRODUCERS", 4)
+    monkeypatch.setattr(greedy_workers, "PRODUCERS", 4)
     monkeypatch.setattr(fair, "FILLED", 0)
     with processes.broker(tmp_path / "data", "max_producers=10") as broker, Peer(broker.port) as peer:
         fair.fill(peer)
-        for client in fair_clients.CLIENTS.values():
+        for client in well_behaved.CLIENTS.values():
             client.begin(peer, broker, None)()
         spare = peer.partitions(TOPIC)[2].number
         for paired in (False, True, True):  # twelve producers: the first are forgotten
-            fair_workers.opens(paired, broker.port, spare, None)
+            greedy_workers.opens(paired, broker.port, spare, None)
         assert peer.messages(fair.WIDE) == 2 * 4 * 3
         before = peer.messages(TOPIC)
         ended = threading.Thread(target=committing, args=(broker.port, spare))
@@ -97,4 +99,4 @@ def test_the_clients_and_the_peers_whose_requests_depend_on_answers_are_served(t
 
 def committing(port, spare):
     with pytest.raises((OSError, UnexpectedAnswer)):
-        fair_workers.commits(4096, TINY, 10, port, spare, None)
+        greedy_workers.commits(4096, TINY, 10, port, spare, None)

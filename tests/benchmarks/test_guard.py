@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import guard
-from benchmarks.guard import Count, CountFailed, counted, judged, read_budget, written
+from benchmarks.guard import __main__ as guard
+from benchmarks.guard.__main__ import Count, CountFailed, counted, judged, read_budget, written
 
 SAID = "20\tunit\n10\tsend\n"
 DUMPS = ["totals: 999\n", "events: Ir\ntotals: 2000\n", "totals: 5\n", "totals: 5000\n"]

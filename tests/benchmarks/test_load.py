@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from benchmarks.frames import SINGLE
-from benchmarks.load import FIRST_CORRELATION, Pipeline, SendDialogue, Tally, converse, send_chunks
-from benchmarks.peer import UnexpectedAnswer
+from benchmarks.harness.frames import SINGLE
+from benchmarks.harness.load import FIRST_CORRELATION, Pipeline, SendDialogue, Tally, converse, send_chunks
+from benchmarks.harness.peer import UnexpectedAnswer
 from txbroker.wire.codec import answer_decoder, encode, request_decoder
 from txbroker.wire.messages import Refused, Send, Sent
 

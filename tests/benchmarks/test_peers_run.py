@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.progress import Progress
 
+from benchmarks.harness.processes import ServerFailed
 from benchmarks.peers import charts, forces
 from benchmarks.peers.__main__ import CONTENDERS, KEYS, Bench, chosen
 from benchmarks.peers.contender import Contender, Measure
 from benchmarks.peers.goals import KAFKA, OWN
 from benchmarks.peers.server import PeerFailed, PeerMissing
-from benchmarks.processes import ServerFailed
 
 
 class Pretended(Contender):

@@ -7,10 +7,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import recovery_report
-from benchmarks.recovery import SCENES, main, small
-from benchmarks.restarts import Measured, Restart
-from benchmarks.scenes import LOADS, SETTINGS, TITLES, Builder, Scene, build
+from benchmarks.recovery.measurement import SCENES, main, small, tables
+from benchmarks.recovery.restarts import Measured, Restart
+from benchmarks.recovery.scenes import LOADS, SETTINGS, TITLES, Builder, Scene, build
 from journal.constants import MIB
 from journal.folds.table import client_folds
 from journal.recovery.start import recover
@@ -30,7 +29,7 @@ MORE = measured(Scene("singles", 512), [5.4, 4.4, 6.4], 3_000_000, 512 * MIB)
 
 def shown(*scenes):
     output = io.StringIO()
-    recovery_report.show(scenes, Console(file=output, width=200))
+    tables.show(scenes, Console(file=output, width=200))
     return [" ".join(line.replace("│", " ").split()) for line in output.getvalue().splitlines()]
 
 
@@ -49,9 +48,9 @@ def test_growth_is_told_from_each_scene_to_the_next_larger_of_its_kind():
 def test_every_kind_has_its_scenes_and_every_load_its_title_and_target():
     assert TITLES.keys() == LOADS.keys()
     for load in LOADS:
-        assert recovery_report.target(Scene(load, 512)) == 4.0
+        assert tables.target(Scene(load, 512)) == 4.0
     every = {scene for scenes in SCENES.values() for scene in scenes}
-    assert {scene for scene, _ in recovery_report.TARGETS} <= every
+    assert {scene for scene, _ in tables.TARGETS} <= every
 
 
 @pytest.mark.slow

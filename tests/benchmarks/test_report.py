@@ -5,7 +5,7 @@ import json
 
 from rich.console import Console
 
-from benchmarks import figures, report
+from benchmarks import figure_tables, figures
 from benchmarks.runs import Usage
 
 SAMPLES = {
@@ -19,7 +19,7 @@ USAGES = {"singles": [Usage(0.9, 0.3, 7.5)]}
 
 def shown():
     output = io.StringIO()
-    report.show(figures.results(SAMPLES), USAGES, Console(file=output, width=200))
+    figure_tables.show(figures.results(SAMPLES), USAGES, Console(file=output, width=200))
     return output.getvalue()
 
 
@@ -45,7 +45,7 @@ def test_it_shows_which_side_was_busy():
 
 
 def test_the_json_has_every_sample():
-    found = json.loads(report.document(figures.results(SAMPLES), SAMPLES, USAGES, {"seconds": 1.0}))
+    found = json.loads(figure_tables.document(figures.results(SAMPLES), SAMPLES, USAGES, {"seconds": 1.0}))
     singles = next(one for one in found["figures"] if one["name"] == figures.SINGLES.name)
     assert singles["samples"] == SAMPLES[figures.SINGLES.name]
     assert singles["met"] is False
@@ -54,7 +54,7 @@ def test_the_json_has_every_sample():
 
 
 def test_numbers_have_as_many_digits_as_mean_something():
-    assert [report.number(one) for one in (123_456.7, 99.46, 0.0312, None)] == [
+    assert [figure_tables.number(one) for one in (123_456.7, 99.46, 0.0312, None)] == [
         "123,457",
         "99.5",
         "0.0312",

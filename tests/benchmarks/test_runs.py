@@ -4,10 +4,11 @@ import sys
 
 import pytest
 
-from benchmarks import figures, processes
+from benchmarks import figures
 from benchmarks.__main__ import BROKER
-from benchmarks.peer import Peer, UnexpectedAnswer
-from benchmarks.processes import ServerFailed, ServerProcess
+from benchmarks.harness import processes
+from benchmarks.harness.peer import Peer, UnexpectedAnswer
+from benchmarks.harness.processes import ServerFailed, ServerProcess
 from benchmarks.runs import MACHINE, check
 
 pytestmark = pytest.mark.slow

@@ -7,12 +7,13 @@ import resource
 import pytest
 from rich.console import Console
 
-from benchmarks import scale, scale_report
-from benchmarks.crowd import burst
-from benchmarks.peer import UnexpectedAnswer
-from benchmarks.proc import Memory, allow_descriptors, memory_of
-from benchmarks.processes import broker
-from benchmarks.scale_scenes import DESCRIPTORS, WORK, Measured, Scene, measure, typical
+from benchmarks.harness.crowd import burst
+from benchmarks.harness.peer import UnexpectedAnswer
+from benchmarks.harness.process_memory import Memory, allow_descriptors, memory_of
+from benchmarks.harness.processes import broker
+from benchmarks.scale import __main__ as scale
+from benchmarks.scale import tables
+from benchmarks.scale.scenes import DESCRIPTORS, WORK, Measured, Scene, measure, typical
 from journal.constants import MIB
 
 
@@ -49,18 +50,18 @@ def test_a_crowd_that_is_closed_is_found_out(tmp_path):
 def test_each_target_is_judged_beside_the_smallest_of_its_kind():
     base = figures("partitions", 1)
     for number, least in ((1_000, 80.0), (10_000, 60.0)):
-        assert scale_report.judged(figures("partitions", number, least), base).met is True
-        assert scale_report.judged(figures("partitions", number, least - 0.1), base).met is False
-    assert scale_report.judged(figures("partitions", 100, 1.0), base) == ("", None)
+        assert tables.judged(figures("partitions", number, least), base).met is True
+        assert tables.judged(figures("partitions", number, least - 0.1), base).met is False
+    assert tables.judged(figures("partitions", 100, 1.0), base) == ("", None)
     opened = figures("open transactions", 10_000, peak=376)
-    assert scale_report.judged(opened, opened).met is True
-    assert scale_report.judged(figures("open transactions", 10_000, peak=377), opened).met is False
+    assert tables.judged(opened, opened).met is True
+    assert tables.judged(figures("open transactions", 10_000, peak=377), opened).met is False
 
 
 def test_the_tables_tell_the_ratio_the_price_of_one_more_and_the_notes():
     measured = [figures("partitions", 1), figures("partitions", 1_001, 50.0, resident=100, stop=3.0)]
     shown = io.StringIO()
-    scale_report.show(measured, Console(file=shown, width=200))
+    tables.show(measured, Console(file=shown, width=200))
     text = shown.getvalue()
     assert "0.50" in text
     assert "1,001 partitions" in text
@@ -76,7 +77,7 @@ def test_of_several_turns_the_medians_are_told_the_spread_and_the_most_memory():
     assert (found.rate, found.rates, found.memory) == (120, (300, 100, 120), Memory(150 * MIB, 300 * MIB))
     assert (found.stop, found.notes) == (1.0, {"note": 7.0})
     shown = io.StringIO()
-    Console(file=shown, width=200).print(scale_report.table([found]))
+    Console(file=shown, width=200).print(tables.table([found]))
     assert "100 – 300" in shown.getvalue()
 
 
@@ -95,12 +96,12 @@ def test_all_scenes_are_gone_through_before_any_comes_again(tmp_path, monkeypatc
 
 def test_numbers_of_different_kinds_are_not_compared():
     measured = [figures("partitions", 1), figures("idle connections", 10)]
-    assert scale_report.growth(measured).row_count == 0
+    assert tables.growth(measured).row_count == 0
 
 
 def test_the_json_has_everything():
     measured = [figures("partitions", 1), figures("partitions", 1_000, 10.0)]
-    document = json.loads(scale_report.document(measured, {"quick": True}))
+    document = json.loads(tables.document(measured, {"quick": True}))
     assert document["settings"] == {"quick": True}
     one, thousand = document["scenes"]
     assert one["scene"] == {"kind": "partitions", "number": 1, "seconds": 1.0}

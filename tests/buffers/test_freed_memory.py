@@ -5,7 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from benchmarks.buffer_churn import resident
+from benchmarks.buffers.churn import resident
 from journal.buffers import PooledAllocator
 from journal.constants import KIB, MIB
 from journal.vfs.c_library import KEPT, keep_freed_memory

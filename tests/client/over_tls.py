@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.certificate import write_certificate
+from benchmarks.fair.certificate import write_certificate
 from tests.client.scripted_broker import ScriptedServer
 from tests.support.broker_process import BrokerProcess
 

@@ -48,7 +48,7 @@ def understand_make(words, monkeypatch):
 def understand_module(module, *arguments, monkeypatch):
     """What ``python -m MODULE`` does with its arguments, up to the moment at which it knows what they mean."""
     if (module, arguments[:1]) == ("benchmarks", ("recovery",)):
-        module, arguments = "benchmarks.recovery", arguments[1:]
+        module, arguments = "benchmarks.recovery.measurement", arguments[1:]
     try:
         found = importlib.import_module(f"{module}.__main__")
     except ModuleNotFoundError:

@@ -11,7 +11,7 @@ from twisted.internet.abstract import FileDescriptor
 from twisted.internet.ssl import DefaultOpenSSLContextFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
 
-from benchmarks.certificate import write_certificate
+from benchmarks.fair.certificate import write_certificate
 from journal.constants import KIB, MIB
 from tests.server.test_protocol import HELLO, PEER, Rig, TransportOf
 from txbroker.server.protocol import SHORT_READ

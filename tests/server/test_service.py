@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks.certificate import write_certificate
+from benchmarks.fair.certificate import write_certificate
 from tests.support.twistd_process import PATIENCE, Peer, TwistdProcess, frames, twistd_process
 from txbroker.server.service import with_backlog
 from txbroker.wire.messages import AskStatus, Done, Ping, Send, Sent

@@ -1,0 +1,320 @@
+"""``make bench-atomic``: a row and a message in one block, beside what else could be done. See docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import IO, NamedTuple
+
+import click
+import msgspec
+import psycopg
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import txbroker
+from benchmarks.atomic.loads import IN_BROKER, IN_DATABASE, TABLES, TOPIC
+from benchmarks.atomic.worker import Done
+from benchmarks.figure_tables import number, table
+from benchmarks.figures import Figure, Result, Samples, share
+from benchmarks.harness import processes
+from demo.database_process import children
+from demo.postgresql import PostgresqlServer
+
+MANY = 16
+WARM_UP = 0.5
+"""Seconds of work before measuring."""
+
+FOLDER = Path("build/bench")
+WIDTH = 150
+"""Columns where the output is no terminal."""
+
+PARTITIONS = 4
+SETTLE_WITHIN = 30.0
+"""Seconds within which the broker must show what was decided."""
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Way(NamedTuple):
+    """How a load is run: so many connections, in processes or in threads of one process."""
+
+    load: str
+    connections: int = 1
+    threads: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.connections == 1:
+            return f"{self.load}, 1 connection"
+        return f"{self.load}, {self.connections} {'threads' if self.threads else 'processes'}"
+
+
+class Usage(NamedTuple):
+    """Processor time while measuring, in µs for each piece of work; PostgreSQL's with all its processes."""
+
+    client: float
+    database: float
+    broker: float
+
+
+WAYS = (
+    *(Way(load) for load in ("row", "outbox", "two-phase", "messages", "atomic", "atomic-shown")),
+    *(Way(load, MANY) for load in ("row", "outbox", "two-phase", "messages", "atomic", "atomic-shown")),
+    *(Way(load, MANY, True) for load in ("two-phase", "atomic")),
+)
+ONE, ALL = Way("two-phase").name, Way("two-phase", MANY).name
+TARGETS = {
+    Way("atomic"): (Figure(Way("atomic").name, "/s", ONE, target=share(1.0)),),
+    Way("atomic", MANY): (
+        Figure(Way("atomic", MANY).name, "/s", ALL, target=share(1.5)),
+        Figure("the same, beside the outbox", "/s", Way("outbox", MANY).name, target=share(0.5)),
+    ),
+    Way("atomic-shown"): (Figure(Way("atomic-shown").name, "/s", ONE),),
+    Way("atomic-shown", MANY): (Figure(Way("atomic-shown", MANY).name, "/s", ALL),),
+    Way("atomic", MANY, True): (
+        Figure(Way("atomic", MANY, True).name, "/s", Way("two-phase", MANY, True).name),
+    ),
+}
+
+
+class BenchmarkFailed(Exception):
+    """A worker failed, or what was counted is not there; the message says which."""
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[tuple[PostgresqlServer, processes.ServerProcess]]:
+    """PostgreSQL and the broker, new ones, forced, on the same disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {"max_prepared_transactions": 2 * MANY, "shared_buffers": "128MB"}
+    postgresql = PostgresqlServer(Path(tempfile.mkdtemp(prefix="txbroker-bench-", dir="/tmp")), settings)
+    with ExitStack() as stack:
+        stack.callback(postgresql.remove)
+        postgresql.start()
+        data = stack.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix="atomic-"))
+        broker = stack.enter_context(processes.broker(Path(data)))
+        with psycopg.connect(postgresql.url("postgres")) as database:
+            database.execute(TABLES)
+            database.commit()
+            txbroker.create_decision_table(database)
+        yield postgresql, broker
+
+
+def url_of(broker: processes.ServerProcess) -> str:
+    return f"tcp:127.0.0.1:{broker.port}"
+
+
+class Bench:
+    """Runs a way again and again, on the same servers."""
+
+    def __init__(self, postgresql: PostgresqlServer, broker: processes.ServerProcess) -> None:
+        self._postgresql = postgresql
+        self._broker = broker
+        self._runs = 0
+        self._database_url = postgresql.url("postgres")
+
+    def run(self, way: Way, seconds: float) -> tuple[list[float], float, Usage]:
+        """Latencies of all that was done, how many a second, and what it took."""
+        self._runs += 1
+        topic = self._prepare()
+        count = 1 if way.threads else way.connections
+        with ExitStack() as stack:
+            workers = [self._worker(stack, way, number) for number in range(count)]
+            for worker in workers:
+                self._expect(worker, "ready")
+            begin = time.monotonic() + WARM_UP
+            for worker in workers:
+                print(begin, begin + seconds, file=stdin(worker), flush=True)
+            time.sleep(WARM_UP)
+            before = self._used()
+            done = [msgspec.json.decode(self._line(worker), type=Done) for worker in workers]
+            after = self._used()
+            for worker in workers:
+                stdin(worker).close()
+                self._expect(worker, "closed")
+        self._verify(way, topic, sum(one.total for one in done))
+        counted = max(1, sum(one.counted for one in done))
+        usage = Usage(
+            sum(one.processor for one in done) * 1e6 / counted,
+            (after[0] - before[0]) * 1e6 / counted,
+            (after[1] - before[1]) * 1e6 / counted,
+        )
+        return [latency for one in done for latency in one.latencies], counted / seconds, usage
+
+    def _prepare(self) -> int:
+        """Empty tables; how many messages there are already."""
+        with psycopg.connect(self._database_url, autocommit=True) as database:
+            database.execute("TRUNCATE orders, outbox")
+            database.execute("CHECKPOINT")
+        with txbroker.connect(url_of(self._broker)) as broker:
+            if not broker.topics([TOPIC]):
+                broker.create_topic(TOPIC, partitions=PARTITIONS)
+            return self._messages(broker)
+
+    @staticmethod
+    def _messages(broker: txbroker.Connection) -> int:
+        return sum(part.high_watermark for part in broker.topics([TOPIC])[0].partitions)
+
+    def _worker(self, stack: ExitStack, way: Way, number: int) -> subprocess.Popen[str]:
+        place = [self._database_url, url_of(self._broker), f"{self._runs}-{number}"]
+        threads = str(way.connections if way.threads else 1)
+        command = [sys.executable, "-m", "benchmarks.atomic.worker", way.load, *place, threads]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.enter_context(worker)
+        stack.callback(worker.kill)
+        return worker
+
+    def _line(self, worker: subprocess.Popen[str]) -> str:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        if not line:
+            raise BenchmarkFailed(f"a worker ended with {worker.wait()}: {worker.args!r}")
+        return line
+
+    def _expect(self, worker: subprocess.Popen[str], word: str) -> None:
+        if (line := self._line(worker).strip()) != word:
+            raise BenchmarkFailed(f"a worker said {line!r} and not {word!r}")
+
+    def _used(self) -> tuple[float, float]:
+        """Processor seconds of PostgreSQL, with the processes of its connections, and of the broker."""
+        assert self._postgresql.pid is not None
+        backends = [self._postgresql.pid, *children(self._postgresql.pid)]
+        return sum(map(processor_seconds, backends)), self._broker.cpu_seconds()
+
+    def _verify(self, way: Way, messages: int, total: int) -> None:
+        """What was counted must be there, all of it."""
+        with psycopg.connect(self._database_url) as database:
+            rows = database.execute("SELECT count(*) FROM orders").fetchone()
+        if rows != (total if way.load in IN_DATABASE else 0,):
+            raise BenchmarkFailed(f"{way.name}: {total} pieces of work, {rows} rows")
+        expected = messages + (total if way.load in IN_BROKER else 0)
+        deadline = time.monotonic() + SETTLE_WITHIN
+        with txbroker.connect(url_of(self._broker)) as broker:
+            while (found := self._messages(broker)) != expected:
+                if time.monotonic() > deadline:
+                    raise BenchmarkFailed(
+                        f"{way.name}: {found - messages} messages, {expected - messages} expected"
+                    )
+                time.sleep(0.01)
+
+
+def stdin(worker: subprocess.Popen[str]) -> IO[str]:
+    assert worker.stdin is not None
+    return worker.stdin
+
+
+def processor_seconds(pid: int) -> float:
+    """Of a process that may just have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def results(samples: Samples) -> list[Result]:
+    """Each way's figures, those with a target beside what they are measured against."""
+    found = []
+    for way in WAYS:
+        values = samples.get(way.name)
+        if not values:
+            continue
+        for figure in TARGETS.get(way, (Figure(way.name, "/s"),)):
+            limit = median(samples[figure.limit]) if samples.get(figure.limit) else None
+            found.append(Result(figure, median(values), min(values), max(values), limit))
+    return found
+
+
+def details(usages: dict[str, list[Usage]], latencies: dict[str, list[float]]) -> Table:
+    """Where the time goes."""
+    shown = Table("way", title="processor time for each, and how long each takes", title_justify="left")
+    for column in ("client µs", "PostgreSQL µs", "broker µs", "p50 µs", "p99 µs"):
+        shown.add_column(column, justify="right")
+    for name, used in usages.items():
+        ordered = sorted(latencies[name]) or [0.0]
+        shown.add_row(
+            name,
+            number(median(one.client for one in used)),
+            number(median(one.database for one in used)),
+            number(median(one.broker for one in used)),
+            number(ordered[len(ordered) // 2] * 1e6),
+            number(ordered[len(ordered) * 99 // 100] * 1e6),
+        )
+    return shown
+
+
+@click.command()
+@click.option("--seconds", default=3.0, show_default=True, help="For measuring each of them once.")
+@click.option("--repeat", default=5, show_default=True, help="How often; all are gone through each time.")
+@click.option("--quick", is_flag=True, help="Half a second each, twice: to see that it works.")
+@click.option("--only", multiple=True, metavar="LOAD", help="Only this load (and again for others).")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write everything to this file, too.")
+@click.option(
+    "--folder",
+    default=FOLDER,
+    type=click.Path(path_type=Path),
+    show_default=True,
+    help="Of the broker's data.",
+)
+def main(
+    seconds: float, repeat: int, quick: bool, only: Sequence[str], file: Path | None, folder: Path
+) -> None:
+    """Measure blocks of `txbroker.atomic` beside PostgreSQL's own ways. Exits with 0 whether targets are met or not."""
+    if quick:
+        seconds, repeat = 0.5, 2
+    ways = [way for way in WAYS if not only or way.load in only]
+    samples: Samples = {}
+    usages: dict[str, list[Usage]] = {}
+    latencies: dict[str, list[float]] = {}
+    with (
+        servers(folder) as (postgresql, broker),
+        Progress(console=Console(stderr=True), transient=True) as bar,
+    ):
+        bench, task = Bench(postgresql, broker), bar.add_task("", total=len(ways) * repeat)
+        for _ in range(repeat):
+            for way in ways:
+                bar.update(task, description=way.name)
+                found, rate, usage = bench.run(way, seconds)
+                samples.setdefault(way.name, []).append(rate)
+                usages.setdefault(way.name, []).append(usage)
+                latencies.setdefault(way.name, []).extend(found)
+                bar.advance(task)
+    console = Console() if Console().is_terminal else Console(width=WIDTH)
+    console.print(table(results(samples)))
+    console.print(details(usages, latencies))
+    if file is not None:
+        file.write_text(document(samples, usages, {"seconds": seconds, "repeat": repeat}) + "\n")
+
+
+def document(samples: Samples, usages: dict[str, list[Usage]], settings: dict[str, float]) -> str:
+    """All of it as JSON, with every sample."""
+    machine = {
+        "processors": os.cpu_count(), "system": platform.platform(), "python": platform.python_version(),
+    }  # fmt: skip
+    figures = [
+        {
+            "name": one.figure.name, "unit": one.figure.unit, "median": one.value, "min": one.least, "max": one.most,
+            "beside": one.figure.limit, "limit": one.limit, "ratio": one.ratio,
+            "target": one.figure.target.text if one.figure.target else None, "met": one.is_met,
+        }
+        for one in results(samples)
+    ]  # fmt: skip
+    used = {name: [usage._asdict() for usage in each] for name, each in usages.items()}
+    return json.dumps(
+        {"machine": machine, "settings": settings, "figures": figures, "samples": samples, "processor": used},
+        indent=2,
+    )
+
+
+if __name__ == "__main__":
+    main()

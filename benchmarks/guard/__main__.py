@@ -1,0 +1,184 @@
+"""``make bench-guard``: instructions per message, counted by callgrind, against a budget that is kept in the project.
+
+Seconds differ from run to run and from machine to machine; instructions of the same program do not. A change that makes
+the broker's path of a message longer is seen here at once, whatever else the machine is doing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.guard.work import MARKER
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BUDGET: Final = Path(__file__).with_name("budget.json")
+UNIT: Final = "unit"
+"""The piece that is plain Python and never changes: the others are compared in it on another interpreter."""
+
+SAME: Final = 0.03
+"""So much more than the budget is allowed on the interpreter that it was made on. Two runs differ by 0.0001."""
+
+OTHER: Final = 0.15
+"""On any other interpreter, where what is compared are units."""
+
+
+class CountFailed(click.ClickException):
+    """The instructions could not be counted; the message has what was said."""
+
+    exit_code = 2
+
+
+class Count(NamedTuple):
+    """What one message, batch, transaction or fetch takes."""
+
+    instructions: int
+    units: float
+
+
+def interpreter() -> str:
+    """What decides how many instructions a program takes, beside the program."""
+    optimised = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    build = f"{platform.python_compiler()}, {'with' if optimised else 'without'} profile-guided optimisation"
+    return f"{platform.python_implementation()} {platform.python_version()}, {build}, {platform.machine()}"
+
+
+def count() -> dict[str, Count]:
+    """Run the work under callgrind; raises :class:`CountFailed`."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise CountFailed("valgrind is not installed; on Debian: apt-get install valgrind")
+    with tempfile.TemporaryDirectory(prefix="txbroker-guard-") as folder:
+        out = Path(folder) / "out"
+        command = [valgrind, "--tool=callgrind", f"--dump-before={MARKER}", f"--callgrind-out-file={out}"]
+        command += [sys.executable, "-m", "benchmarks.guard.work"]
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if ended.returncode:
+            raise CountFailed(f"the work ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
+        dumps = [(out.parent / f"out.{place}") for place in range(1, len(list(out.parent.iterdir())))]
+        return counted(ended.stdout, [path.read_text() for path in dumps])
+
+
+def counted(said: str, dumps: list[str]) -> dict[str, Count]:
+    """What the work printed, and what callgrind wrote before each mark; raises :class:`CountFailed`.
+
+    Of the two dumps of each piece the second is what was counted, the first all that came before it.
+    """
+    pieces = re.findall(r"^(\d+)\t(.+)$", said, re.MULTILINE)
+    totals = [int(number) for dump in dumps for number in re.findall(r"^totals: (\d+)$", dump, re.MULTILINE)]
+    if not pieces or len(totals) != 2 * len(pieces):
+        raise CountFailed(f"{len(totals)} counts for {len(pieces)} pieces of work: each needs two")
+    each = {name: total / int(times) for (times, name), total in zip(pieces, totals[1::2], strict=True)}
+    if UNIT not in each:
+        raise CountFailed(f"the piece {UNIT!r} is missing")
+    return {name: Count(round(number), round(number / each[UNIT], 2)) for name, number in each.items()}
+
+
+class Verdict(NamedTuple):
+    """One piece against its budget. ``change`` is 0.05 for 5 % more."""
+
+    name: str
+    found: Count
+    budget: Count | None
+    change: float
+    over: bool
+
+
+def judged(found: Mapping[str, Count], budget: Mapping[str, Count], same: bool) -> Iterator[Verdict]:
+    """Every piece, those without a budget too: what nobody has set a bound for is over it.
+
+    Raises :class:`CountFailed` if a piece that has a budget was not counted.
+    """
+    if missing := sorted(set(budget) - set(found)):
+        raise CountFailed(f"{', '.join(missing)}: there is a budget, but nothing was counted")
+    for name, count in found.items():
+        if name == UNIT:
+            continue
+        known = budget.get(name)
+        if known is None:
+            yield Verdict(name, count, None, 0.0, True)
+            continue
+        ratio = count.instructions / known.instructions if same else count.units / known.units
+        yield Verdict(name, count, known, ratio - 1, ratio - 1 > (SAME if same else OTHER))
+
+
+def read_budget(path: Path) -> tuple[str, dict[str, Count]]:
+    """The interpreter that the budget was made on, and the budget."""
+    kept = json.loads(path.read_text())
+    return kept["interpreter"], {name: Count(*each) for name, each in kept["pieces"].items()}
+
+
+def written(found: Mapping[str, Count]) -> str:
+    """The budget's file for what has been found."""
+    pieces = ",\n".join(f"    {json.dumps(name)}: [{each[0]}, {each[1]}]" for name, each in found.items())
+    return f'{{\n  "interpreter": {json.dumps(interpreter())},\n  "pieces": {{\n{pieces}\n  }}\n}}\n'
+
+
+def table(verdicts: list[Verdict], same: bool) -> Table:
+    """For people."""
+    shown = Table(title="instructions of a message's own path (callgrind)")
+    for column in ("", "instructions", "units", "budget", "change", ""):
+        shown.add_column(column, justify="left" if not column else "right")
+    for each in verdicts:
+        kept = "" if each.budget is None else f"{each.budget[0]:,}" if same else f"{each.budget[1]:,} units"
+        shown.add_row(
+            each.name, f"{each.found.instructions:,}", f"{each.found.units:,}", kept or "none",
+            f"{each.change:+.1%}" if kept else "", "over" if each.over else "",
+        )  # fmt: skip
+    return shown
+
+
+@click.command()
+@click.option("--write", is_flag=True, help="Make what is found now the budget.")
+@click.option(
+    "--json", "file", type=click.Path(path_type=Path), help="Write what is found to this file, too."
+)
+def main(write: bool, file: Path | None) -> None:
+    """Count the instructions of sends, fetches and commits, and compare them with the budget.
+
+    Exit code 0: within the budget. 1: something is over it. 2: the instructions could not be counted.
+    """
+    found = count()
+    text = written(found)
+    if file is not None:
+        file.write_text(text)
+    if write:
+        BUDGET.write_text(text)
+    made_on, budget = read_budget(BUDGET)
+    same = made_on == interpreter()
+    verdicts = list(judged(found, budget, same))
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table(verdicts, same))
+    if not same:
+        console.print(
+            f"The budget was made on {made_on}; this is {interpreter()}: compared in units, ±{OTHER:.0%}."
+        )
+    over = [each.name for each in verdicts if each.over]
+    if over:
+        console.print(
+            f"Over the budget: {', '.join(over)}. If that is meant, say why and run it with --write."
+        )
+        sys.exit(1)
+    if any(each.change < -SAME for each in verdicts) and same:
+        console.print("Some take less than their budget: --write keeps it so.")
+
+
+if __name__ == "__main__":
+    main()

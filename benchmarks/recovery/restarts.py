@@ -1,0 +1,82 @@
+"""One restart of a real broker, from making its process to the answer to its first send."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from statistics import median
+from typing import Final, NamedTuple
+
+from benchmarks.harness import machine_limits, processes
+from benchmarks.harness.frames import SINGLE
+from benchmarks.harness.peer import PATIENCE, Peer, UnexpectedAnswer
+from benchmarks.recovery.scenes import SETTINGS, Scene
+from journal.constants import MIB
+from journal.formats import filenames
+from journal.quantities import Quantity, written
+from txbroker.wire.answers import Sent
+from txbroker.wire.requests import Send
+
+NO_CHECKPOINT: Final = (
+    f"checkpoint_bytes={SETTINGS.checkpoint_bytes}",
+    f"checkpoint_interval={written(Quantity.DURATION, SETTINGS.checkpoint_interval)}",
+)
+"""What is to be replayed must still be there at the next restart."""
+
+_REPORT: Final = re.compile(r"recovery=([\d.]+)s replayed=(\d+) journal_bytes=(\d+) .*in_doubt=(\d+)")
+
+
+class Restart(NamedTuple):
+    """One start: seconds from making the process to the answer to the first send, and what the broker says of it.
+
+    ``checked`` is the seconds that a plain loop takes for reading the same journal files and their CRC-32C, as many
+    bytes as were replayed.
+    """
+
+    seconds: float
+    recovery: float
+    records: int
+    bytes: int
+    in_doubt: int
+    memory: float
+    checked: float
+
+
+class Measured(NamedTuple):
+    """A scene and all of its restarts."""
+
+    scene: Scene
+    restarts: list[Restart]
+
+    def median(self, field: str) -> float:
+        """The median over the restarts of one of their fields."""
+        return median(float(getattr(restart, field)) for restart in self.restarts)
+
+
+def restart(data: Path, scene: Scene) -> Restart:
+    """Start a broker on the directory and let it accept a message; end it as the scene says."""
+    with processes.broker(data, *NO_CHECKPOINT) as broker:
+        with Peer(broker.port) as peer:
+            peer.ask(Send(2, 1), Sent, SINGLE)
+            seconds = broker.age()
+            memory = broker.peak_resident() / MIB
+            _wait_for_spare(data)
+            if not scene.stopped:
+                broker.kill()
+        found = _REPORT.search(broker.ready_line)
+    if found is None:
+        raise UnexpectedAnswer(f"no account of the recovery in {broker.ready_line!r}")
+    recovery, (records, size, in_doubt) = float(found[1]), (int(found[number]) for number in (2, 3, 4))
+    plain = machine_limits.read_and_check(sorted((data / filenames.JOURNAL_DIRECTORY).glob("*.journal")))
+    return Restart(seconds, recovery, records, size, in_doubt, memory, size / plain.rate if size else 0.0)
+
+
+def _wait_for_spare(data: Path) -> None:
+    """Until the next journal file lies ready, as it does of any broker that has run for a second; else the next start
+    would make it first, which takes 0.1 s."""
+    until = time.monotonic() + PATIENCE
+    while not (data / filenames.SPARE_NEXT).exists():
+        if time.monotonic() > until:
+            raise UnexpectedAnswer(f"no {filenames.SPARE_NEXT} after {PATIENCE:g} s")
+        time.sleep(0.01)

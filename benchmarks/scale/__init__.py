@@ -1,0 +1,1 @@
+"""The benchmark of scale: how cost grows with the number of things."""
