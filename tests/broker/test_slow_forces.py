@@ -10,7 +10,7 @@ from journal.settings import TopicSettings
 from journal.testing import ManualClock, MemoryFilesystem
 from journal.testing.faults import FaultFilesystem, FaultPlan, Operation
 from txbroker.broker.slow_forces import LINE_INTERVAL, SLOW_FORCE, STUCK
-from txbroker.cli.status import grouped
+from txbroker.cli.commands.status import grouped
 from txbroker.server.config import merged
 from txbroker.server.running import Serving
 from txbroker.wire import messages

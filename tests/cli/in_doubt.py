@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import txbroker
 from tests.support.twistd_process import twistd_process
-from txbroker.cli.transaction_choice import Choice
+from txbroker.cli.transactions.choice import Choice
 
 
 def prepare(url, topic, *names, client="billing"):

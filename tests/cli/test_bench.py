@@ -46,7 +46,7 @@ def test_where_the_package_is_missing_nothing_is_made_and_the_extra_is_named(mon
     def missing():
         raise Misuse("nothing was measured: pip install hdrhistogram")
 
-    monkeypatch.setattr("txbroker.cli.bench.check_package", missing)
+    monkeypatch.setattr("txbroker.cli.commands.bench.check_package", missing)
     assert "pip install hdrhistogram" in run("produce", "--fresh", code=2)
     assert histogram.check_package() is None
 

@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from journal.settings import TopicSettings
 from txbroker.cli import command_line
+from txbroker.cli.commands.groups import Target, group_json, never_read
+from txbroker.cli.commands.send import Tally, bodies
+from txbroker.cli.commands.status import grouped, value_text
+from txbroker.cli.commands.tail import chosen_partitions, message_json, message_text, starts, tell_moved
+from txbroker.cli.commands.topics import known_topic, setting_text, topic_json
 from txbroker.cli.exits import Failure
-from txbroker.cli.groups import Target, group_json, never_read
-from txbroker.cli.send import Tally, bodies
-from txbroker.cli.status import grouped, value_text
-from txbroker.cli.tail import chosen_partitions, message_json, message_text, starts, tell_moved
-from txbroker.cli.topics import known_topic, setting_text, topic_json
 from txbroker.client.core.results import Message, Receipt
 from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 

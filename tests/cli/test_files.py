@@ -15,7 +15,7 @@ from journal.engine.settings import JournalSettings
 from journal.errors import DirectoryLocked
 from journal.vfs.filesystem import OSFilesystem
 from txbroker.cli import command_line
-from txbroker.cli.data_directory import files_that_stay
+from txbroker.cli.directory.data_directory import files_that_stay
 from txbroker.cli.exits import Exit, Failure
 
 SMALL = JournalSettings(file_bytes=1 << 18, pool_bytes=1 << 20, low_water_bytes=0)

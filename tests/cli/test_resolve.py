@@ -14,8 +14,8 @@ import pytest
 import txbroker
 from tests.support.broker_process import BrokerProcess
 from txbroker import State
+from txbroker.cli.commands.resolve import database_errors
 from txbroker.cli.exits import Failure
-from txbroker.cli.resolve import database_errors
 
 pytestmark = pytest.mark.slow
 

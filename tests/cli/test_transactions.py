@@ -10,11 +10,19 @@ from txbroker.cli import command_line
 from txbroker.cli.arguments import XidPrefix
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Invocation
-from txbroker.cli.transaction_choice import Choice
-from txbroker.cli.transaction_ending import NAMED, NOT_TRIED, Ending, Result, end_all, question, report
-from txbroker.cli.transaction_json import shown_json, transaction_json
-from txbroker.cli.transaction_views import details, listing
-from txbroker.cli.transaction_words import next_sentence, next_text, summary, totals
+from txbroker.cli.transactions.choice import Choice
+from txbroker.cli.transactions.heuristic_ending import (
+    NAMED,
+    NOT_TRIED,
+    Ending,
+    Result,
+    end_all,
+    question,
+    report,
+)
+from txbroker.cli.transactions.json_form import shown_json, transaction_json
+from txbroker.cli.transactions.views import details, listing
+from txbroker.cli.transactions.words import next_sentence, next_text, summary, totals
 from txbroker.client.core.results import GroupMove, Message, PartContent, Run, TransactionDetails
 from txbroker.wire.messages import CoordinatorWord, Policy, TransactionInfo
 

@@ -11,7 +11,7 @@ from tests.cli.running import process
 from tests.support.broker_process import BrokerProcess
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Invocation
-from txbroker.cli.transaction_ending import NOT_TRIED, Ending, end_all, report
+from txbroker.cli.transactions.heuristic_ending import NOT_TRIED, Ending, end_all, report
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""The command line, one file per group of commands. ``docs/cli.md`` has examples and the exit codes."""
+"""The command line: its frame, and what all commands share. ``docs/cli.md`` has examples and the exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Commands(Group):
         """The command of that name; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
-        found = getattr(import_module(f"txbroker.cli.{cmd_name}"), cmd_name)
+        found = getattr(import_module(f"txbroker.cli.commands.{cmd_name}"), cmd_name)
         assert isinstance(found, click.Command)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice, zip_longest
 
 from txbroker.cli.output import bytes_json
-from txbroker.cli.transaction_words import cause_text, number_of, state_name
+from txbroker.cli.transactions.words import cause_text, number_of, state_name
 from txbroker.client.core.results import Message, TransactionDetails
 from txbroker.wire.messages import CoordinatorWord, Policy, TransactionInfo
 

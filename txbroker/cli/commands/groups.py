@@ -11,12 +11,12 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 
 from txbroker.cli.arguments import Parsed, moment
+from txbroker.cli.clock import now_micros
+from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Group, Invocation, confirm, pass_invocation
-from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, table
 from txbroker.cli.positions import nearest
-from txbroker.cli.topics import known_topic
 from txbroker.wire.messages import GroupInfo, PartitionInfo, TopicInfo
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from txbroker.cli.output import (
     time_text,
     visible,
 )
-from txbroker.cli.transaction_json import preview
-from txbroker.cli.transaction_words import (
+from txbroker.cli.transactions.json_form import preview
+from txbroker.cli.transactions.words import (
     DAMAGE,
     cause_text,
     decision,

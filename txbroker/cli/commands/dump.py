@@ -15,8 +15,8 @@ from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.interfaces import IFilesystem
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.data_directory import data_directory, files_that_stay
-from txbroker.cli.dump_lines import line_json, line_text
+from txbroker.cli.directory.data_directory import data_directory, files_that_stay
+from txbroker.cli.directory.dump_lines import line_json, line_text
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import json_line

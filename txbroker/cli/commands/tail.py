@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from txbroker.cli.arguments import Parsed, moment
+from txbroker.cli.clock import now_micros
+from txbroker.cli.commands.topics import known_topic
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
-from txbroker.cli.moments import now_micros
 from txbroker.cli.output import bytes_json, bytes_text, count_text, json_line, time_text, visible
 from txbroker.cli.positions import nearest
-from txbroker.cli.topics import known_topic
 from txbroker.wire.messages import TopicInfo
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from journal.repair import Diagnosis, diagnose, execute, is_unfinished, resume
 from journal.repair.pieces import Change
 from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.commands.verify import progress_of
+from txbroker.cli.directory.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.directory.findings import changes_shown, findings_shown
 from txbroker.cli.exits import Exit, Failure
-from txbroker.cli.findings import changes_shown, findings_shown
 from txbroker.cli.invocation import Command, Invocation, confirm, pass_invocation
 from txbroker.cli.output import console, count_text, emit, size_text
-from txbroker.cli.verify import progress_of
 from txbroker.quiet_logger import quieted
 
 MOST_SHOWN = 100

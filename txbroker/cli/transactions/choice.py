@@ -11,7 +11,7 @@ import click
 from journal.quantities import duration
 from journal.transaction import State
 from txbroker.cli.arguments import Parsed, XidPrefix, xid_prefix
-from txbroker.cli.transaction_words import waiting
+from txbroker.cli.transactions.words import waiting
 from txbroker.wire.messages import TransactionInfo
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from journal import check
 from journal.check import Finding, Level, Tally
 from journal.constants import MIB
 from journal.vfs.filesystem import OSFilesystem
-from txbroker.cli.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.directory.data_directory import DIRECTORY, data_directory, finding_json, held_still
+from txbroker.cli.directory.findings import findings_shown
 from txbroker.cli.exits import Exit
-from txbroker.cli.findings import findings_shown
 from txbroker.cli.invocation import Command, Invocation, pass_invocation
 from txbroker.cli.output import console, count_text, emit, facts, size_text
 

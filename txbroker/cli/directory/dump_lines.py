@@ -14,8 +14,8 @@ from journal.formats.journal_headers import FileHeader
 from journal.formats.segment_header import SegmentHeader
 from journal.formats.staged_header import StagedHeader
 from journal.transaction import Xid
-from txbroker.cli.data_directory import finding_json
-from txbroker.cli.findings import severity
+from txbroker.cli.directory.data_directory import finding_json
+from txbroker.cli.directory.findings import severity
 from txbroker.cli.output import bytes_json, bytes_text, visible
 
 PREVIEW_BYTES = 60

@@ -11,14 +11,14 @@ import click
 
 from journal.transaction import BEGUN, State, TransactionNumber, Xid
 from txbroker.cli.arguments import Parsed, pause, transaction
+from txbroker.cli.clock import now_micros
 from txbroker.cli.invocation import Group, Invocation, pass_invocation
-from txbroker.cli.moments import now_micros
 from txbroker.cli.output import count_text, emit, json_line, time_text
-from txbroker.cli.transaction_choice import Choice, choice_options
-from txbroker.cli.transaction_ending import Ending, end
-from txbroker.cli.transaction_json import shown_json, transaction_json
-from txbroker.cli.transaction_views import details, listing
-from txbroker.cli.transaction_words import state_name, totals
+from txbroker.cli.transactions.choice import Choice, choice_options
+from txbroker.cli.transactions.heuristic_ending import Ending, end
+from txbroker.cli.transactions.json_form import shown_json, transaction_json
+from txbroker.cli.transactions.views import details, listing
+from txbroker.cli.transactions.words import state_name, totals
 from txbroker.wire.messages import TransactionInfo
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from journal.transaction import State, TransactionNumber, Xid
 from txbroker.cli.exits import Exit, Failure, exit_for
 from txbroker.cli.invocation import Invocation, confirm
 from txbroker.cli.output import console, count_text, emit, table
-from txbroker.cli.transaction_choice import Choice
-from txbroker.cli.transaction_json import transaction_json
-from txbroker.cli.transaction_views import listing
-from txbroker.cli.transaction_words import number_of, summary, totals
+from txbroker.cli.transactions.choice import Choice
+from txbroker.cli.transactions.json_form import transaction_json
+from txbroker.cli.transactions.views import listing
+from txbroker.cli.transactions.words import number_of, summary, totals
 from txbroker.errors import TxBrokerError
 from txbroker.wire.messages import TransactionInfo
 

@@ -1,0 +1,1 @@
+"""The commands of ``txbroker``, each in the module of its name."""
