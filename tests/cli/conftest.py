@@ -7,7 +7,7 @@ import pytest
 
 import txbroker
 from tests.cli.in_doubt import prepare
-from tests.cli.running import runner
+from tests.cli.invocations import runner
 from tests.support.broker_process import BrokerProcess
 
 

@@ -7,7 +7,7 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.running import Meanwhile, process
+from tests.cli.invocations import Meanwhile, process
 from txbroker.cli import command_line
 
 pytestmark = pytest.mark.slow

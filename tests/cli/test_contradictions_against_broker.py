@@ -8,7 +8,7 @@ import pytest
 import txbroker
 from journal.transaction import Xid
 from tests.cli.in_doubt import prepare, started
-from tests.cli.running import runner
+from tests.cli.invocations import runner
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 import txbroker
 from spark.sink.register import Register, RegisterState
-from tests.cli.running import Meanwhile
+from tests.cli.invocations import Meanwhile
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import txbroker
-from tests.cli.running import lines
+from tests.cli.invocations import lines
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 
 import txbroker
 from tests.cli.in_doubt import infos_of, prepare, states
-from tests.cli.running import process
+from tests.cli.invocations import process
 from tests.support.broker_process import BrokerProcess
 from txbroker.cli.exits import Exit, Failure
 from txbroker.cli.invocation import Invocation

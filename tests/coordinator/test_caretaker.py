@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.databases.looking import eventually
+from tests.databases.topic_content import eventually
 from txbroker.coordinator import Coordinator
 
 

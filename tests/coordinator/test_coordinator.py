@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.looking import eventually
+from tests.databases.topic_content import eventually
 from txbroker import State, errors
 from txbroker.coordinator import Coordinator
 from txbroker.coordinator.broker_resource import BrokerResource, StagingBroker

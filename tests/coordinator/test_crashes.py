@@ -10,7 +10,7 @@ import pytest
 import txbroker
 from tests.coordinator import program
 from tests.coordinator.conftest import PATIENT, Scene
-from tests.databases.looking import eventually
+from tests.databases.topic_content import eventually
 from tests.support.broker_process import BrokerProcess
 from tests.support.dying_program import run_until_killed
 from txbroker import State, errors

@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 
 import txbroker
 from tests.coordinator import joining_program
-from tests.databases.looking import eventually
+from tests.databases.topic_content import eventually
 from tests.support.dying_program import run_until_killed
 from tests.support.repository import ROOT
 from txbroker import errors

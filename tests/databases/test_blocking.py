@@ -10,7 +10,7 @@ import pytest
 
 import txbroker
 from tests.databases.adapters.lite_scene import numbers, rows, shop
-from tests.databases.looking import eventually, values
+from tests.databases.topic_content import eventually, values
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 import txbroker
 from journal.arguments import checked_xid
 from tests.databases.adapters.lite_scene import numbers, rows, shop
-from tests.databases.looking import values
+from tests.databases.topic_content import values
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.looking import values
+from tests.databases.topic_content import values
 from tests.support.repository import ROOT
 from txbroker import State, errors
 from txbroker.client.asyncio import connect

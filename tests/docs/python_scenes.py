@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.looking import eventually, values
+from tests.databases.topic_content import eventually, values
 from tests.docs.blocks import Block
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT

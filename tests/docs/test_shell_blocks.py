@@ -15,7 +15,7 @@ from twisted.python.usage import UsageError
 import txbroker
 from tests.cli.in_doubt import prepare
 from tests.docs.blocks import commands, in_language
-from tests.docs.parsing import understand
+from tests.docs.parsers import understand
 from tests.support.broker_process import BrokerProcess
 from txbroker.cli import command_line
 from txbroker.coordinator import Coordinator

@@ -15,7 +15,7 @@ import pytest
 
 import txbroker
 from tests.docs.blocks import blocks_of
-from tests.docs.parsing import understand
+from tests.docs.parsers import understand
 from tests.docs.python_scenes import DOCUMENTED_ADDRESS, running
 from tests.support.repository import DOCS, ROOT
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tests.simulation import history
 from tests.simulation.history import Outcome
-from tests.simulation.machine import Site
 from tests.simulation.shrink import from_text, shrunk, to_text
+from tests.simulation.world.machine import Site
 
 BATCH = 20
 """Histories that a process runs before it reports."""

@@ -11,16 +11,16 @@ from itertools import accumulate
 from random import Random
 
 from journal.testing import PowerCut
-from tests.simulation.audit import audit
-from tests.simulation.disk import check_leftovers
-from tests.simulation.log_model import require
-from tests.simulation.machine import Site
-from tests.simulation.model import OPEN
+from tests.simulation.clients.strangers import turn_away
+from tests.simulation.clients.transactions import TransactionalClient
+from tests.simulation.model.log_model import require
+from tests.simulation.model.model import OPEN
 from tests.simulation.settings import Settings, draw, tiny_limits
 from tests.simulation.steps import DEEDS, STEPS, plan_starts, pump
-from tests.simulation.strangers import turn_away
-from tests.simulation.transactions import TransactionalClient
-from tests.simulation.world import World
+from tests.simulation.world.audit import audit
+from tests.simulation.world.disk import check_leftovers
+from tests.simulation.world.machine import Site
+from tests.simulation.world.world import World
 
 
 @dataclass

@@ -8,8 +8,8 @@ from random import Random
 
 from journal.formats.record import Mark
 from journal.testing import CHANGES, Fault, Operation
-from tests.simulation.transactions import TransactionalClient
-from tests.simulation.world import World
+from tests.simulation.clients.transactions import TransactionalClient
+from tests.simulation.world.world import World
 
 DEEDS: dict[str, tuple[int, Callable[[TransactionalClient, Random], None]]] = {
     "send": (8, TransactionalClient.send),

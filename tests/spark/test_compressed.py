@@ -17,7 +17,7 @@ from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from spark.audit.claims.facts import What
 from spark.source.logs import MessagesLost
 from tests.spark.audit.audited import Making, audited, log_of, violations
-from tests.spark.damages.forging import write as rewrite
+from tests.spark.damages.forger import write as rewrite
 from tests.spark.directories import START, append, fill, flip, numbers_in, segments, value_of
 from tests.spark.source.test_planning import options_of, read
 from tests.support.broker_process import BrokerProcess

@@ -10,8 +10,8 @@ import pytest
 from psycopg.rows import dict_row
 
 import txbroker
-from tests.databases.looking import values
-from tests.databases.stepping import all_rows
+from tests.databases.resolver.step_scene import all_rows
+from tests.databases.topic_content import values
 from txbroker import State, errors
 from txbroker.databases.adapters.adapter import adapt
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import txbroker
-from tests.databases.looking import values
+from tests.databases.topic_content import values
 from txbroker import State, errors
 from txbroker.client.asyncio import connect as connect_asyncio
 from txbroker.databases.asyncio import atomic as atomic_asyncio

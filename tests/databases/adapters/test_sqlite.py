@@ -9,8 +9,8 @@ import sys
 import pytest
 
 import txbroker
-from tests.databases.looking import eventually, values
 from tests.databases.orders import numbers
+from tests.databases.topic_content import eventually, values
 from txbroker import errors
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection, connections, models, transacti
 from django.db.transaction import TransactionManagementError
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.databases.killing import die_at
+from tests.databases.deaths.sigkill import die_at
 from txbroker import errors
 
 
@@ -218,7 +218,7 @@ class Actions:
             server.close()
 
     def die_in_commit(self, before, after=lambda: None):
-        from tests.databases.killing import DIES_AT_COMMIT
+        from tests.databases.deaths.sigkill import DIES_AT_COMMIT
         from txbroker.databases.django import broker
 
         with connection.cursor() as cursor:

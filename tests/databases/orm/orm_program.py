@@ -6,7 +6,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import sessionmaker
 
 import txbroker
-from tests.databases.killing import die_at
+from tests.databases.deaths.sigkill import die_at
 from tests.databases.orm.orm import Order
 from txbroker.databases.sqlalchemy import carry
 from txbroker.databases.sqlalchemy.driver import DriverDatabase

@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, inspect
 from sqlalchemy.orm import Session, sessionmaker
 
 import txbroker
-from tests.databases.looking import eventually, values
 from tests.databases.orm.orm import Order, make_shop, numbers
+from tests.databases.topic_content import eventually, values
 from tests.support.repository import DOCS, ROOT
 
 pytestmark = pytest.mark.slow

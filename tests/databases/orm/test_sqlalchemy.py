@@ -9,9 +9,9 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import txbroker
-from tests.databases.killing import DIES_AT_COMMIT
-from tests.databases.looking import eventually, values
+from tests.databases.deaths.sigkill import DIES_AT_COMMIT
 from tests.databases.orm.orm import Line, Order, make_shop, numbers
+from tests.databases.topic_content import eventually, values
 from txbroker import State, errors
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 
 import txbroker
-from tests.databases.killing import DIES_AT_COMMIT
-from tests.databases.looking import eventually, values
+from tests.databases.deaths.sigkill import DIES_AT_COMMIT
 from tests.databases.orm.orm import Line, Order, numbers
+from tests.databases.topic_content import eventually, values
 from txbroker import State, errors
 from txbroker.client.asyncio import connect
 from txbroker.databases.asyncio import atomic

@@ -10,8 +10,8 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import txbroker
-from tests.databases.looking import eventually, values
 from tests.databases.orm.orm import Line, Order, carrying, make_shop, numbers
+from tests.databases.topic_content import eventually, values
 from txbroker import errors
 from txbroker.databases.sqlalchemy import carry
 

@@ -8,9 +8,9 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 import txbroker
-from tests.databases.killing import DIES_AT_COMMIT
-from tests.databases.looking import resolve_until_done, values
+from tests.databases.deaths.sigkill import DIES_AT_COMMIT
 from tests.databases.orm.orm import Line, Order, carrying, numbers
+from tests.databases.topic_content import resolve_until_done, values
 from tests.support.dying_program import run_until_killed
 from txbroker import State, errors
 from txbroker.databases import open_blocks

@@ -23,8 +23,8 @@ from tests.spark.audit.audited import (
     some_of_everything,
     violations,
 )
-from tests.spark.damages.forging import forge, overwrite
-from tests.spark.damages.forging import write as rewrite
+from tests.spark.damages.forger import forge, overwrite
+from tests.spark.damages.forger import write as rewrite
 
 pytestmark = pytest.mark.slow
 

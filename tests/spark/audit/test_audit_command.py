@@ -17,7 +17,7 @@ import pytest
 
 from journal.formats.frame import HEADER_BYTES
 from tests.spark.audit.audited import Making, copied
-from tests.spark.damages.forging import flip, held
+from tests.spark.damages.forger import flip, held
 from tests.spark.standalone import Standalone
 from tests.support.broker_process import BrokerProcess
 from tests.support.repository import ROOT

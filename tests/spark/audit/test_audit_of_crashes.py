@@ -9,9 +9,10 @@ from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.directory import of_finding
 from spark.audit.claims.facts import What
 from spark.audit.claims.log_tails import left_over
-from tests.simulation import history, world
+from tests.simulation import history
+from tests.simulation.world import world
 from tests.spark.audit.audited import audited
-from tests.spark.damages.forging import newest
+from tests.spark.damages.forger import newest
 from tests.spark.world import World
 
 FOUND = {

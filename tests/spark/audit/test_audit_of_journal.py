@@ -15,7 +15,7 @@ from spark.audit.claims.directory import _unbroken_from, look
 from spark.audit.claims.entries import journal_facts
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited, violations
-from tests.spark.damages.forging import altered, flip, holding, refold, store_of, write
+from tests.spark.damages.forger import altered, flip, holding, refold, store_of, write
 from tests.spark.world import World
 
 

@@ -20,7 +20,7 @@ from spark.audit.checks import uncommitted
 from spark.audit.claims.directory import held as held_still
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import SETTINGS, audited
-from tests.spark.damages.forging import flip, forge, held, refold, store_of
+from tests.spark.damages.forger import flip, forge, held, refold, store_of
 from tests.spark.world import SEGMENT, World, everything
 from tests.support.broker_process import BrokerProcess
 

@@ -21,7 +21,7 @@ from tests.spark.audit.audited import (
     resealed,
     some_of_everything,
 )
-from tests.spark.damages.forging import write as rewrite
+from tests.spark.damages.forger import write as rewrite
 from tests.spark.world import World
 
 pytestmark = pytest.mark.slow

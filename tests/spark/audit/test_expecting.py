@@ -18,7 +18,7 @@ from spark.audit.checks.tables import TableUnusable, source_of
 from spark.audit.claims.directory import look
 from spark.audit.conduct import Plan, conduct
 from tests.spark.audit.audited import MINUTE, Making, log_of
-from tests.spark.damages.forging import write as rewrite
+from tests.spark.damages.forger import write as rewrite
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from journal.engine.settings import JournalSettings
 from journal.formats.frame import HEADER_BYTES
 from spark.audit.claims.facts import By, What
 from tests.spark.audit.audited import MINUTE, START, audited
-from tests.spark.damages.forging import altered, holding, write
+from tests.spark.damages.forger import altered, holding, write
 from tests.spark.world import World
 
 NO_ARCHIVE = JournalSettings(file_bytes=1 << 20, low_water_bytes=0)

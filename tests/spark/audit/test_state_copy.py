@@ -14,7 +14,7 @@ from spark.audit.claims.directory import held as held_still
 from spark.audit.claims.facts import What
 from spark.audit.state_copy import look_at_copy
 from tests.spark.audit.audited import audited_as_seen, log_of
-from tests.spark.damages.forging import flip, held
+from tests.spark.damages.forger import flip, held
 from tests.spark.world import World
 
 pytestmark = pytest.mark.slow

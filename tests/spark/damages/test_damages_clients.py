@@ -31,8 +31,8 @@ from journal.vfs.clock import SystemClock
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import SETTINGS, audited, copied
-from tests.spark.damages.damaging import Damages, Named
-from tests.spark.damages.forging import newest, refold, rerecord
+from tests.spark.damages.damages import Damages, Named
+from tests.spark.damages.forger import newest, refold, rerecord
 
 damage = Damages()
 

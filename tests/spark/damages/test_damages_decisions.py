@@ -20,8 +20,8 @@ from spark.sink import branches
 from spark.sink import decision as deciding
 from spark.sink.branches import Write
 from tests.spark.audit.audited import audited, violations
-from tests.spark.damages.damaging import Damages, Named
-from tests.spark.damages.forging import flip, held, store_of
+from tests.spark.damages.damages import Damages, Named
+from tests.spark.damages.forger import flip, held, store_of
 from tests.spark.sink import writes
 from tests.spark.world import SEGMENT, World
 from tests.support.broker_process import BrokerProcess

@@ -18,8 +18,8 @@ from journal.formats.outcome_entry import pack as pack_outcome
 from journal.vfs.filesystem import OSFilesystem
 from journal.wal.reader import journal_files
 from tests.spark.audit.audited import audited, copied
-from tests.spark.damages.damaging import Damages, outcomes
-from tests.spark.damages.forging import (
+from tests.spark.damages.damages import Damages, outcomes
+from tests.spark.damages.forger import (
     directory_of,
     flip,
     forge,

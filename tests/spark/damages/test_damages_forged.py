@@ -15,8 +15,8 @@ from journal.formats.segment_header import SegmentHeader, pack_segment_header, s
 from journal.vfs.filesystem import OSFilesystem
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited, copied, violations
-from tests.spark.damages.damaging import Damages, outcomes
-from tests.spark.damages.forging import (
+from tests.spark.damages.damages import Damages, outcomes
+from tests.spark.damages.forger import (
     altered,
     at_time,
     directory_of,

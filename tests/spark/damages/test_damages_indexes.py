@@ -13,8 +13,8 @@ from journal.formats.index import OFFSET_ENTRY, TIME_ENTRY
 from journal.formats.segment_header import seed_of
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import SETTINGS, audited, copied
-from tests.spark.damages.damaging import Damages, Named
-from tests.spark.damages.forging import flip, log_file, store_of, write
+from tests.spark.damages.damages import Damages, Named
+from tests.spark.damages.forger import flip, log_file, store_of, write
 from tests.spark.world import World
 
 damage = Damages()

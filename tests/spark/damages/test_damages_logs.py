@@ -13,8 +13,8 @@ from journal.formats import filenames, frame
 from journal.formats.filenames import SegmentKind
 from journal.formats.frame import HEADER_BYTES
 from tests.spark.audit.audited import copied
-from tests.spark.damages.damaging import Damages, Named
-from tests.spark.damages.forging import (
+from tests.spark.damages.damages import Damages, Named
+from tests.spark.damages.forger import (
     altered,
     directory_of,
     flip,

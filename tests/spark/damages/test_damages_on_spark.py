@@ -12,7 +12,7 @@ from journal.formats.frame import HEADER_BYTES
 from spark.audit.__main__ import main
 from spark.audit.checks import uncommitted
 from tests.spark.audit.audited import copied
-from tests.spark.damages.forging import altered, flip, holding, log_file, store_of, write
+from tests.spark.damages.forger import altered, flip, holding, log_file, store_of, write
 from tests.spark.world import World, everything
 
 pytestmark = pytest.mark.slow

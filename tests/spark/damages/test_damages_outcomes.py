@@ -17,8 +17,8 @@ from journal.formats.outcome_entry import pack as pack_outcome
 from journal.transaction import Cause, State, Xid
 from journal.vfs.filesystem import OSFilesystem
 from tests.spark.audit.audited import SETTINGS, Making, copied, violations
-from tests.spark.damages.damaging import Damages, outcomes
-from tests.spark.damages.forging import forge, newest, refold
+from tests.spark.damages.damages import Damages, outcomes
+from tests.spark.damages.forger import forge, newest, refold
 from tests.spark.world import World, everything
 
 pytestmark = pytest.mark.slow

@@ -17,8 +17,8 @@ from journal.formats.filenames import SegmentKind
 from spark.audit.claims.facts import What
 from spark.source.checkpoints import newest_checkpoint
 from tests.spark.audit.audited import audited, copied
-from tests.spark.damages.damaging import Damages, Named
-from tests.spark.damages.forging import directory_of, held, log_file, newest, sections, store_of, write
+from tests.spark.damages.damages import Damages, Named
+from tests.spark.damages.forger import directory_of, held, log_file, newest, sections, store_of, write
 from tests.spark.world import World, everything
 
 pytestmark = pytest.mark.slow

@@ -23,8 +23,8 @@ from journal.formats.record import (
 from journal.transaction import Cause, Totals, Xid
 from spark.audit.claims.facts import What
 from tests.spark.audit.audited import audited, copied
-from tests.spark.damages.damaging import Damages
-from tests.spark.damages.forging import (
+from tests.spark.damages.damages import Damages
+from tests.spark.damages.forger import (
     directory_of,
     flip,
     log_file,

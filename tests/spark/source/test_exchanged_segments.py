@@ -14,7 +14,7 @@ from journal.formats import frame
 from journal.formats.segment_header import SEGMENT_HEADER_BYTES
 from spark.source.logs import MessagesLost
 from tests.spark.audit.audited import Making, copied, violations
-from tests.spark.damages.forging import flip, log_file, store_of
+from tests.spark.damages.forger import flip, log_file, store_of
 from tests.spark.source.test_planning import options_of, read
 
 COUNT = 64

@@ -11,7 +11,7 @@ from spark.source.files import Directory
 from spark.source.heads import UnsoundBlock, read_heads
 from spark.source.logs import Log, Losses, MessagesLost, Slice, lost
 from spark.source.messages import heads_of
-from tests.spark.damages.forging import altered
+from tests.spark.damages.forger import altered
 from tests.spark.directories import append, fill, flip, segments
 from tests.spark.source.test_planning import options_of, planned, read
 

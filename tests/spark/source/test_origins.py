@@ -8,7 +8,7 @@ from journal.formats.outcome_entry import OUTCOMES_TOPIC
 from spark.source.options import read_options
 from spark.source.pushdown import Wanted
 from spark.source.reader import read_parts
-from tests.spark.damages.forging import forge, held, refold
+from tests.spark.damages.forger import forge, held, refold
 from tests.spark.source.test_planning import planned
 from tests.spark.world import World
 

@@ -1,0 +1,1 @@
+"""The model that judges the simulation: what must hold, and nothing of how it is achieved."""

@@ -1,0 +1,69 @@
+"""What must hold of the outcome archive: every transaction that ended has one entry, which says what was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from journal.formats import frame, outcome_entry
+from journal.formats.outcome_entry import NEVER_PLACED, OUTCOMES_TOPIC, ArchivedOutcome
+from journal.transaction import State
+from tests.simulation.model.log_model import require
+from tests.simulation.model.model import DONE, NEVER, VOID, Model
+from txbroker.wire import messages as commands
+
+if TYPE_CHECKING:
+    from tests.simulation.clients.transactions import Begun
+    from tests.simulation.world.audit import Auditor
+
+
+class ArchiveAudit:
+    """What anybody has read of it: none of that ever changes."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.payloads: list[bytes] = []
+        self.entries: dict[tuple[int, int], ArchivedOutcome] = {}
+
+    def read(self, auditor: Auditor) -> None:
+        """Read all of it over the wire, and take in what is new."""
+        topics, _, _ = auditor.wait(commands.DescribeTopics, [OUTCOMES_TOPIC])
+        [topic] = topics.topics
+        [partition] = topic.partitions
+        found: list[bytes] = []
+        while len(found) < partition.high_watermark:
+            position = (partition.number, len(found), 0)
+            _, data, _ = auditor.wait(commands.Fetch, [position], 1 << 20, 0)
+            messages = frame.decode_run(data, len(found))
+            offsets = [each.offset for each in messages]
+            require(
+                offsets == list(range(len(found), len(found) + len(offsets))) and offsets, "dense", offsets
+            )
+            found += [each.value or b"" for each in messages]
+        require(found[: len(self.payloads)] == self.payloads, "what the archive had stays", len(found))
+        for payload in found[len(self.payloads) :]:
+            self._take(outcome_entry.unpack(payload))
+        self.payloads = found
+
+    def _take(self, entry: ArchivedOutcome) -> None:
+        number = (entry.session, entry.serial)
+        begun: Begun = self.model.transactions.get(number)  # type: ignore[assignment]
+        require(begun is not None, "entries of transactions that were begun", entry)
+        require(number not in self.entries, f"{begun.name} has one entry", entry)
+        self.entries[number] = entry
+        if entry.state is not State.COMMITTED:
+            placed = [part for part in entry.parts if part.base_offset != NEVER_PLACED]
+            require(entry.state is State.ROLLED_BACK and not placed, f"{begun.name} is nowhere", placed)
+            self.model.void(begun)
+            return
+        self.model.done(begun, {part.number: part.base_offset for part in entry.parts})
+        wanted = {partition: len(values) for partition, values in begun.values.items()}
+        require({part.number: part.count for part in entry.parts} == wanted, f"parts of {wanted}", entry)
+        totals = begun.all
+        said = (entry.messages, entry.requests, entry.checksum)
+        require(said == (totals.messages, totals.requests, totals.checksum), f"{begun.name}: {totals}", said)
+
+    def settle(self) -> None:
+        """Nothing is under way, and all was read: whatever surely ended by a record has its entry."""
+        for number, intent in self.model.transactions.items():
+            if intent.state == DONE or (intent.state == VOID and intent.prepared_at < NEVER):
+                require(number in self.entries, f"{intent.name}, which ended, has an entry", "none")
