@@ -10,26 +10,16 @@ allocated it. To reserve is for one thread. The broker does all of it on the rea
 
 from __future__ import annotations
 
-from threading import current_thread, local
-
 from zope.interface import implementer
 
-from journal.buffers.arena import Arena, Block, Usage
+from journal.buffers.arena import Usage
 from journal.buffers.buffer import Buffer, WatchedBuffer
 from journal.buffers.leaks import LeakDetector
+from journal.buffers.pool import Pool
 from journal.buffers.size_classes import NUMBERS, PAGE, rounded
-from journal.buffers.thread_cache import LARGEST_CACHED, ThreadCache
+from journal.buffers.thread_cache import LARGEST_CACHED
 from journal.errors import MemoryExhausted
 from journal.interfaces import IBufferAllocator
-
-
-class _Caches(local):
-    """The cache of the thread that looks: ``blocks`` are its stacks."""
-
-    def __init__(self, caches: list[ThreadCache]) -> None:
-        cache = ThreadCache(current_thread())
-        self.blocks = cache.blocks
-        caches.append(cache)
 
 
 @implementer(IBufferAllocator)
@@ -42,11 +32,9 @@ class PooledAllocator:
 
     def __init__(self, budget: int, poison: bool = False, leaks: LeakDetector | None = None) -> None:
         self.budget = budget
-        self.poison = poison
-        self.leaks = leaks
-        self._arena = Arena(budget)
-        self._caches: list[ThreadCache] = []
-        self.caches = _Caches(self._caches)
+        self.pool = Pool(budget, poison, leaks)
+        self._arena = self.pool.arena
+        self._caches = self.pool.caches
 
     def allocate(self, size: int) -> Buffer:
         """Return a buffer of ``size`` bytes, of any content. Raises :class:`MemoryExhausted`; then nothing has changed.
@@ -54,21 +42,21 @@ class PooledAllocator:
         With its release 0.7 µs if the thread's cache has one of that class.
         """
         if 0 <= size <= LARGEST_CACHED:
-            blocks = self.caches.blocks[NUMBERS[size]]
+            blocks = self._caches.blocks[NUMBERS[size]]
             if blocks:
                 try:
                     block = blocks.pop()
                 except IndexError:  # another thread is emptying all caches: memory is short
                     return self._allocate(size)
                 start = block[1]
-                return block[4](self, block, block[0][start : start + size])  # type: ignore[no-any-return]
+                return block[4](self.pool, block, block[0][start : start + size])  # type: ignore[no-any-return]
         return self._allocate(size)
 
     def available(self) -> int:
         """How many more bytes may be allocated or reserved now; what caches hold goes back first."""
         arena = self._arena
         with arena.lock:
-            self._empty_caches()
+            self.pool.empty_caches()
             return arena.available
 
     def reserve(self, size: int) -> None:
@@ -82,7 +70,7 @@ class PooledAllocator:
             return
         with arena.lock:
             if size > arena.available:
-                self._empty_caches()
+                self.pool.empty_caches()
             if size > arena.available:
                 raise self._exhausted(size, "memory")
             arena.reserved += size
@@ -104,54 +92,32 @@ class PooledAllocator:
     @property
     def lost(self) -> int:
         """How many buffers were found that nobody released."""
-        return self.leaks.found if self.leaks is not None else 0
+        leaks = self.pool.leaks
+        return leaks.found if leaks is not None else 0
 
     def trim(self) -> None:
         """Give back what nobody has needed since the last call; to be called every now and then.
 
         Caches give it to the arena, the arena to the system, beyond a reserve.
         """
-        arena = self._arena
-        with arena.lock:
-            for cache in self._caches.copy():
-                ended = not cache.thread.is_alive()
-                for block in cache.drain() if ended else cache.trim():
-                    arena.give(block)
-                if ended:
-                    self._caches.remove(cache)
-            arena.trim()
+        self.pool.trim()
 
     def usage(self) -> Usage:
         """What there is of what; changes nothing."""
         with self._arena.lock:
             return self._arena.usage()
 
-    def give_back(self, block: Block) -> None:
-        """For :meth:`Buffer.release <journal.buffers.buffer.Buffer.release>` alone: the thread's cache has no room."""
-        arena = self._arena
-        with arena.lock:
-            arena.give(block)
-
     def _allocate(self, size: int) -> Buffer:
         if size < 0:
             raise ValueError(f"a buffer of {size} bytes was asked for")
-        arena = self._arena
-        watched = self.poison or (self.leaks is not None and self.leaks.is_due())
+        pool = self.pool
+        watched = pool.poison or (pool.leaks is not None and pool.leaks.is_due())
         kind = WatchedBuffer if watched else Buffer
-        with arena.lock:
-            block = arena.take(size, kind)
-            if block is None:
-                self._empty_caches()
-                block = arena.take(size, kind)
-            if block is None:
-                raise self._exhausted(max(PAGE, rounded(size)), "buffer")
+        block = pool.take(size, kind)
+        if block is None:
+            raise self._exhausted(max(PAGE, rounded(size)), "buffer")
         start = block[1]
-        return kind(self, block, block[0][start : start + size])
-
-    def _empty_caches(self) -> None:
-        for cache in self._caches:
-            for block in cache.drain():
-                self._arena.give(block)
+        return kind(pool, block, block[0][start : start + size])
 
     def _exhausted(self, size: int, what: str) -> MemoryExhausted:
         return MemoryExhausted(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from zope.interface import implementer
 
 from journal.buffers.arena import Block, extent
 from journal.buffers.leaks import allocation_site
+from journal.buffers.pool import Pool
 from journal.buffers.size_classes import PAGE
 from journal.buffers.thread_cache import LIMITS
 from journal.interfaces import IBuffer
-
-if TYPE_CHECKING:
-    from journal.buffers.allocator import PooledAllocator
 
 POISON: Final = 0xDE
 _POISONED: Final = bytes([POISON]) * PAGE
@@ -31,7 +29,7 @@ class Buffer:
 
     __slots__ = ("_block", "_pool", "_references", "view")
 
-    def __init__(self, pool: PooledAllocator, block: Block, view: memoryview) -> None:
+    def __init__(self, pool: Pool, block: Block, view: memoryview) -> None:
         self._pool = pool
         self._block = block
         self._references = 1
@@ -79,7 +77,7 @@ class WatchedBuffer(Buffer):
 
     __slots__ = ("_living", "_site")
 
-    def __init__(self, pool: PooledAllocator, block: Block, view: memoryview) -> None:
+    def __init__(self, pool: Pool, block: Block, view: memoryview) -> None:
         super().__init__(pool, block, view)
         self._site = allocation_site()
         # The collector clears this before it calls us, if it is the allocator's end, too: nothing is lost then.

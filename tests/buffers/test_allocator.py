@@ -195,7 +195,7 @@ class TestThreads:
         assert allocator.usage().used == PAGE
         allocator.trim()
         assert allocator.usage().used == 0
-        assert len(allocator._caches) <= 1
+        assert len(allocator.pool.all_caches) <= 1
 
     @pytest.mark.slow
     def test_threads_that_allocate_and_release_each_others_buffers_never_share_memory(self):
@@ -255,7 +255,7 @@ def test_a_cache_that_another_thread_empties_at_that_moment_is_no_failure(alloca
         def __bool__(self):
             return True
 
-    allocator.caches.blocks = tuple(Emptied() for _ in allocator.caches.blocks)
+    allocator.pool.caches.blocks = tuple(Emptied() for _ in allocator.pool.caches.blocks)
     buffer = allocator.allocate(100)
     buffer.view[:] = b"x" * 100
     buffer.release()

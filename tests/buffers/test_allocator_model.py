@@ -69,7 +69,7 @@ class AllocatorMachine(RuleBasedStateMachine):
         buffer.release()
         if not self.references[number]:
             del self.live[number]
-            assert not self.allocator.poison or set(bytes(late)) <= {POISON}
+            assert not self.allocator.pool.poison or set(bytes(late)) <= {POISON}
             with pytest.raises(RuntimeError, match="released twice"):
                 buffer.release()
             with pytest.raises(ValueError, match="released"):

@@ -9,7 +9,6 @@ import pytest
 from tests.support.repository import ROOT
 
 NOT_MENDED_YET = [
-    {"journal.buffers.allocator", "journal.buffers.buffer"},
     {
         "txbroker.server.connections",
         "txbroker.server.protocol",
