@@ -34,7 +34,7 @@ from txbroker.client.core import url
 from txbroker.client.core.options import Options
 from txbroker.client.core.promise import start
 from txbroker.server.config import merged
-from txbroker.server.connections import BrokerFactory
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.running import Serving
 from txbroker.wire.codec import answer_decoder, encode
 from txbroker.wire.messages import (

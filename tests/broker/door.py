@@ -6,7 +6,8 @@ from journal.constants import MIB
 from journal.engine.settings import JournalSettings
 from tests.support.broker_room import Room
 from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import BrokerFactory
+from txbroker.server.connections import Connections
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import Intake
 from txbroker.server.send_buffer import Outboxes
 from txbroker.wire import messages as commands
@@ -21,10 +22,9 @@ class Door:
         self.room = Room(JournalSettings(low_water_bytes=0, file_bytes=MIB, **journal))
         self.partitions = self.room.topic("orders", 2, max_message_bytes=max_message_bytes)
         broker, clock = self.room.broker, self.room.timers
-        factory = BrokerFactory(
-            broker, Intake(broker.accounts, 1 << 20), Outboxes(clock), ServiceSettings(data="d"), clock
-        )
-        self.protocol = factory.buildProtocol(None)
+        intake, outboxes = Intake(broker.accounts, 1 << 20), Outboxes(clock)
+        self.connections = Connections(broker, intake, outboxes, ServiceSettings(data="d"), clock)
+        self.protocol = BrokerFactory(self.connections).buildProtocol(None)
         self.transport = StringTransport()
         self.protocol.makeConnection(self.transport)
         if hello:

@@ -17,7 +17,7 @@ def unforced():
     door = Door()
     door.room.topic("wide", 500)
     door.carry()
-    intake = door.protocol.factory.intake
+    intake = door.connections.intake
     intake.pending = door.protocol._pending = BUDGET
     door.protocol.dataReceived(encode(messages.Send(7, door.partitions[0]), frames(b"x")))
     return door

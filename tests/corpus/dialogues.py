@@ -34,7 +34,8 @@ from journal.transactions.limits import TransactionLimits
 from tests.support.broker_room import Room
 from txbroker.broker.settings import OrphanAction
 from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import BrokerFactory
+from txbroker.server.connections import Connections
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import Intake
 from txbroker.server.send_buffer import Outboxes
 from txbroker.wire import messages
@@ -114,7 +115,8 @@ class Stage:
     def doors(self) -> None:
         broker, clock = self.room.broker, self.room.timers
         intake, outboxes = Intake(broker.accounts, 1 << 20), Outboxes(clock)
-        self.factory = BrokerFactory(broker, intake, outboxes, ServiceSettings(data="d"), clock)
+        connections = Connections(broker, intake, outboxes, ServiceSettings(data="d"), clock)
+        self.factory = BrokerFactory(connections)
 
     def play(self, script: list[Any]) -> list[Any]:
         """Play it; return what was heard at each moment."""

@@ -8,14 +8,6 @@ import pytest
 
 from tests.support.repository import ROOT
 
-NOT_MENDED_YET = [
-    {
-        "txbroker.server.connections",
-        "txbroker.server.protocol",
-        "txbroker.server.refused_connections",
-    },
-]
-
 
 def modules(root: Path, tops: tuple[str, ...]) -> dict[str, Path]:
     """Every module and package by its name."""
@@ -71,11 +63,7 @@ def test_no_modules_import_one_another():
     known = modules(ROOT, ("journal", "txbroker", "spark"))
     assert len(known) > 400, "there are no modules: is this the checkout?"
     imports = {module: set(imported(path.read_text(), known)) for module, path in known.items()}
-    found = cycles(imports)
-    assert [sorted(each) for each in found if each not in NOT_MENDED_YET] == []
-    assert [sorted(each) for each in NOT_MENDED_YET if each not in found] == [], (
-        "mended: take it out of the list"
-    )
+    assert [sorted(each) for each in cycles(imports)] == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from twisted.internet.task import Clock
 
 from journal.constants import KIB, MIB
 from tests.server.test_protocol import HELLO, Rig
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.protocol import BULK_READ, SHORT_READ
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Ping, Send
@@ -69,14 +70,14 @@ def test_one_connection_does_not_change_another():
 def test_while_memory_is_short_little_is_read_at_a_time_of_anybody():
     protocol = connected()
     protocol.dataReceived(HELLO)
-    factory = protocol.factory
-    later = factory.buildProtocol(None)
-    factory.intake.holds(protocol, 40 * MIB)
+    connections = protocol.connections
+    later = BrokerFactory(connections).buildProtocol(None)
+    connections.intake.holds(protocol, 40 * MIB)
     assert protocol.transport.bufferSize == SHORT_READ
     later.makeConnection(Socket(Clock()))
     assert later.transport.bufferSize == SHORT_READ
     protocol.dataReceived(BATCH[:USUAL])
-    factory.intake.holds(protocol, 40 * MIB)
+    connections.intake.holds(protocol, 40 * MIB)
     assert protocol.transport.bufferSize == SHORT_READ, "though it is amid a message"
     protocol.dataReceived(BATCH[USUAL:])
     assert (protocol.transport.bufferSize, later.transport.bufferSize) == (USUAL, USUAL)

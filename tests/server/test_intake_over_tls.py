@@ -74,7 +74,7 @@ def options(tmp_path_factory):
 @pytest.fixture
 def rig():
     rig = Rig()
-    rig.factory.intake = rig.intake = Intake(rig.accounts, rig.broker.settings.pending_bytes, BUDGET)
+    rig.connections.intake = rig.intake = Intake(rig.accounts, rig.broker.settings.pending_bytes, BUDGET)
     return rig
 
 
@@ -114,6 +114,6 @@ def test_the_socket_below_is_read_in_small_pieces_while_memory_is_short(rig, cli
     one = clients[0]
     socket = one.server.transport = FileDescriptor(reactor=rig.clock)
     for less, size in ((True, SHORT_READ), (False, FileDescriptor.bufferSize)):
-        rig.factory.intake.on_short = rig.factory._read_less
-        rig.factory.intake.on_short(less)
+        rig.connections.intake.on_short = rig.connections._read_less
+        rig.connections.intake.on_short(less)
         assert socket.bufferSize == size

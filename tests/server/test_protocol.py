@@ -12,7 +12,8 @@ from journal.constants import KIB, MIB
 from journal.formats.record import PartitionOffset
 from txbroker.broker.settings import SECOND, BrokerSettings
 from txbroker.server.config import ServiceSettings
-from txbroker.server.connections import BrokerFactory
+from txbroker.server.connections import Connections
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.read_limits import PACE, Intake
 from txbroker.server.refused_connections import LINGER, MAX_REFUSED
 from txbroker.server.send_buffer import CONGESTED, Outboxes
@@ -103,7 +104,8 @@ class Rig:
         self.outboxes = Outboxes(self.clock)
         self.intake = Intake(self.accounts, self.broker.settings.pending_bytes)
         limits = ServiceSettings(data="d", **(service or {}))
-        self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, limits, self.clock)
+        self.connections = Connections(self.broker, self.intake, self.outboxes, limits, self.clock)
+        self.factory = BrokerFactory(self.connections)
 
     def connect(self, peer=PEER):
         protocol = self.factory.buildProtocol(peer)
@@ -114,7 +116,7 @@ class Rig:
     def wait(self, seconds):
         for _ in range(round(seconds)):
             self.clock.advance(1)
-            self.factory.sweep()
+            self.connections.sweep()
 
 
 class TransportOf(Transport):
@@ -196,7 +198,7 @@ class TestBytesAndCommands:
         one = rig.connect()
         one.transport.loseConnection()
         assert rig.broker.gone == [one.session]
-        assert rig.factory.connections == set()
+        assert rig.connections.served == set()
 
 
 class TestHolding:
@@ -343,7 +345,7 @@ class TestWhatHostilePeersMayNotDo:
         assert rig.connect() is None
         rig.wait(LINGER + 2)
         assert all(one.transport.lost for one in refused)
-        assert rig.factory.refusing == set()
+        assert rig.connections.over_limit == set()
 
     def test_a_bug_costs_one_connection(self, rig, log):
         one, other = rig.connect(), rig.connect()
@@ -440,7 +442,7 @@ class TestBackPressure:
         shares = []
         for _ in range(4):
             rig.connect()
-            shares.append(rig.factory.unsent_share())
+            shares.append(rig.connections.unsent_share())
         assert shares[3] * 4 == shares[0] == 64 * MIB
 
     def test_a_small_share_that_was_used_up_is_given_back_too(self, rig):
@@ -478,7 +480,7 @@ class TestBackPressure:
 
     def test_unfinished_messages_of_all_peers_together_are_bounded(self):
         rig = Rig()
-        rig.intake = rig.factory.intake = Intake(rig.accounts, 32 * MIB, MIB)
+        rig.intake = rig.connections.intake = Intake(rig.accounts, 32 * MIB, MIB)
         many = [rig.connect() for _ in range(4)]
         message = encode(Send(1, 1), bytes(MIB))
         for one in many:
@@ -494,7 +496,7 @@ class TestBackPressure:
 
     def test_a_peer_that_does_not_go_on_with_its_message_is_dropped_while_memory_is_short(self):
         rig = Rig(service={"message_timeout": 60 * SECOND})
-        rig.intake = rig.factory.intake = Intake(rig.accounts, 32 * MIB, MIB)
+        rig.intake = rig.connections.intake = Intake(rig.accounts, 32 * MIB, MIB)
         stuck, waiting = rig.connect(), rig.connect()
         for one in (stuck, waiting):
             one.dataReceived(HELLO)
@@ -514,16 +516,16 @@ class TestStopping:
     def test_requests_are_no_longer_read_but_answers_still_go_out(self, rig):
         one = rig.connect()
         one.dataReceived(HELLO)
-        rig.factory.stop_reading()
+        rig.connections.stop_reading()
         assert not one.transport.reading
         one.session.deliver(encode(Done(9)))
         closed = []
-        rig.factory.close_all(lambda: closed.append(True))
+        rig.connections.close_all(lambda: closed.append(True))
         assert closed == [True]
         assert answers(one)[-1].correlation == 9
         assert one.transport.lost
 
     def test_with_no_connection_it_is_done_at_once(self, rig):
         closed = []
-        rig.factory.close_all(lambda: closed.append(True))
+        rig.connections.close_all(lambda: closed.append(True))
         assert closed == [True]

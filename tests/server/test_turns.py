@@ -70,7 +70,7 @@ def test_what_waits_is_not_carried_out_once_the_connection_has_ended(slow, how):
         "it is lost": one.transport.end,
         "it is closed": one.close,
         "it is aborted": one.abort,
-        "no more is taken": slow.factory.stop_reading,
+        "no more is taken": slow.connections.stop_reading,
     }[how]()
     slow.clock.advance(0)
     assert judged(slow) == [0, 1]
@@ -94,7 +94,7 @@ def test_time_that_others_had_is_not_held_against_a_peer_amid_a_message(slow):
     one = slow.connect()
     message = encode(Send(9, 1), bytes(100))
     one.dataReceived(b"".join(encode(Ping(number)) for number in range(7)) + message[:50])
-    slow.factory.sweep()
+    slow.connections.sweep()
     while not one.transport.reading:
         slow.clock.advance(0)
     slow.broker.action = None

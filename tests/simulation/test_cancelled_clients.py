@@ -21,6 +21,7 @@ from txbroker.client import asyncio as face
 from txbroker.client.core import url
 from txbroker.client.core.options import Options
 from txbroker.client.producer.batch import Batch
+from txbroker.server.factory import BrokerFactory
 
 TOPIC = "orders"
 MOST_TURNS = 12
@@ -42,7 +43,7 @@ class Connection(face.Connection):
 
     def _open_line(self) -> None:
         if self.core.fatal is None:
-            self._protocol = self.door.protocol.factory.buildProtocol(None)
+            self._protocol = BrokerFactory(self.door.connections).buildProtocol(None)
             self._line = StringTransport()
             self._protocol.makeConnection(self._line)
             self._made()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Protocol, ServerFactory
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from journal.constants import KIB
 from txbroker.broker.scheduler import Scheduler
 from txbroker.broker.settings import SECOND, BrokerSettings
-from txbroker.server.protocol import LEAST_UNSENT, BrokerProtocol
-from txbroker.server.read_limits import Intake, Pause
-from txbroker.server.refused_connections import LINGER, MAX_REFUSED, RefusingProtocol
+from txbroker.server.read_limits import Intake, Pause, Readable
 from txbroker.server.send_buffer import Outboxes
 
 if TYPE_CHECKING:
     from txbroker.broker.broker import Broker
     from txbroker.server.config import ServiceSettings
+
+LEAST_UNSENT = 64 * KIB
+"""A connection with no more unsent bytes than this is read, however many connections there are."""
 
 
 class Limits(NamedTuple):
@@ -39,10 +40,39 @@ class Limits(NamedTuple):
         return cls(hello, message, unsent, close, None if idle is None else idle / SECOND)
 
 
-class BrokerFactory(ServerFactory):
-    """All connections of a broker, from whatever endpoint."""
+class Connected(Readable, Protocol):
+    """A connection whose peer is served."""
 
-    noisy = False
+    def read_less(self, less: bool) -> None:
+        """Take little at a time from the socket, or as much as usual again."""
+
+    def check(self, now: float) -> None:
+        """Close the connection if its peer has used up its time."""
+
+    def close(self) -> None:
+        """Read no more, send what is to be sent, then close."""
+
+    def abort(self) -> None:
+        """Close at once; what is unsent is lost."""
+
+
+class OverLimit(Protocol):
+    """A connection that is only told that there are too many."""
+
+    def check(self, now: float) -> None:
+        """Close it if its peer has had time to read why."""
+
+    def abort(self) -> None:
+        """Close it at once."""
+
+
+class Connections:
+    """All connections of a broker, from whatever endpoint, and what they share. ``served`` are those within the limit.
+
+    ``over_limit`` are those that are told that there are too many, ``refused`` counts these and more, until the next
+    :meth:`sweep`.
+    """
+
     log = Logger()
 
     def __init__(
@@ -62,25 +92,12 @@ class BrokerFactory(ServerFactory):
         self.scheduler = Scheduler(clock)
         broker.fetching.goes_on = broker.stepwise.goes_on = self.scheduler.goes_on
         self.max_connections = broker.settings.max_sessions
-        self.connections: set[BrokerProtocol] = set()
-        intake.connections = self.connections
-        self.refusing: set[RefusingProtocol] = set()
+        self.served: set[Connected] = set()
+        intake.connections = self.served
+        self.over_limit: set[OverLimit] = set()
+        self.refused = 0
         self._unix_peers = 0
-        self._refused = 0
         self._on_empty: Callable[[], None] | None = None
-
-    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:  # noqa: ARG002
-        """A connection, or one that only says that there are too many."""
-        if len(self.connections) < self.max_connections:
-            return self._made(BrokerProtocol())
-        self._refused += 1
-        if len(self.refusing) >= MAX_REFUSED:
-            return None
-        return self._made(RefusingProtocol())
-
-    def _made(self, protocol: BrokerProtocol | RefusingProtocol) -> Protocol:
-        protocol.factory = self
-        return protocol
 
     def name_of(self, peer: Any) -> str:
         """A peer's address as people read it."""
@@ -91,49 +108,49 @@ class BrokerFactory(ServerFactory):
         return f"unix:{self._unix_peers}"
 
     def _read_less(self, less: bool) -> None:
-        for connection in self.connections:
+        for connection in self.served:
             connection.read_less(less)
 
     def unsent_share(self) -> int:
         """Unsent bytes above which one connection is not read: its share of the budget."""
-        return max(self.outboxes.budget // max(len(self.connections), 1), LEAST_UNSENT)
+        return max(self.outboxes.budget // max(len(self.served), 1), LEAST_UNSENT)
 
     def sweep(self) -> None:
         """Close connections whose peers have used up their time; call it every second."""
         now = self.clock.seconds()
         self.intake.look()
-        for connection in list(self.connections):
+        for connection in list(self.served):
             connection.check(now)
-        for refusal in [one for one in self.refusing if now - one.since > LINGER]:
-            refusal.abort()
-        if self._refused:
+        for refusal in list(self.over_limit):
+            refusal.check(now)
+        if self.refused:
             self.log.warn(
                 "refused {refused} connections: there are {limit} (max_sessions, or what the system allows)",
-                refused=self._refused, limit=self.max_connections,
+                refused=self.refused, limit=self.max_connections,
             )  # fmt: skip
-            self._refused = 0
+            self.refused = 0
 
     def stop_reading(self) -> None:
         """Take no more requests; answers still go out."""
-        for connection in self.connections:
+        for connection in self.served:
             connection.pause(Pause.ENDING)
 
     def close_all(self, when_empty: Callable[[], None]) -> None:
         """Close every connection after its last answer, then call ``when_empty``."""
         self._on_empty = when_empty
-        for connection in list(self.connections):
+        for connection in list(self.served):
             connection.close()
-        for refusal in list(self.refusing):
+        for refusal in list(self.over_limit):
             refusal.abort()
-        self.connection_gone()
+        self.gone()
 
-    def connection_gone(self) -> None:
-        """A connection has ended."""
-        if self._on_empty is not None and not self.connections:
+    def gone(self) -> None:
+        """A connection that was served has ended."""
+        if self._on_empty is not None and not self.served:
             when_empty, self._on_empty = self._on_empty, None
             when_empty()
 
     def abort_all(self) -> None:
         """Close every connection at once."""
-        for connection in list(self.connections):
+        for connection in list(self.served):
             connection.abort()

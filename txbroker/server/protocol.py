@@ -6,7 +6,7 @@ Only time-outs and bounds are decided here; what a command means is :mod:`txbrok
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import UNIXAddress
@@ -19,13 +19,11 @@ from journal.constants import KIB
 from txbroker.broker.accounts import UNCOUNTED
 from txbroker.broker.scheduler import AT_ONCE, QUANTUM, REQUEST, Flow
 from txbroker.errors import PeerViolation, TxBrokerError
+from txbroker.server.connections import LEAST_UNSENT, Connections
 from txbroker.server.read_limits import Pause
 from txbroker.server.send_buffer import Outbox
 from txbroker.wire.codec import encode, request_decoder
 from txbroker.wire.messages import AnyRequest, Refused
-
-if TYPE_CHECKING:
-    from txbroker.server.connections import BrokerFactory
 
 MAX_STRANGER = 64 * KIB
 """Most bytes of an unfinished message from a peer that has not sent a whole one yet."""
@@ -40,39 +38,42 @@ Not for all, because Twisted also lets this many bytes of answers wait before it
 SHORT_READ = 4 * KIB
 """What is read at a time from any peer while the memory for parts of messages is short."""
 
-LEAST_UNSENT = 64 * KIB
 Requests = list[tuple[AnyRequest, memoryview]]
 
 
 class BrokerProtocol(Protocol, Flow):
     """One peer's connection."""
 
-    factory: BrokerFactory
     log = Logger()
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
 
     def connectionMade(self) -> None:
         """Open a session."""
-        factory, transport = self.factory, self.transport
+        connections, transport = self.connections, self.transport
         assert transport is not None
         _tune(transport)
-        self.peer = factory.name_of(transport.getPeer())
-        self._decoder = request_decoder(factory.broker.settings.max_request)
+        self.peer = connections.name_of(transport.getPeer())
+        self._decoder = request_decoder(connections.broker.settings.max_request)
         self._pauses = Pause(0)
         self._takes = True
         self._greeted = self._ended = self._counted = self._bulk = False
         self._left: Requests = []
         self._active = True
         self._silent_since = 0.0
-        self._since: float | None = factory.clock.seconds()
-        self.outbox = Outbox(transport, factory.outboxes, factory.clock, self._on_congestion, self._on_fault)
+        self._since: float | None = connections.clock.seconds()
+        self.outbox = Outbox(
+            transport, connections.outboxes, connections.clock, self._on_congestion, self._on_fault
+        )
         transport.registerProducer(self.outbox, True)  # type: ignore[attr-defined]
-        self.session = factory.broker.opened(self.peer, self.outbox.deliver, self._on_close)
-        self.session.wake = partial(factory.scheduler.add, self)
+        self.session = connections.broker.opened(self.peer, self.outbox.deliver, self._on_close)
+        self.session.wake = partial(connections.scheduler.add, self)
         self.session.hold = self._hold_requests
-        self._accounts, self._pending = factory.broker.accounts, factory.intake.pending
-        self._scheduler, self._outboxes = factory.scheduler, factory.outboxes
-        factory.connections.add(self)
-        if factory.intake.short:
+        self._accounts, self._pending = connections.broker.accounts, connections.intake.pending
+        self._scheduler, self._outboxes = connections.scheduler, connections.outboxes
+        connections.served.add(self)
+        if connections.intake.short:
             self.read_less(True)
 
     def dataReceived(self, data: bytes) -> None:
@@ -163,7 +164,7 @@ class BrokerProtocol(Protocol, Flow):
                 if self._bulk:
                     self._read_bulk(False)
             if session.held and session.held + accounts.held > self._pending:
-                self.factory.intake.produced(self)
+                self.connections.intake.produced(self)
             if self.outbox.unsent > LEAST_UNSENT:
                 self._bound_unsent()
         except PeerViolation as error:
@@ -190,7 +191,7 @@ class BrokerProtocol(Protocol, Flow):
 
     def _judge(self, messages: Requests) -> None:
         """Hand them to the broker, but for those that time is too short for."""
-        broker, session, goes_on = self.factory.broker, self.session, self._scheduler.goes_on
+        broker, session, goes_on = self.connections.broker, self.session, self._scheduler.goes_on
         received = broker.received
         count = len(messages)
         done = 0
@@ -227,7 +228,7 @@ class BrokerProtocol(Protocol, Flow):
         if not self._greeted and held > MAX_STRANGER:
             raise PeerViolation(f"its first message is longer than {MAX_STRANGER} bytes")
         if self._greeted and (begun_now or self._since is None):
-            self._since = self.factory.clock.seconds()
+            self._since = self.connections.clock.seconds()
         self._count(held, missing)
         if not self._bulk and self._greeted:
             self._read_bulk(True)
@@ -235,7 +236,7 @@ class BrokerProtocol(Protocol, Flow):
     def _read_bulk(self, bulk: bool) -> None:
         """Read more at a time, or as much as usual again. Only sockets without TLS do."""
         self._bulk = bulk
-        self.read_less(self.factory.intake.short)
+        self.read_less(self.connections.intake.short)
 
     def read_less(self, less: bool) -> None:
         """Take little at a time from the socket: many peers could have as much read of each before anybody waits."""
@@ -249,7 +250,7 @@ class BrokerProtocol(Protocol, Flow):
 
     def _count(self, held: int, missing: int = 0) -> None:
         self._counted = held > 0
-        self.factory.intake.holds(self, held, missing)
+        self.connections.intake.holds(self, held, missing)
 
     # -- reading or not --------------------------------------------------------------------------------
 
@@ -269,7 +270,7 @@ class BrokerProtocol(Protocol, Flow):
         before, self._pauses = self._pauses, self._pauses & ~reason
         if before and not self._pauses and self.transport is not None:
             if self._since is not None and before & ~Pause.ASSEMBLY:
-                self._since = self.factory.clock.seconds()
+                self._since = self.connections.clock.seconds()
             self.transport.resumeProducing()  # type: ignore[attr-defined]
 
     def _hold_requests(self, held: bool) -> None:
@@ -282,9 +283,9 @@ class BrokerProtocol(Protocol, Flow):
             self._scheduler.add(self)
 
     def _bound_unsent(self) -> None:
-        if self.outbox.unsent > self.factory.unsent_share():
+        if self.outbox.unsent > self.connections.unsent_share():
             self.pause(Pause.UNSENT)
-            self.factory.outboxes.congest(self.outbox)  # so that it is told when enough has been read
+            self.connections.outboxes.congest(self.outbox)  # so that it is told when enough has been read
 
     def give_up(self, held: int) -> bool:
         """See :class:`Readable`."""
@@ -314,7 +315,7 @@ class BrokerProtocol(Protocol, Flow):
 
     def check(self, now: float) -> None:
         """Close the connection if its peer has used up its time; called every second or so."""
-        limits, since, blocked = self.factory.limits, self._since, self.outbox.blocked_since
+        limits, since, blocked = self.connections.limits, self._since, self.outbox.blocked_since
         if self._ended:
             if since is not None and now - since > limits.close:
                 self.abort()
@@ -362,7 +363,7 @@ class BrokerProtocol(Protocol, Flow):
         """Read no more, send what is to be sent, then close."""
         if not self._ended:
             self._ended = True
-            self._since = self.factory.clock.seconds()
+            self._since = self.connections.clock.seconds()
             self.pause(Pause.ENDING)
             self.outbox.flush()
             if self.transport is not None:
@@ -378,11 +379,11 @@ class BrokerProtocol(Protocol, Flow):
         """Forget the session; its active transactions are rolled back by the broker."""
         self._ended = True
         self.outbox.stopProducing()
-        factory = self.factory
-        factory.connections.discard(self)
-        factory.intake.gone(self)
-        factory.broker.closed(self.session)
-        factory.connection_gone()
+        connections = self.connections
+        connections.served.discard(self)
+        connections.intake.gone(self)
+        connections.broker.closed(self.session)
+        connections.gone()
 
 
 def _tune(transport: Any) -> None:

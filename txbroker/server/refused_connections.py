@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from twisted.internet.protocol import Protocol
 from twisted.python.failure import Failure
 
 from txbroker.errors import LimitExceeded
+from txbroker.server.connections import Connections
 from txbroker.wire.codec import encode
 from txbroker.wire.messages import Refused
-
-if TYPE_CHECKING:
-    from txbroker.server.connections import BrokerFactory
 
 MAX_REFUSED = 256
 """So many connections over the limit are told so; more are closed without a word."""
@@ -24,17 +20,18 @@ LINGER = 2.0
 class RefusingProtocol(Protocol):
     """A connection over the limit: told so, and closed as soon as its peer says something or time is up."""
 
-    factory: BrokerFactory
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._since = connections.clock.seconds()
 
     def connectionMade(self) -> None:
         """Say why."""
-        factory, transport = self.factory, self.transport
+        connections, transport = self._connections, self.transport
         assert transport is not None
-        self.since = factory.clock.seconds()
         error = LimitExceeded(
-            f"there are {factory.max_connections} connections already; close some, or try again later"
+            f"there are {connections.max_connections} connections already; close some, or try again later"
         )
-        factory.refusing.add(self)
+        connections.over_limit.add(self)
         transport.write(encode(Refused(0, type(error).__name__, str(error))))
 
     def dataReceived(self, data: bytes) -> None:  # noqa: ARG002
@@ -42,11 +39,16 @@ class RefusingProtocol(Protocol):
         assert self.transport is not None
         self.transport.loseConnection()
 
+    def check(self, now: float) -> None:
+        """Close it if its peer has had time to read why."""
+        if now - self._since > LINGER:
+            self.abort()
+
     def abort(self) -> None:
-        """Time is up."""
+        """Close it at once."""
         assert self.transport is not None
         self.transport.abortConnection()  # type: ignore[attr-defined]
 
     def connectionLost(self, reason: Failure | None = None) -> None:  # noqa: ARG002
         """Forget it."""
-        self.factory.refusing.discard(self)
+        self._connections.over_limit.discard(self)

@@ -16,8 +16,9 @@ from journal.engine.engine import Engine
 from txbroker.broker.broker import Broker
 from txbroker.broker.settings import SECOND
 from txbroker.server.config import Config
-from txbroker.server.connections import BrokerFactory
+from txbroker.server.connections import Connections
 from txbroker.server.duties import Duty, Timeouts
+from txbroker.server.factory import BrokerFactory
 from txbroker.server.flusher import Flusher
 from txbroker.server.read_limits import Intake
 from txbroker.server.scrubber import Scrubber
@@ -66,12 +67,13 @@ class Serving:
         self.broker.on_failure = on_failure
         self.outboxes = Outboxes(reactor, config.service.unsent_bytes)
         self.intake = Intake(self.broker.accounts, config.broker.pending_bytes, config.service.assembly_bytes)
-        self.factory = BrokerFactory(self.broker, self.intake, self.outboxes, config.service, reactor)
+        self.connections = Connections(self.broker, self.intake, self.outboxes, config.service, reactor)
+        self.factory = BrokerFactory(self.connections)
         self.writer = Writer(
             engine, self._writing, reactor, self._before_publish, self._after_publish, on_failure,
             self.broker.describing.slow_forces,
         )  # fmt: skip
-        self.factory.scheduler.on_rest = self.writer.take_now
+        self.connections.scheduler.on_rest = self.writer.take_now
         self.flusher = Flusher(engine, self._flushing, reactor, on_failure)
         self._scrubbing = make_lane("scrubber", in_reactor)
         service = config.service
@@ -91,15 +93,15 @@ class Serving:
 
     def _before_publish(self) -> None:
         self.outboxes.hold()
-        self.factory.scheduler.hold()
+        self.connections.scheduler.hold()
 
     def _after_publish(self) -> None:
         self.outboxes.flush()
-        self.factory.scheduler.release()
+        self.connections.scheduler.release()
         self.intake.published()
 
     def _sweep(self) -> None:
-        self.factory.sweep()
+        self.connections.sweep()
         self.intake.published()  # what waited for memory may have been refused, which publishes nothing
 
     def _duties(self) -> list[Duty]:
@@ -137,7 +139,7 @@ class Serving:
     def stop(self) -> Generator[Deferred[Any], Any, None]:
         """Answer what has been read, close the connections, mark, checkpoint. Nothing is served any more."""
         self.scrubber.stop()
-        self.factory.stop_reading()
+        self.connections.stop_reading()
         self.broker.answer_waiting()
         yield self.writer.drained()
         yield self._closed()
@@ -151,14 +153,14 @@ class Serving:
 
     def _closed(self) -> Deferred[None]:
         closed: Deferred[None] = Deferred()
-        self.factory.close_all(lambda: closed.callback(None))
+        self.connections.close_all(lambda: closed.callback(None))
         return closed
 
     def end(self, patience: float) -> None:
         """Stop the clock and the threads, whatever they are doing, and drop every connection."""
         self._timeouts.stop()
         self.scrubber.stop()
-        self.factory.abort_all()
+        self.connections.abort_all()
         for lane in (self._writing, self._flushing, self._reading, self._scrubbing):
             if not lane.stop(patience):
                 self.log.warn(

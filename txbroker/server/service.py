@@ -132,7 +132,7 @@ class TxBrokerService(Service):
     def _serve(self, engine: Engine) -> None:
         tune(self.config.service.switch_interval / SECOND)
         self.serving = Serving(engine, self.config, self._reactor, self.failed)
-        self.serving.factory.max_connections = self._connections_allowed()
+        self.serving.connections.max_connections = self._connections_allowed()
         self.serving.start()
         self._listen().addErrback(self._not_listening)
 
@@ -203,7 +203,7 @@ class TxBrokerService(Service):
         if self._finishing is not None:
             self._finishing.cancel()
         if self.serving is not None:
-            self.serving.factory.abort_all()
+            self.serving.connections.abort_all()
         self._end_process()
 
     # -- stopping --------------------------------------------------------------------------------------

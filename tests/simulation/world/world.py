@@ -230,7 +230,7 @@ class World:
             self.failed = True
             self.count("failures that end the process")
             self.say(f"{doing} failed: {error}; the process ends")
-            self.serving.factory.abort_all()
+            self.serving.connections.abort_all()
 
     # -- how it ends ------------------------------------------------------------------------------------
 
