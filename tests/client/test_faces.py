@@ -149,6 +149,37 @@ def test_closing_does_not_raise_again_what_an_awaited_send_has_raised(broker, se
     asyncio.run(send_and_close())
 
 
+def leave_unanswered(broker):
+    """The broker says nothing of sends with the word in it."""
+    broker.before = lambda request, data: (
+        broker.SWALLOW if type(request) is Send and b"unanswered" in bytes(data) else None
+    )
+
+
+def test_closing_a_connection_of_a_loop_raises_how_what_was_unanswered_has_ended(broker, server):
+    leave_unanswered(broker)
+
+    async def send_and_close():
+        connection = await asyncio_face.connect(server.url, timeout=5.0)
+        await connection.send("t", b"so that the way is known")
+        sent = connection.send("t", b"unanswered")
+        with pytest.raises(errors.OutcomeUnknown):
+            await connection.close(0.1)
+        assert isinstance(sent.exception(), errors.OutcomeUnknown)
+        await connection.close()
+
+    async def send_and_fail():
+        async with await asyncio_face.connect(server.url, timeout=0.2) as connection:
+            await connection.send("t", b"so that the way is known")
+            connection.send("t", b"unanswered").add_done_callback(lambda sent: sent.exception())
+            raise LookupError
+
+    asyncio.run(send_and_close())
+    with pytest.raises(LookupError) as raised:
+        asyncio.run(send_and_fail())
+    assert "and a send failed" in raised.value.__notes__[0]
+
+
 def test_asyncio_says_in_time_that_there_is_no_broker(server):
     server.close()
     place = parse(server.url).place
@@ -190,6 +221,13 @@ async def main(reactor):
     except errors.UnknownTopic:
         print("refused")
     await connection.close()
+    connection = await face.connect(sys.argv[1], reactor=reactor)
+    await connection.send("t", b"so that the way is known")
+    connection.send("t", b"unanswered").addErrback(lambda failure: print(failure.value.__class__.__name__))
+    try:
+        await connection.close(0.1)
+    except errors.OutcomeUnknown:
+        print("closed")
     assert len(seen) == 502, seen[:3]
     print("done")
 
@@ -198,13 +236,14 @@ react(lambda reactor: ensureDeferred(main(reactor)))
 
 
 def test_twisted_goes_through_everything(broker, server, tmp_path):
+    leave_unanswered(broker)
     script = tmp_path / "through.py"
     script.write_text(TWISTED)
     ran = subprocess.run(
         [sys.executable, str(script), server.url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
         env={"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert ran.stdout.split() == ["refused", "refused", "done"], ran.stderr
+    assert ran.stdout.split() == ["refused", "refused", "RequestTimedOut", "closed", "done"], ran.stderr
     assert broker.offsets == {1: 502}
 
 

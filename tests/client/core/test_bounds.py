@@ -360,7 +360,8 @@ def test_closing_ends_all_who_wait_for_room(tmp_path):
         while not connection._producer.full:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        connection.close(0.5)
+        with pytest.raises((errors.RequestTimedOut, errors.ConnectionClosed)):
+            connection.close(0.5)
         crowd.join()
         os.kill(process.pid, signal.SIGCONT)
         assert len(crowd.futures) + len(crowd.errors) == Crowd.SIZE * Crowd.EACH
@@ -378,7 +379,8 @@ def test_closing_ends_all_who_wait_for_room_on_a_loop(tmp_path):
         await connection.send("t", b"first")
         os.kill(process.pid, signal.SIGSTOP)
         futures = [connection.send("t", MESSAGE) for _ in range(100)]
-        await connection.close(0.3)
+        with pytest.raises((errors.RequestTimedOut, errors.ConnectionClosed)):
+            await connection.close(0.3)
         ended = await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), 10)
         os.kill(process.pid, signal.SIGCONT)
         assert {type(each) for each in ended} == {errors.RequestTimedOut, errors.ConnectionClosed}

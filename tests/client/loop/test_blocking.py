@@ -223,9 +223,37 @@ def test_closing_with_an_answer_out_ends_the_future_as_unknown(broker, server):
     broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
     connection = txbroker.connect(server.url)
     future = connection.send_async("t", b"a")
-    connection.close(timeout=0.1)
+    with pytest.raises(errors.OutcomeUnknown):
+        connection.close(timeout=0.1)
     with pytest.raises(errors.OutcomeUnknown):
         future.result()
+    connection.close()
+
+
+def test_closing_a_dead_connection_tells_of_what_it_took_with_it(broker, server):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+    connection = txbroker.connect(server.url, reconnect=False)
+    asked, untold = connection.send_async("t", b"a"), connection.send_async("t2", b"b")
+    server.cut()
+    with pytest.raises(errors.OutcomeUnknown):
+        asked.result()
+    with pytest.raises(errors.OutcomeUnknown):
+        connection.close()
+    assert isinstance(untold.exception(), errors.OutcomeUnknown)
+    connection.close()
+
+
+def test_what_a_block_raises_is_not_hidden_by_what_closing_tells(broker, server):
+    broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
+
+    def block():
+        with txbroker.connect(server.url, timeout=0.2) as connection:
+            connection.send_async("t", b"a")
+            raise LookupError
+
+    with pytest.raises(LookupError) as raised:
+        block()
+    assert "and a send failed" in raised.value.__notes__[0]
 
 
 def test_a_closed_connection_says_so(server):

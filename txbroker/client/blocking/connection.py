@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -328,8 +329,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     def close(self, timeout: float | None = None) -> None:
         """Wait up to ``timeout`` seconds (None: the client's) for unanswered sends, then close the connection.
 
-        What is unanswered then ends with :class:`OutcomeUnknown`. Raises the first failure of an asynchronous send
-        that was not reported yet. Closing twice does nothing.
+        What is unanswered then ends with :class:`OutcomeUnknown`, or with :class:`ConnectionClosed` if it was never
+        sent. The connection is closed whatever is raised: the first failure of an asynchronous send, these included,
+        that no future and no :meth:`flush` has reported. Closing twice does nothing.
         """
         try:
             self._close(timeout)
@@ -351,19 +353,19 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             self.resolver = None
         if self.core.fatal is not None:
             self._driver.close(self._closed())
-            return
-        try:
-            self.flush(limit)
-        except TimeoutError:
-            pass
-        finally:
-            if self._reporter is not None:
-                self._reporter.stop(limit)
-            for consumer in self._consumers:
-                consumer.close()
-            with self._driver.lock:
-                self._receivers.close()
-            self._driver.close(self._closed())
+        else:
+            try:
+                with suppress(TimeoutError):  # what is unanswered then is told below
+                    self.flush(limit)
+            finally:
+                if self._reporter is not None:
+                    self._reporter.stop(limit)
+                for consumer in self._consumers:
+                    consumer.close()
+                with self._driver.lock:
+                    self._receivers.close()
+                self._driver.close(self._closed())
+        self.flush()  # all has ended: it waits for nothing
 
     def _cut(self) -> None:
         """Leave nothing behind, and wait for nothing."""

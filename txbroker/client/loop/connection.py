@@ -236,7 +236,10 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
 
     @client_method
     async def close(self, timeout: float | None = None) -> None:
-        """Wait up to ``timeout`` seconds for unanswered sends, then close; the rest ends OutcomeUnknown."""
+        """Wait up to ``timeout`` seconds for unanswered sends, then close; the rest ends OutcomeUnknown.
+
+        Raises the first failure among them, if there is one; the connection is closed all the same.
+        """
         limit = (
             self.core.options.timeout
             if timeout is None
@@ -245,14 +248,16 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         resolver, self.resolver = self.resolver, None
         if resolver is not None:
             resolver.stop(0.0)  # the loop's thread must not wait for it
+        # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
+        self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
+        flushing = start(self._producer.flush())
         try:
             if self.core.fatal is None:
-                # What has failed has been told, for on a loop each send has its future, unless its caller gave up.
-                self._producer.failed = [batch for batch in self._producer.failed if batch.untold]
-                await self._within(self._producer.flush(), limit)
+                await self._within(flushing, limit)
                 await self._report_last(limit)
         finally:
             self._abort()
+        flushing.result()  # it has ended, with all that it waits for
 
     async def __aenter__(self) -> Self:
         return self
@@ -260,7 +265,12 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except errors.TxBrokerError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and a send failed: {failure}")
 
     def _abort(self) -> None:
         """Close at once: nobody waits for anything of it."""
@@ -271,14 +281,13 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         reports = self._producer.reports
         if reports is not None:
             try:
-                if not await self._within(reports.report(closing=True), seconds):
+                if not await self._within(start(reports.report(closing=True)), seconds):
                     log.warning(LAST_REPORT_FAILED, f"no answer within {seconds} s")
             except errors.TxBrokerError as error:
                 log.warning(LAST_REPORT_FAILED, error)
 
-    async def _within(self, operation: Coroutine[Promise[Any], None, None], seconds: float) -> bool:
+    async def _within(self, task: Task[None], seconds: float) -> bool:
         """Whether an operation has ended in time; raises what it raises."""
-        task = start(operation)
         waiting = settled(task)
         alarm = self.core.waits.alarm(seconds, lambda: waiting.resolve(None))
         try:
