@@ -45,7 +45,7 @@ def test_the_bound_is_of_the_bytes_of_messages_however_they_are_sent(broker, cho
     rig.run(rig.producer.route("t"))
     broker.before = lambda request, data: broker.SWALLOW if type(request) is Send else None
     assert 100 < filled(rig, BOUND) < 110
-    held = {batch for queue in rig.producer._queues.values() for batch in queue.batches()}
+    held = {batch for queue in rig.producer._all_queues() for batch in queue.batches()}
     assert sum(batch.size for batch in held) == rig.producer.buffered
 
 

@@ -59,6 +59,8 @@ class Core:
         self.server = ""
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
+        self.on_deleted: list[Callable[[str], None]] = []
+        """Told of topics that this client has deleted."""
         self.on_open: list[Callable[[], None]] = []
         self.on_lost: list[Callable[[], None]] = []
         self.on_tick: list[Callable[[float], float]] = []

@@ -95,6 +95,8 @@ class Operations:
         except errors.UnknownTopic:
             if call.attempts == 1:
                 raise
+        for told in core.on_deleted:
+            told(name)
 
     @client_method
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:

@@ -55,8 +55,8 @@ class Sender(Protocol):
     def expired(self, identity: tuple[int, int]) -> None:
         """The broker knows these no more: the next batch opens a new producer."""
 
-    def forget_route(self, topic: str) -> None:
-        """The topic is gone, or there is a new one of that name: the next send looks."""
+    def gone(self, queue: PartitionQueue) -> None:
+        """The broker says that a queue's partition is gone, and so its topic is."""
 
     def unsent(self) -> errors.TxBrokerError:
         """What a caller gets whose message was never sent in its time."""
@@ -231,7 +231,7 @@ class PartitionQueue:
         if isinstance(first, (errors.SequenceOutOfOrder, errors.ProducerFenced, errors.UnknownPartition)):
             self.broken = first
         if isinstance(first, errors.UnknownPartition):
-            self._producer.forget_route(self.topic)
+            self._producer.gone(self)
         if isinstance(first, errors.UnknownProducer):
             self._producer.expired(self._identity)
         in_doubt = any(batch.attempts > 1 for batch in returned)

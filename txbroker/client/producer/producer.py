@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import cast
 
 from journal.arguments import text, wrong_type
@@ -39,12 +40,16 @@ class Producer:
         self.asynchronous = False
         self.backoff = Backoff(core.random)
         self.failed: list[Batch] = []
-        self._queues: dict[int, PartitionQueue] = {}
+        self._queues: dict[str, list[PartitionQueue]] = {}
+        """By topic."""
+        self._ending: list[PartitionQueue] = []
+        """Those of deleted topics, until all of their messages are answered."""
         self._routes: dict[str, Route] = {}
         self._questions: dict[str, Question[Route]] = {}
         self._opening: Errand | None = None
         self._room = core.waits.line(lambda: not self.full or core.fatal is not None)
         self.reports = Reports(core, self._report) if core.options.reports else None
+        core.on_deleted.append(self.deleted)
         core.on_open.append(self._opened)
         core.on_lost.append(self._lost)
         core.on_tick.append(self._expire)
@@ -59,9 +64,19 @@ class Producer:
             raise wrong_type("topic", topic, "a str") from None
 
     def forget_route(self, topic: str) -> None:
-        """The topic is gone, or there is a new one of that name: the next send looks."""
+        """The topic may be gone, or there may be a new one of that name: the next send looks."""
         self._routes.pop(topic, None)
         self._questions.pop(topic, None)
+
+    def deleted(self, topic: str) -> None:
+        """The topic is gone, or there is a new one of that name: the next send looks."""
+        self.forget_route(topic)
+        self._have(topic, [])
+
+    def gone(self, queue: PartitionQueue) -> None:
+        """The broker says that a queue's partition is gone, and so its topic is."""
+        if queue in self._queues.get(queue.topic, []):  # else there may be a new one of that name already
+            self.deleted(queue.topic)
 
     async def route(self, topic: str) -> Route:
         """Find a topic's partitions; raises UnknownTopic, WrongType, WrongValue."""
@@ -78,6 +93,7 @@ class Producer:
         core = self.core
         answer = await core.request(DescribeTopics(core.correlation(), [topic]), Topics)
         if not answer.topics:
+            self.deleted(topic)
             raise errors.UnknownTopic(f"there is no topic {topic!r}; nothing was sent. Create it first")
         return self._route(answer.topics[0])
 
@@ -92,15 +108,32 @@ class Producer:
         largest = info.settings.max_message_bytes or self.core.max_frame
         allowed = min(largest, self.core.max_frame, self.core.max_request)
         most = allowed - HEADER_BYTES  # the wrapper has a header of its own
+        known = {queue.number: queue for queue in self._queues.get(info.name, [])}
         queues = [
-            self._queues.setdefault(
-                part.number, PartitionQueue(self, info.name, part.index, part.number, most)
-            )
+            known.get(part.number) or PartitionQueue(self, info.name, part.index, part.number, most)
             for part in info.partitions
         ]
+        self._have(info.name, queues)
         is_own = self.reports is not None and info.name == self.reports.topic  # of reports: by key, always
         partitioner = None if is_own or self.core.options.partitioner is None else self._ask
         return Route(info.name, queues, partitioner)
+
+    def _have(self, topic: str, queues: list[PartitionQueue]) -> None:
+        """A topic has these queues. Others are of a topic of that name that is deleted: they take no more messages."""
+        gone = [queue for queue in self._queues.get(topic, []) if queue not in queues]
+        for queue in gone:
+            queue.broken = queue.broken or errors.UnknownPartition(
+                f"the topic {topic!r} that had partition number {queue.number} has been deleted; nothing was sent. If "
+                "there is another one of that name, the next send finds it"
+            )
+        self._ending += gone
+        self._queues[topic] = queues
+        if not queues:
+            del self._queues[topic]
+
+    def _all_queues(self) -> list[PartitionQueue]:
+        self._ending = [queue for queue in self._ending if queue.batches()]
+        return list(dict.fromkeys([*self._ending, *chain.from_iterable(self._queues.values())]))
 
     def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
         """Ask the caller's partitioner."""
@@ -196,9 +229,9 @@ class Producer:
         self.core.mend()
         for question in list(self._questions.values()):
             question.mend()
-        for queue in list(self._queues.values()):
+        for queue in self._all_queues():
             queue.mend()
-        unanswered = [batch for queue in self._queues.values() for batch in queue.batches()]
+        unanswered = [batch for queue in self._all_queues() for batch in queue.batches()]
         self.buffered = sum(batch.size for batch in unanswered)
         for batch in unanswered:
             self.leave(batch)
@@ -299,7 +332,7 @@ class Producer:
         try:
             batches += [batch for batch in self.failed if batch.watched]
             self.failed = []
-            for queue in list(self._queues.values()):
+            for queue in self._all_queues():
                 queue.flush()
                 batches += [batch for batch in queue.batches() if batch.watched]
             for batch in batches:
@@ -351,7 +384,7 @@ class Producer:
             self.reports.opened()
 
     def _flush_queues(self) -> None:
-        for queue in list(self._queues.values()):
+        for queue in self._all_queues():
             queue.flush()
 
     def _lost(self) -> None:
@@ -360,8 +393,8 @@ class Producer:
 
     def _stop(self, error: errors.TxBrokerError) -> None:
         self._room.move()
-        for queue in list(self._queues.values()):
+        for queue in self._all_queues():
             queue.stop(error)
 
     def _expire(self, now: float) -> float:
-        return min((queue.expire(now) for queue in self._queues.values()), default=math.inf)
+        return min((queue.expire(now) for queue in self._all_queues()), default=math.inf)

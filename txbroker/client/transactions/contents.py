@@ -250,6 +250,11 @@ class Contents:
         """All that it holds is in a report."""
         self._is_reported = True
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the messages that have been sent."""
+        return {queue.topic for queue in self._queues.values()}
+
     def runs(self, placements: list[Placement]) -> list[Run]:
         """Where its messages came to lie."""
         queues = self._queues

@@ -408,6 +408,9 @@ class Transaction:
             error.add_note(f"transaction {self.number} can only be rolled back now")
             if isinstance(error, _FENCED):
                 self.received.discard()
+            if isinstance(error, errors.UnknownPartition):  # one of the topics is gone: the next send looks
+                for topic in self.contents.topics:
+                    self._producer.forget_route(topic)
         self._dead = error
 
 
