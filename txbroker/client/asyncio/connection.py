@@ -1,4 +1,4 @@
-"""The client for asyncio: every call gives a ``Future``. Same names as the blocking client's."""
+"""The client for asyncio: every call returns a ``Future``. Its names are those of the blocking client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
-    """Connect; ``choices`` are the fields of :class:`Options`. Raises as ``txbroker.connect`` does."""
+    """Connect to a broker; ``choices`` are the fields of :class:`Options`. Raises as ``txbroker.connect`` does."""
     options = Options(**choices)
     connection = Connection(urls.parse(url), options, asyncio.get_running_loop())
     try:
@@ -36,9 +36,9 @@ async def connect(url: str = urls.DEFAULT, **choices: Any) -> Connection:
 class Connection(LoopConnection):
     """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
 
-    For the loop's thread. Each call is made when it is called, awaited or not; docs/clients.md has a table of what
-    cancelling one does. What gives out messages (``receive``, ``poll``, ``async for``) begins when it is awaited, and
-    takes them when its caller goes on.
+    Use it on the loop's thread. A call starts when it is called, awaited or not; docs/clients.md has a table of what
+    cancelling a call does. The calls that return messages (``receive``, ``poll``, ``async for``) start when they are
+    awaited, and take the messages when their caller resumes.
     """
 
     def __init__(self, address: urls.Address, options: Options, loop: asyncio.AbstractEventLoop) -> None:
@@ -95,11 +95,13 @@ class Connection(LoopConnection):
     def run(
         self, operation: Coroutine[Promise[Any], None, T], given_up: Callable[[], object] | None = None
     ) -> asyncio.Future[T]:
-        """Run an operation of the core; an asyncio.Future for its end. Cancelled, it is given up."""
+        """Run an operation of the core and return an asyncio.Future for its end. Cancelling the Future gives the
+        operation up.
+        """
         return Reply(self._started(operation), self, self._loop, given_up)
 
     async def take(self, begin: Callable[[], Take[T]]) -> T:
-        """Wait for the turn, then take messages, in one step with going on."""
+        """Wait for the turn, then take messages in the step in which the caller resumes."""
         turn, taken = self._begun(begin)
         try:
             if not turn.done:
@@ -115,28 +117,28 @@ class Connection(LoopConnection):
         return asyncio.current_task()
 
     def transaction(self, xid: Xid | None = None) -> Transaction:
-        """A one-phase transaction; ``async with`` commits at its end, rolls back on an exception."""
+        """Return a one-phase transaction; ``async with`` commits at its end, and rolls back on an exception."""
         return Transaction(self, self._transaction(xid))
 
     def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
-        """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
+        """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
 
 
 class Transaction(LoopTransaction):
-    """All or nothing over topics and partitions; see the blocking client's."""
+    """A transaction over topics and partitions, all or nothing; see the blocking client's."""
 
     _connection: Connection
 
 
 class Consumer(LoopConsumer):
-    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+    """A consumer, which gives messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
 
     _connection: Connection
 
 
 class _Protocol(asyncio.Protocol):
-    """Passes on what happens to the transport."""
+    """A protocol that passes on what happens to the transport."""
 
     def __init__(self, owner: Connection) -> None:
         self._owner = owner

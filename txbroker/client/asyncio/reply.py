@@ -1,4 +1,4 @@
-"""What a call of the asyncio client gives: a Future that gives its operation up when it is cancelled."""
+"""The result of a call of the asyncio client: a Future that gives its operation up when it is cancelled."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Reply(asyncio.Future[T]):
-    """The end of an operation. Cancelling it gives the operation up at once, and calls ``given_up``.
+    """The end of an operation as a Future. Cancelling it gives the operation up at once, and calls ``given_up``.
 
-    So does cancelling whoever awaits it and has not gone on yet.
+    Cancelling a task that awaits it and has not resumed yet gives the operation up, too.
     """
 
     def __init__(

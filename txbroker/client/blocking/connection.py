@@ -1,7 +1,7 @@
-"""The blocking client: ``txbroker.connect()``. docs/clients.md says what it does when answers get lost.
+"""The blocking client: ``txbroker.connect()``. docs/clients.md says what the client does when answers are lost.
 
-Several threads may use a :class:`Connection`. A :class:`Consumer` and a :class:`Transaction` are for one thread at
-a time, and between ``tpc_begin`` and the end of that transaction only the thread that began it may send.
+Several threads may use a :class:`Connection`. A :class:`Consumer` and a :class:`Transaction` are for one thread at a
+time. Between ``tpc_begin`` and the end of that transaction only the thread that began it may send.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def connect(
 ) -> Connection:
     """Connect to a broker; see :class:`txbroker.client.core.options.Options` for the arguments.
 
-    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, and
-    :class:`VersionRefused` if it speaks another version of the protocol.
+    Raises :class:`ConnectionUnavailable` if there is no broker within ``timeout`` seconds, and :class:`VersionRefused`
+    if the broker speaks another version of the protocol.
     """
     name = process_name() if client == "" else client
     sending = (timeout, reconnect, max_buffered, when_full, linger, batch_bytes)
@@ -82,11 +82,11 @@ def connect(
 
 
 class Connection(Operations, TransactionOperations, TwoPhaseOperations):
-    """A session with a broker that outlives its TCP connections. A context manager; closing flushes.
+    """A session with a broker that outlives its TCP connections. It is a context manager; closing flushes.
 
-    After :meth:`close` every method raises :class:`ConnectionClosed`, and in a child process
-    :class:`ProcessForked`. A method raises :class:`ConnectionUnavailable` if nothing could be sent in time, and
-    :class:`RequestTimedOut` if something was sent and no answer came in time.
+    After :meth:`close` every method raises :class:`ConnectionClosed`, and in a child process :class:`ProcessForked`. A
+    method raises :class:`ConnectionUnavailable` if nothing could be sent in time, and :class:`RequestTimedOut` if
+    something was sent and no answer came in time.
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
@@ -120,7 +120,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         except (errors.TxBrokerError, TimeoutError):
             raise
         except BaseException:
-            driver.guarded(self._producer.mend)  # an interrupt, it may be, in the middle of the operation
+            driver.guarded(self._producer.mend)  # perhaps an interrupt, in the middle of the operation
             raise
         finally:
             if not promise.done:
@@ -138,7 +138,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             self._driver.push()
 
     def _post(self, operation: Coroutine[Promise[Any], None, T]) -> Promise[T]:
-        """Begin an operation and have its requests sent; its answers are taken in when somebody next waits."""
+        """Begin an operation and have its requests sent. Its answers are received when a thread next waits."""
         driver = self._driver
         if driver.is_forked or self.core.asking:
             self._admit(operation)
@@ -167,10 +167,11 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     ) -> Receipt:
         """Send a message, and return once it is forced to the broker's disk.
 
-        Without ``partition`` the key chooses it, as in Kafka. A ``value`` of None is a tombstone. ``timestamp`` is
-        a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). Between ``tpc_begin`` and its end the
-        message belongs to that transaction, and its receipt has no offset. Raises :class:`OutcomeUnknown` if it may
-        or may not be stored, and :class:`WrongType` or :class:`WrongValue` for arguments that are no message.
+        Without ``partition`` the key chooses the partition, as in Kafka. A ``value`` of None is a tombstone.
+        ``timestamp`` is a ``datetime`` with a time zone, or µs since 1970 UTC (None: now). Between ``tpc_begin`` and
+        the end of that transaction the message belongs to the transaction, and its receipt has no offset. Raises
+        :class:`OutcomeUnknown` if the message may or may not be stored, and :class:`WrongType` or :class:`WrongValue`
+        for arguments that cannot be a message.
         """
         if self._two_phase.current is not None:
             return self._send_two_phase(topic, value, key, headers, partition, timestamp)
@@ -178,7 +179,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
             return self._take(topic, value, key, headers, partition, timestamp, watched=False).result()
         except errors.TxBrokerError:
             raise
-        except BaseException:  # an interrupt: nobody waits for it any more
+        except BaseException:  # an interrupt: no caller waits for it any more
             self._driver.guarded(self._producer.mend)
             raise
 
@@ -193,7 +194,8 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
     ) -> SendFuture:
         """Send a message without waiting. The future always ends, with a receipt or an error.
 
-        Messages of one partition keep their order, also over retries. Not between ``tpc_begin`` and its end.
+        Messages of one partition keep their order, also over retries. Raises Misuse between ``tpc_begin`` and the end
+        of that transaction.
         """
         if self._two_phase.current is not None:
             raise errors.Misuse("send_async inside of a two-phase transaction: use send; nothing was sent")
@@ -255,7 +257,9 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         return self.run(current.send(topic, value, key, headers, partition, timestamp))
 
     def _joined(self) -> TransactionCore | None:
-        """The transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has."""
+        """Return the transaction that this thread has begun with ``tpc_begin``; raises Misuse if another thread has
+        begun one.
+        """
         current = self._two_phase.current
         if current is not None and self._two_phase_thread != threading.get_ident():
             raise errors.Misuse(
@@ -280,12 +284,14 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
 
         A transaction with an ``xid`` can be prepared.
         """
-        self._driver.look()  # what begins on a dead connection could only be rolled back
+        self._driver.look()  # a transaction that begins on a dead connection could only be rolled back
         core = TransactionCore(self.core, self._producer, self._serials, xid)
         return Transaction(self, core)
 
     def tpc_begin(self, xid: Xid) -> None:
-        """PEP 249: let sends and offset commits of this thread belong to ``xid`` from now on."""
+        """PEP 249: begin transaction ``xid``; the sends and offset commits of this thread belong to it until
+        its end.
+        """
         self._driver.look()
         self._two_phase.begin(xid)
         self._two_phase_thread = threading.get_ident()
@@ -338,7 +344,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         except errors.Misuse:
             raise
         except BaseException:
-            self._cut()  # interrupted in there, it may be: what was to be done last is done
+            self._cut()  # the last step is done also if an interrupt came in there
             raise
 
     def _close(self, timeout: float | None) -> None:
@@ -368,7 +374,7 @@ class Connection(Operations, TransactionOperations, TwoPhaseOperations):
         self.flush()  # all has ended: it waits for nothing
 
     def _cut(self) -> None:
-        """Leave nothing behind, and wait for nothing."""
+        """Release all resources without waiting for anything."""
         if self.resolver is not None and not self._driver.is_forked:
             self.resolver.stop(0.0)
         if self._reporter is not None:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class ConsumingConnection(Joins, Protocol):
-    """The connection, as far as a consumer needs it."""
+    """The part of a connection that a consumer needs."""
 
     _driver: Driver
 
@@ -28,10 +28,11 @@ class ConsumingConnection(Joins, Protocol):
 
 
 class Consumer(ClientConsumer):
-    """Messages as they come: iterate, or :meth:`poll`. For one thread at a time; a context manager.
+    """A consumer, which gives messages as they come: iterate, or :meth:`poll`.
 
-    Iteration ends when the consumer is closed or, without ``follow``, at the end that the partitions had when it
-    began. An error (no broker for longer than the timeout, for example) is raised once; iterating again goes on.
+    It is for one thread at a time, and a context manager. Iteration ends when the consumer is closed or, without
+    ``follow``, at the end that the partitions had when it began. An error (no broker for longer than the timeout, for
+    example) is raised once; iterating again continues.
     """
 
     _connection: ConsumingConnection
@@ -66,7 +67,7 @@ class Consumer(ClientConsumer):
         return [] if delivery is None else delivery.rest()
 
     def close(self) -> None:
-        """Stop reading. Nothing is committed."""
+        """Stop reading. This commits nothing."""
         check_asking(self._driver.core.asking, self._driver.core.thread())
         self.closed = True
         if not self._driver.is_forked:

@@ -1,8 +1,8 @@
-"""The socket of the blocking client and who moves it: whoever waits drives, a thread helps for what nobody awaits.
+"""The blocking client's use of its socket: waiting callers drive it, and a thread helps where no caller waits.
 
-A caller that waits alone sends, polls and receives by itself, so a call costs no change of threads. Further
-callers wait until the driver has settled their promise, or hands them the wheel. The background thread drives
-only while messages sent asynchronously are unanswered and nobody else does.
+To drive means to send, poll and receive. A caller that waits alone drives by itself, so a call costs no change of
+threads. Further callers wait until the driving thread has settled their promise or hands the driving over to them. The
+background thread drives only while messages sent asynchronously are unanswered and no other thread does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAIN = threading.main_thread().ident
 
 
 class Driver:
-    """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only for moments."""
+    """Moves bytes between a core and its socket. ``lock`` protects the core; hold it only briefly."""
 
     def __init__(self, core: Core, address: Address, producer: Producer) -> None:
         check_system(address)
@@ -65,13 +65,13 @@ class Driver:
     # -- for callers -------------------------------------------------------------------------------
 
     def wait(self, promise: Promise[T], timeout: float | None = None) -> T:
-        """Return a promise's result, driving if nobody does. Raises ``TimeoutError`` after ``timeout``."""
+        """Return a promise's result; drive if no other thread does. Raises ``TimeoutError`` after ``timeout``."""
         if not promise.done:
             self.check_process()
             deadline = None if timeout is None else time.monotonic() + timeout
             me = threading.get_ident()
             if self._calling == me:
-                while not promise.done:  # a callback waits on the thread that drives: nobody else would
+                while not promise.done:  # a callback waits on the driving thread
                     self._turn(promise, deadline)
             else:
                 try:
@@ -100,11 +100,11 @@ class Driver:
                 return
 
     def _leave(self, me: int) -> None:
-        """This thread waits no more, whatever ended that: somebody else may have to drive."""
+        """End this thread's wait, however it ended: another thread may have to drive."""
         try:
             self._let_go(me)
         except BaseException:
-            self._let_go(me)  # interrupted in there: it is done again
+            self._let_go(me)  # an interrupt came in there: it is done again
             raise
 
     def _let_go(self, me: int) -> None:
@@ -112,23 +112,23 @@ class Driver:
             with self.lock:
                 self._followers.pop(me, None)
                 if self._driving == me:
-                    if self.core.phase is Phase.CONNECTING:  # interrupted before it came to that
+                    if self.core.phase is Phase.CONNECTING:  # an interrupt came before it connected
                         self.core.lost("interrupted before connecting")
                     self._hand_over()
-                self._offer()  # the wheel may have been offered to this thread
+                self._offer()  # the driving may have been offered to this thread
 
     def _used_by(self, me: int) -> None:
-        """Note who waits here. The first thread that does has the client to itself until another one comes."""
+        """Note which thread waits here. The first one has the client to itself until another one comes."""
         if self._user != me:
             self._is_shared = self._is_shared or self._user != 0
             self._user = self._user or me
 
     def _may_drive(self, me: int) -> bool:
-        """Signals interrupt the main thread. Where others use the client it does not drive: their work would suffer."""
+        """Return whether a thread may drive: not the main one, which signals interrupt, while others use the client."""
         return not self._is_shared or me != _MAIN
 
     def delivery(self, source: Source, end: float) -> Delivery | None:
-        """What has the next messages of a consumer of this thread; None if there are none until then."""
+        """Return the delivery with the next messages of a consumer of this thread; None if none come until ``end``."""
         self.check_process()
         turn = self.guarded(partial(self._join, source, end))
         try:
@@ -145,7 +145,7 @@ class Driver:
         return turn
 
     def guarded(self, work: Callable[[], T]) -> T:
-        """Do something with the core under the lock; interrupted, what may be torn is put in order."""
+        """Do something with the core under the lock. After an interrupt, repair what may be half done."""
         with self.lock:
             try:
                 return work()
@@ -156,13 +156,13 @@ class Driver:
                 raise
 
     def _hand_over(self) -> None:
-        """Under the lock: nobody drives."""
+        """Stop driving. Call it under the lock."""
         self._driving = 0
         if self._closed:
             self._poller.close()
 
     def _offer(self) -> None:
-        """Under the lock: if nobody drives, have somebody who waits take the wheel, or the thread."""
+        """Have a waiting thread or the background thread drive, if none does. Call it under the lock."""
         if self._driving:
             return
         for thread, woken in self._followers.items():
@@ -173,7 +173,7 @@ class Driver:
             self.attend()
 
     def attend(self) -> None:
-        """Have the background thread drive, for work that nobody waits for. Call it under the lock."""
+        """Have the background thread drive, for work that no caller waits for. Call it under the lock."""
         if self._thread is None and not self._closed:
             thread = threading.Thread(target=self._background, name="txbroker-client", daemon=True)
             thread.start()
@@ -181,7 +181,7 @@ class Driver:
         self._work.release()
 
     def kick(self) -> None:
-        """See to it that output gets out and unattended work is attended. Call it under the lock."""
+        """Have output sent, and unattended work driven. Call it under the lock."""
         core = self.core
         if core.output_bytes and self.link.is_up and not self.link.unsent:
             if core.output_bytes >= WRITE_AT_ONCE or core.busy <= 1:
@@ -194,7 +194,7 @@ class Driver:
             self.attend()
 
     def push(self) -> None:
-        """See to it that output gets out though nobody will wait for its answers. Call it under the lock."""
+        """Have output sent although no caller will wait for its answers. Call it under the lock."""
         if self._driving:
             self.wake()
         else:
@@ -209,13 +209,13 @@ class Driver:
             self.attend()
 
     def wake(self) -> None:
-        """Have the driver, if it sleeps, look again."""
+        """Wake the thread that drives, if it sleeps."""
         if self._asleep:
             self._asleep = False
             self._poller.wake()
 
     def look(self) -> None:
-        """Notice now if the connection has died while nobody looked."""
+        """Notice now whether the connection died while no thread watched it."""
         self.check_process()
         if self._may_drive(threading.get_ident()):
             self._whole(self._look)
@@ -227,13 +227,13 @@ class Driver:
 
     @property
     def is_driven(self) -> bool:
-        """Whether a thread drives."""
+        """Return whether a thread drives."""
         return self._driving != 0
 
     # -- one turn ----------------------------------------------------------------------------------
 
     def _turn(self, promise: Promise[T] | None, deadline: float | None) -> None:
-        """Send what there is, wait for something to happen, take it in."""
+        """Send the output, wait for something to happen, and receive it."""
         core = self.core
         if self.is_forked:
             raise fork.refusal()
@@ -256,10 +256,10 @@ class Driver:
                 self._calling = 0
 
     def _before_sleep(self, promise: Promise[T] | None, deadline: float | None) -> tuple[bool, float]:
-        """Do what is due and send; whether to connect now, and for how long to sleep else."""
+        """Do what is due and send. Return whether to connect now, and otherwise for how long to sleep."""
         core = self.core
         while core.expiring and self.link.read():
-            pass  # what has come is no answer that is missing, however late this thread gets to it
+            pass  # no missing answer has arrived, however late this thread looks at it
         core.tick()
         if core.abort and self.link.is_up:
             self.link.drop(core.abort)
@@ -278,10 +278,10 @@ class Driver:
         self.link.read()
 
     def _whole(self, work: Callable[[], T]) -> T:
-        """Under the lock, do as a whole: take bytes off the socket, or put them on it, with all that it means.
+        """Under the lock, move bytes off or onto the socket with all that follows from them, as a whole.
 
-        An exception out of nowhere (a signal's handler raises it) leaves it half done: the connection is dropped then,
-        and what was on its way is sorted out as whenever one dies.
+        An exception at any moment (raised by a signal's handler) leaves this half done. Then the connection is dropped,
+        and its requests are treated as after any loss of a connection.
         """
         with self.lock:
             try:
@@ -300,7 +300,7 @@ class Driver:
         return until - now
 
     def call_back(self) -> None:
-        """Run the callbacks of users that are due; outside of the lock."""
+        """Run the due callbacks of users. Call it outside of the lock."""
         later = self.core.later
         while later:
             call = later.popleft()
@@ -310,7 +310,9 @@ class Driver:
                 log.exception("a callback for an answer failed")
 
     def check_process(self) -> None:
-        """Raise ProcessForked in a child of the process that opened the connection, Misuse in its partitioner."""
+        """Raise ProcessForked in a child of the process that opened the connection, and Misuse inside its
+        partitioner.
+        """
         if self.is_forked:
             raise fork.refusal()
         check_asking(self.core.asking, self.core.thread())
@@ -345,7 +347,7 @@ class Driver:
 
     def _background(self) -> None:
         with self.lock:
-            self._thread = self._thread or threading.current_thread()  # none: who started it was interrupted
+            self._thread = self._thread or threading.current_thread()  # none: its starter was interrupted
             if self._thread is not threading.current_thread():
                 return
         while True:
@@ -367,7 +369,7 @@ class Driver:
                     self._offer()
 
     def _has_work(self) -> bool:
-        """Whether the background thread has to drive."""
+        """Return whether the background thread has to drive."""
         waits = bool(self._followers) and not any(map(self._may_drive, self._followers))
         return waits or self._producer.unattended or (self._is_shared and self.core.output_bytes > 0)
 
@@ -393,7 +395,7 @@ class Driver:
         self._poller.wake()
 
     def forked(self) -> None:
-        """In a child: let go of the parent's socket without a word to the broker."""
+        """In a child process, release the parent's socket without sending anything to the broker."""
         self.is_forked = True
         self.lock = threading.Lock()
         self.link.forked()

@@ -1,4 +1,4 @@
-"""The socket of the blocking client: bytes of a core's requests out, bytes of its answers in."""
+"""The socket of the blocking client: it sends the bytes of a core's requests and receives those of its answers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RECEIVE_BYTES = 1 << 18
 
 
 class Link:
-    """One connection at a time, and what is still to be sent on it. Every method is called under the driver's lock.
+    """One connection at a time, and the bytes still to be sent on it. Call every method under the driver's lock.
 
-    ``mend`` puts in order what an interruption may have torn.
+    ``mend`` repairs what an interrupt may have left half done.
     """
 
     def __init__(self, core: Core, poller: Poller, mend: Callable[[], None]) -> None:
@@ -32,11 +32,11 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a connection."""
+        """Return whether there is a connection."""
         return self.socket is not None
 
     def take(self, connection: socket.socket) -> None:
-        """Greet on a new connection."""
+        """Begin with a new connection: say hello."""
         self.socket = connection
         self.unsent = memoryview(b"")
         self.wants_write = False
@@ -45,7 +45,7 @@ class Link:
         self.write()
 
     def write(self) -> None:
-        """Send as much as the socket takes."""
+        """Send as many bytes as the socket takes."""
         core, connection = self._core, self.socket
         if connection is None:
             return
@@ -69,7 +69,7 @@ class Link:
             self._poller.watch(connection, for_writing=wants)
 
     def read(self) -> bool:
-        """Take in what has come; whether there was anything."""
+        """Receive the bytes that have come; return whether there were any."""
         connection, core = self.socket, self._core
         if connection is None:
             return False
@@ -91,34 +91,36 @@ class Link:
         return True
 
     def torn(self, error: BaseException) -> None:
-        """What is to be done as a whole was interrupted: how much of it is done is not known."""
+        """Drop the connection: an interrupt came in a step that must be done as a whole, and how much is done is
+        unknown.
+        """
         self.drop(f"interrupted while the connection was worked on ({error!r:.80})")
         self._mend()
 
     def drop(self, reason: str) -> None:
-        """Let go of the connection, and tell the core."""
+        """Close the connection, and inform the core."""
         self.close()
         self._core.lost(reason)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         connection, self.socket = self.socket, None
         if connection is not None:
-            with suppress(KeyError):  # interrupted before it was registered
+            with suppress(KeyError):  # an interrupt came before it was registered
                 self._poller.forget(connection)
             connection.close()
         self.unsent = memoryview(b"")
         self.wants_write = False
 
     def forked(self) -> None:
-        """In a child: let go of the parent's socket without a word to the broker."""
+        """In a child process, release the parent's socket without sending anything to the broker."""
         if self.socket is not None:
             os.close(self.socket.detach())
             self.socket = None
 
 
 def open_socket(address: Address, timeout: float) -> socket.socket:
-    """Connect, greet TLS; the socket returned does not block. Raises ``OSError``."""
+    """Connect, with TLS if the address says so, and return a socket that does not block. Raises ``OSError``."""
     if address.kind == "unix":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -134,7 +136,7 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
         context = tls.context(address)
         if context is not None:
             try:
-                connection.getpeername()  # of one that was cut already, Python 3.11's wrap_socket loses the descriptor
+                connection.getpeername()  # if it was cut, Python 3.11's wrap_socket loses the descriptor
                 connection = context.wrap_socket(connection, server_hostname=address.host)
             except BaseException:
                 connection.close()

@@ -1,4 +1,4 @@
-"""The blocking client's reports: a thread sees to it that they are sent also while nobody uses the connection."""
+"""The blocking client's reports: a thread sends them, also while no caller uses the connection."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from txbroker.client.producer.reports import LAST_REPORT_FAILED, Reports, log
 
 
 class Runner(Protocol):
-    """The connection, as far as this needs it."""
+    """The part of a connection that reports need."""
 
     def run(self, operation: Coroutine[Promise[Any], None, Any], timeout: float | None = None) -> Any:
         """Run an operation of the core."""
 
 
 class Reporter:
-    """The thread. It does not outlive the connection."""
+    """The thread that sends reports. It ends with the connection."""
 
     def __init__(self, connection: Runner, reports: Reports) -> None:
         self._connection = connection
@@ -29,7 +29,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._go_on, name="txbroker-reports", daemon=True)
 
     def start(self) -> None:
-        """Begin; whoever calls this must have it at hand already, to end it."""
+        """Start the thread; the caller must already hold this object, so that it can end it."""
         self._thread.start()
 
     def _go_on(self) -> None:
@@ -42,11 +42,11 @@ class Reporter:
                 log.warning("a report could not be sent and is tried again: %s", error)
 
     def end(self) -> None:
-        """Have the thread end, without a last report."""
+        """End the thread, without a last report."""
         self._stopped.release()
 
     def stop(self, timeout: float) -> None:
-        """Send the last report, for so many seconds at most."""
+        """Send the last report, within ``timeout`` seconds."""
         self.end()
         try:
             self._connection.run(self._reports.report(closing=True), timeout)

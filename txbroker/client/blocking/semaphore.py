@@ -1,7 +1,7 @@
-"""How one thread tells another to look up, so that no interrupt leaves it half told.
+"""A semaphore with which one thread wakes another; an interrupt at any moment leaves it consistent.
 
-``threading.Event`` and ``Condition`` are written in Python: what a signal's handler raises in the main thread may leave
-an event set with nobody woken, or its lock held for ever. A plain lock is of one piece.
+``threading.Event`` and ``Condition`` are written in Python: an exception that a signal's handler raises in the main
+thread may leave an event set without a woken thread, or its lock held for ever. A plain lock changes in one step.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from txbroker.client.loop.poller import INTERRUPTIBLE, LONGEST
 
 
 class BinarySemaphore:
-    """At first there is nothing to take. Any number of :meth:`release` let one :meth:`acquire` pass."""
+    """A semaphore that begins at zero. Any number of calls of :meth:`release` let one :meth:`acquire` pass."""
 
     __slots__ = ("_lock",)
 
@@ -22,14 +22,16 @@ class BinarySemaphore:
         self._lock.acquire()
 
     def release(self) -> None:
-        """Let one pass: who waits, or else the next. Does nothing if that was said already."""
+        """Let one waiting thread pass, or else the next one that comes. Does nothing if one may pass already."""
         try:
             self._lock.release()
         except RuntimeError:
-            return  # released already, and not taken yet
+            return  # released already, and not acquired yet
 
     def acquire(self, seconds: float | None = None) -> bool:
-        """Wait for a release and take it; False if none came in so many seconds. Ctrl-C ends it on every system."""
+        """Wait for a release and take it; return False if none came within ``seconds``. Ctrl-C ends it on
+        every system.
+        """
         end = None if seconds is None else time.monotonic() + seconds
         while True:
             left = threading.TIMEOUT_MAX if end is None else max(0.0, end - time.monotonic())

@@ -1,4 +1,4 @@
-"""The future of a message sent asynchronously: light, for there are hundreds of thousands a second."""
+"""The future of a message sent asynchronously. It is light, because a client makes hundreds of thousands a second."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class SendFuture:
-    """The future of a message; it has the methods of ``concurrent.futures.Future``.
+    """The future of a message, with the methods of ``concurrent.futures.Future``.
 
-    It is no subclass, because it shares the answer of its batch (0.2 µs instead of 2). So
-    ``concurrent.futures.wait`` does not take it; ``Connection.flush`` waits for all.
+    It is no subclass, because it shares the answer of its batch (0.2 µs instead of 2). So ``concurrent.futures.wait``
+    does not take it; ``Connection.flush`` waits for all.
     """
 
     __slots__ = ("_batch", "_driver", "_position", "_queue")
@@ -40,7 +40,7 @@ class SendFuture:
         return Receipt(self._queue.topic, self._queue.index, offset)
 
     def _wait(self, timeout: float | None) -> Sent:
-        """Wait for the answer. Whoever gives up has not been told: a flush tells of a failure then."""
+        """Wait for the answer. If the caller gives up before it comes, a flush reports a failure."""
         batch = self._batch
         limit = None if timeout is None else seconds("timeout", timeout, "nothing was awaited")
         try:
@@ -49,7 +49,7 @@ class SendFuture:
             if error is batch.error:
                 batch.watched = False
             else:
-                # Not under the lock: a partitioner may be asked under it, which raises this.
+                # Not under the lock: a partitioner may run under it, and it raises this.
                 self._queue.leave(batch)
             raise
         batch.watched = False
@@ -104,7 +104,7 @@ class Sender(Protocol):
 
 
 def flush(sender: Sender, limit: float | None) -> None:
-    """Wait for all, and raise the first failure among them; interrupted before that is told, it is for the next one."""
+    """Wait for all sends and raise the first failure. If an interrupt comes first, the next flush raises it."""
     batches: list[Batch] = []
     try:
         sender.run(sender._producer.flush(batches), limit)

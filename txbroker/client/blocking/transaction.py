@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """The connection, as far as a transaction needs it."""
+    """The part of a connection that a transaction needs."""
 
     _driver: Driver
     _receivers: Receivers
@@ -34,10 +34,11 @@ class Runner(Protocol):
 
 
 class Transaction(ClientTransaction):
-    """All or nothing over topics and partitions; a context manager that commits, or rolls back on an exception.
+    """A transaction over topics and partitions: all or nothing.
 
-    It is for one thread at a time. Several may be open on a connection. If the connection dies before the commit
-    was sent, the transaction is rolled back, and the next call raises :class:`TransactionRolledBack`.
+    It is a context manager that commits, or rolls back on an exception. It is for one thread at a time. Several may be
+    open on a connection. If the connection dies before the commit was sent, the transaction is rolled back, and the
+    next call raises :class:`TransactionRolledBack`.
     """
 
     _connection: Runner
@@ -76,8 +77,9 @@ class Transaction(ClientTransaction):
         *,
         by_key: bool = True,
     ) -> None:
-        """Add messages from columns of equal length, in their order, as
-        :func:`txbroker.client.transactions.bulk.send_many`.
+        """Add messages from columns of equal length, in their order.
+
+        See :func:`txbroker.client.transactions.bulk.send_many`.
         """
         columns = (topic, values, keys, headers, partitions, timestamps)
         before = self._core.contents.added
@@ -88,7 +90,7 @@ class Transaction(ClientTransaction):
             raise
 
     def send_frames(self, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]) -> None:
-        """Add messages that are frames already, as :func:`txbroker.client.transactions.bulk.send_frames`."""
+        """Add messages that are frames already. See :func:`txbroker.client.transactions.bulk.send_frames`."""
         before = self._core.contents.added
         try:
             self._run(bulk.send_frames(self._core, topic, split))
@@ -101,8 +103,8 @@ class Transaction(ClientTransaction):
     ) -> Message | None:
         """Return the group's next message; the group's position moves with this transaction, or not at all.
 
-        Returns None if ``timeout`` seconds pass without a message. After a rollback the same message is returned
-        again. What has been read ahead stays with the connection. ``choices`` (fields of :class:`ConsumerOptions`)
+        Returns None if ``timeout`` seconds pass without a message. After a rollback the same message is returned again.
+        Messages that have been read ahead stay with the connection. ``choices`` (fields of :class:`ConsumerOptions`)
         are used at the first call.
         """
         connection = self._connection
@@ -139,7 +141,7 @@ class Transaction(ClientTransaction):
             raise
         except BaseException:
             self._leave_block()
-            self._abandon()  # refused, or interrupted: one whose commit is under way is left to that
+            self._abandon()  # refused, or interrupted; a commit that is under way continues
             raise
 
     def _abandon(self) -> None:

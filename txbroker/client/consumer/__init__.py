@@ -1,1 +1,1 @@
-"""Reading: consumers, what they are handed, and messages received in transactions."""
+"""Reading: consumers, the messages that they hand out, and messages received in transactions."""

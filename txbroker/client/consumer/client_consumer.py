@@ -1,4 +1,4 @@
-"""What the consumers of all clients have in common: group, positions, commits."""
+"""The common part of all clients' consumers: group, positions, commits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from txbroker.client.core.promise import Promise
 
 
 class Joins(Protocol):
-    """A connection, as far as a consumer's commits need it."""
+    """The part of a connection that a consumer's commits need."""
 
     def _joined(self) -> Joined | None:
-        """The transaction that commits belong to, between ``tpc_begin`` and its end; else None."""
+        """Return the transaction that commits belong to, between ``tpc_begin`` and its end; else None."""
 
 
 class ClientConsumer:
@@ -32,11 +32,10 @@ class ClientConsumer:
 
     @property
     def whole(self) -> bool:
-        """Whether the consumer has handed out all that its partitions held at one moment, with no transaction in
-        part.
+        """Whether the consumer has handed out all that its partitions held at one moment, with no transaction in part.
 
-        This holds for the partitions that it reads, if reading began at such a moment. It is False while there is
-        more to hand out, and while an undecided transaction holds a position.
+        This holds for the partitions that it reads, if reading began at such a moment. It is False while there is more
+        to hand out, and while an undecided transaction holds a position.
         """
         return self._core.whole
 

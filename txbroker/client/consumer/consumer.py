@@ -1,4 +1,4 @@
-"""Reading on and on: positions per partition, prefetch by long polls, groups, claims and commits."""
+"""A consumer without I/O: positions for each partition, prefetch by long polls, groups, claims and commits."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ RECHECK_PENDING = 0.25
 
 
 class ConsumerCore:
-    """One consumer, without I/O. Reading goes on by itself while less than ``prefetch`` bytes wait, opened."""
+    """One consumer, without I/O. It fetches by itself while fewer than ``prefetch`` bytes, uncompressed, wait."""
 
     def __init__(self, shared_fetch: SharedFetch, options: ConsumerOptions, member: str) -> None:
         core = shared_fetch.core
         self.options = options
         self.positions: dict[int, Position] = {}
         self.line = core.waits.line(lambda: self._is_here or self.finished)
-        """Those who wait for messages, or for word that there will be none."""
+        """The callers that wait for messages, or for the end of the reading."""
         self._core = core
         self._shared_fetch = shared_fetch
         self._member = member
         self._current: Delivery | None = None
         self._returned: deque[Delivery] = deque()
         self._is_doubtful = False
-        """Whether messages were given back, and nobody has asked since whether the claim on the partitions stands."""
+        """Whether messages were given back and the broker has not been asked since whether the claim still holds."""
         self._asking: Errand | None = None
         self._begun_asking: Promise[None] = Promise()
         self._ahead = ReadAhead()
@@ -73,18 +73,20 @@ class ConsumerCore:
         self._begun = False
         self._closed = False
         self._failure: Exception | None = None
-        self._not_told: Exception | None = None  # why the claim could not be asked for
+        self._not_told: Exception | None = None  # the error with which asking for the claim failed
 
-    # -- for the faces -----------------------------------------------------------------------------
+    # -- for the front ends ------------------------------------------------------------------------
 
     @property
     def current(self) -> Delivery | None:
-        """What is being handed out, as far as there is anything left of it."""
+        """The delivery that is being handed out, if any of it is left."""
         current = self._current
         return None if current is None or current.is_empty else current
 
     def look(self) -> Delivery | None:
-        """What is to be handed out next, if it is here; raises what went wrong (the next call tries again)."""
+        """Return the next delivery to hand out, if it is here; raise the error of the reading (the next call tries
+        again).
+        """
         current = None if self._is_doubtful else self.current or self._next()
         if self._is_doubtful and self._not_told is not None:
             failure, self._not_told = self._not_told, None
@@ -96,7 +98,7 @@ class ConsumerCore:
         return current
 
     def _next(self) -> Delivery | None:
-        """Go on to the delivery after the present one. Interrupted anywhere it can be called again."""
+        """Go on to the delivery after the present one. After an interrupt anywhere it can be called again."""
         current = self._current
         if current is not None and current.messages:
             current.position.handed = current.messages[-1].offset + 1
@@ -111,7 +113,7 @@ class ConsumerCore:
         return self._current
 
     def _drop_current(self) -> None:
-        """What is being handed out waits no more."""
+        """Count the present delivery as handed out."""
         current = self._current
         if current is not None and self._chunks and self._chunks[0] is current.chunk:
             self._chunks.popleft()
@@ -119,10 +121,11 @@ class ConsumerCore:
             self._returned.popleft()
 
     def give_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Have these handed out again, in their order, before anything else, if the group's claim still stands.
+        """Have these handed out again, in their order, before anything else, if the group's claim still holds.
 
-        That is asked when the next message is. If others have claimed a partition since, they may have handled what was
-        given back, and what is read ahead: all is forgotten, and read anew as at the beginning.
+        The broker is asked for the claim when the next message is wanted. If others have claimed a partition since,
+        they may have handled the messages that were given back or read ahead. Then all of these are dropped and read
+        anew, as at the beginning.
         """
         self._drop_current()
         again = [delivery for delivery in deliveries if delivery.messages]
@@ -144,7 +147,7 @@ class ConsumerCore:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will come any more: closed, or not following and at the end."""
+        """Whether no further message will come: the consumer is closed, or it does not follow and is at the end."""
         if self._is_here or self._closed:
             return not self._is_here
         at_end = self._begun and not self.options.follow and not self._behind()
@@ -152,19 +155,21 @@ class ConsumerCore:
 
     @property
     def whole(self) -> bool:
-        """Whether what was handed out is all of one moment. What waits is looked at last: others take in more."""
+        """Whether the handed out messages are all of one moment. Waiting messages are checked last: other threads add
+        some.
+        """
         is_read = self._begun and self._moments.is_read(list(self.positions.values()))
         waits = self._is_doubtful or self.current or self._returned or self._chunks or self._ahead.undecoded
         return is_read and not waits
 
     def join(self, deadline: float = math.inf) -> Turn:
-        """Get in line for what :meth:`look` gives, until ``deadline`` by the core's clock."""
+        """Get in line for what :meth:`look` returns, until ``deadline`` by the core's clock."""
         self._go_on()
         self._shared_fetch.see_to_it()
         return self.line.join(deadline)
 
     def close(self) -> None:
-        """Stop reading. What has not been handed out stays uncommitted."""
+        """Stop reading. Messages that have not been handed out stay uncommitted."""
         self._closed = True
         self._forget()
         if self._asking is not None:
@@ -172,7 +177,7 @@ class ConsumerCore:
         self.line.move()
 
     def _forget(self) -> None:
-        """Drop what has been read and end the reading."""
+        """Drop the messages that were read, and end the reading."""
         self._current = None
         self._returned.clear()
         self._ahead.clear()
@@ -181,7 +186,7 @@ class ConsumerCore:
             self._reading.cancel()
 
     def handed_out(self) -> list[PartitionOffset]:
-        """The positions after what has been handed out, for a commit."""
+        """The positions after the messages that were handed out, for a commit."""
         current = self._current
         after = {position.number: position.handed for position in self.positions.values()}
         if current is not None and current.handed >= 0:
@@ -189,7 +194,8 @@ class ConsumerCore:
         return [PartitionOffset(n, at, self.positions[n].generation) for n, at in after.items() if at >= 0]
 
     async def commit(self, what: Positions = None, joined: Joined | None = None) -> None:
-        """Commit ``what`` of the group, None: :meth:`handed_out`; returns once forced. Raises GenerationFenced.
+        """Commit positions ``what`` of the group (None: :meth:`handed_out`); returns once forced. Raises
+        GenerationFenced.
 
         With ``joined`` they become part of that transaction instead, and move when it commits.
         """
@@ -206,7 +212,7 @@ class ConsumerCore:
     # -- the reading -------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Have the reading go on, if it does not and there is room. Interrupted anywhere it can be called again."""
+        """Start a fetch, if none is under way and there is room. After an interrupt anywhere it can be called again."""
         if self._is_doubtful and not self._closed:
             self._ask_for_claim()
         has_ended = self._reading is None or self._reading.done
@@ -221,7 +227,7 @@ class ConsumerCore:
             self._reading.wake()
 
     def _ask_for_claim(self) -> None:
-        """Find out whether the claim stands, unless that is under way. Interrupted anywhere it can be called again."""
+        """Ask whether the claim holds, unless that is under way. After an interrupt anywhere it can be called again."""
         if self._asking is None or self._asking.done:
             begun: Promise[None] = Promise()
             asking = Errand(self._find_out(begun))
@@ -231,18 +237,18 @@ class ConsumerCore:
         self._asking.wake()
 
     async def _find_out(self, begun: Promise[None]) -> None:
-        await begun  # so that what this brings about finds it noted
+        await begun  # so that the effects of this find the task noted
         try:
             if not await self._claim_stands():
                 self._begun, self._failure = False, None
                 self._forget()
                 self.positions.clear()
-            self._is_doubtful = False  # last: interrupted before, it is asked again
+            self._is_doubtful = False  # last: after an interrupt before this line, it is asked again
         except Exception as error:  # noqa: BLE001 - the next look() raises it
             self._not_told = error
 
     async def _claim_stands(self) -> bool:
-        """Whether the group's partitions are still claimed as they were by this consumer."""
+        """Return whether the group's partitions are still claimed by this consumer."""
         try:
             known = await stored_positions(self._core, self.options.group or "", list(self.positions))
         except errors.UnknownPartition:
@@ -255,7 +261,7 @@ class ConsumerCore:
         self.line.move()
 
     async def _read(self, begun: Promise[None]) -> None:
-        await begun  # so that what this brings about finds it noted
+        await begun  # so that the effects of this find the task noted
         try:
             if not self._begun:
                 await self._begin()
@@ -314,7 +320,7 @@ class ConsumerCore:
                 self.positions[number].next = offset
 
     async def _join(self, group: str) -> None:
-        """Claim the partitions, then take the group's positions, in this order: a late commit is fenced."""
+        """Claim the partitions, then take the group's positions. In this order a late commit of others is fenced."""
         core, numbers = self._core, list(self.positions)
         if self.options.claim:
             for some in requests_of(numbers):
@@ -336,7 +342,7 @@ class ConsumerCore:
                 position.next = found.offset
 
     async def _look_at_pending(self) -> None:
-        """Ask again for held offsets; if all are held, not before a while."""
+        """Ask again for positions that were held; if all are held, wait a while first."""
         pending = [position.number for position in self.positions.values() if position.pending]
         if pending:
             if self._moments.all_held(self.positions.values()):
@@ -375,7 +381,7 @@ class ConsumerCore:
             raise errors.OffsetOutOfRange(f"{reason}; {part.message}", *there)
         target = part.high_watermark if self.options.out_of_range == "latest" else part.start_offset
         log.warning(
-            "%s: offset %d is out of range (%d to %d are there); going on at %d as told by out_of_range=%r",
+            "%s: offset %d is out of range (%d to %d are there); going on at %d because of out_of_range=%r",
             where, position.next, *there, target, self.options.out_of_range,
         )  # fmt: skip
         position.next = target

@@ -1,7 +1,7 @@
-"""What a consumer hands out: messages of one partition, each given to the caller in one step.
+"""Deliveries of a consumer: messages of one partition, each handed to the caller in one step.
 
-Nothing is noted beside that step: what has been handed out is what is not there any more. So an exception that comes
-out of nowhere (a signal's handler, a cancellation) finds a message either here, for the next call, or with the caller.
+No state changes beside that step: the messages that are no longer here have been handed out. So an exception at any
+moment (a signal's handler, a cancellation) finds a message either here, for the next call, or with the caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txbroker.client.core.waits import Line, Turn
 
 
 class Chunk(NamedTuple):
-    """Messages of one partition as they were decoded, in order. ``before`` counts what was decoded before, bytes."""
+    """Decoded messages of one partition, in order. ``before`` counts the bytes that were decoded before."""
 
     position: Position
     messages: list[frame.Message]
@@ -24,7 +24,9 @@ class Chunk(NamedTuple):
 
 
 class Delivery:
-    """A chunk as it is handed out: ``left`` is what is still here, unless ``whole`` is empty: then nothing is."""
+    """A chunk that is being handed out. ``left`` has the remaining messages, unless ``whole`` is empty: then none
+    remain.
+    """
 
     __slots__ = ("chunk", "left", "messages", "position", "whole")
 
@@ -37,12 +39,12 @@ class Delivery:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all has been handed out."""
+        """Whether all messages have been handed out."""
         return not (self.left and self.whole)
 
     @property
     def handed(self) -> int:
-        """The offset after what was handed out of it since it was last settled; -1 if nothing was."""
+        """The offset after the messages that were handed out since it was last settled; -1 if there are none."""
         if not self.messages:
             return -1
         if self.is_empty:
@@ -54,22 +56,22 @@ class Delivery:
         return self.left.popleft()
 
     def rest(self) -> list[Message]:
-        """Hand out all that is left, at once."""
+        """Hand out all remaining messages at once."""
         self.whole[:] = [list(self.left)]
         return self.whole.pop()  # nothing may come between this and the caller
 
     def give_back(self) -> None:
-        """All of it is to be handed out again."""
+        """Make all of its messages available again."""
         self.left = deque(self.messages)
         self.whole = [[]]
 
     def settle(self) -> None:
-        """What has been handed out is done with for good."""
+        """Count the messages that were handed out as done for good."""
         self.messages = list(self.left)
 
 
 def widen(chunk: Chunk) -> list[Message]:
-    """A chunk's messages with topic and partition."""
+    """Return a chunk's messages with topic and partition."""
     topic, index = chunk.position.topic, chunk.position.index
     return [
         Message(topic, index, message.offset, message.timestamp, message.key, message.value, message.headers)
@@ -78,14 +80,14 @@ def widen(chunk: Chunk) -> list[Message]:
 
 
 class Source(Protocol):
-    """A consumer, or what a transaction receives from."""
+    """A consumer, or a receiver of a transaction."""
 
     @property
     def line(self) -> Line:
-        """Those who wait for messages."""
+        """The callers that wait for messages."""
 
     def join(self, deadline: float) -> Turn:
         """Get in that line."""
 
     def look(self) -> Delivery | None:
-        """What is to be handed out next, for who has the turn."""
+        """Return the delivery to hand out next; for the caller that has the turn."""

@@ -1,9 +1,9 @@
-"""Moment after moment of some partitions: the rest of one is read before what came later.
+"""The moments that a consumer reads: the rest of one is read before messages of a later one.
 
-An answer to a fetch is of one moment. Where it ends early in a partition, because a segment ends there, the disk has to
-be waited for, or others want their turn, the next fetch asks for the rest alone: so who keeps up is given every
-transaction whole before anything that was committed after it was seen. ``max_bytes`` of a moment end it, too: a long
-backlog in one partition does not keep what is new in the others waiting.
+An answer to a fetch is of one moment. It may end early in a partition: because a segment ends there, the disk has to be
+waited for, or other sessions want their turn. Then the next fetch asks for the rest only. So a consumer that keeps up
+gets every transaction whole before anything that was committed after it became visible. ``max_bytes`` ends a moment,
+too: so a long backlog in one partition does not delay new messages in the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txbroker.wire.messages import FetchedPartition
 
 
 class Wanted(NamedTuple):
-    """What to fetch: ``positions`` as :class:`Fetch` has them, and how much. ``is_new``: of a new moment."""
+    """A fetch to send: ``positions`` as :class:`Fetch` has them, and its size. ``is_new``: it begins a new moment."""
 
     positions: list[tuple[int, int, int]]
     max_bytes: int
@@ -40,20 +40,22 @@ class Moments:
         return (free if is_new else rest), is_new
 
     def all_held(self, positions: Collection[Position]) -> bool:
-        """Whether there is nothing to ask for, as undecided transactions hold the positions of what is left."""
+        """Whether there is nothing to ask for, because undecided transactions hold all remaining positions."""
         return not self._chosen(positions)[0]
 
     def wanted(self, positions: Collection[Position]) -> Wanted:
-        """What to ask for next: what is left of the moment that is being read, or of a new one."""
+        """Return what to ask for next: the rest of the moment that is being read, or a new one."""
         chosen, is_new = self._chosen(positions)
         if chosen:
             self._turn = (self._turn + 1) % len(chosen)
-            chosen = chosen[self._turn :] + chosen[: self._turn]  # so that none is always served last
+            chosen = chosen[self._turn :] + chosen[: self._turn]  # so that no position is always served last
         room = self._room if self._follow and not is_new else self._max_bytes
         return Wanted([(each.number, each.next, 0 if is_new else each.end) for each in chosen], room, is_new)
 
     def begin(self, positions: dict[int, Position], parts: Iterable[FetchedPartition]) -> None:
-        """A new one: note where the partitions ended. Interrupted, those that are not noted are in the next."""
+        """Begin a new moment: note where the partitions ended. Partitions that an interrupt left out are in the next
+        one.
+        """
         self._number += 1
         self._room = self._max_bytes
         for part in parts:
@@ -63,14 +65,14 @@ class Moments:
                 position.moment = self._number
 
     def took(self, size: int) -> None:
-        """So many bytes of it have come."""
+        """Count ``size`` bytes of the moment as received."""
         self._room -= size
 
     def leave(self, position: Position) -> None:
-        """It cannot be read: that must not keep the others from going on. The next moment has it again."""
+        """Leave a position out that cannot be read, so that the others go on. The next moment has it again."""
         if self._follow:
             position.moment = -1
 
     def is_read(self, positions: Collection[Position]) -> bool:
-        """Whether all has been read that there was at the moment, in all of these."""
+        """Return whether all of these positions have been read up to the moment's end."""
         return all(each.moment == self._number and each.next >= each.end for each in positions)

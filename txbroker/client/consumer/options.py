@@ -1,4 +1,4 @@
-"""What a consumer reads and how, checked before anything is asked."""
+"""The options of a consumer, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Start = str | int | datetime
 
 
 class ConsumerOptions(NamedTuple):
-    """What a consumer reads and how. ``max_wait`` is in seconds, ``max_bytes`` and ``prefetch`` are in bytes.
+    """What a consumer reads, and how. ``max_wait`` is in seconds, ``max_bytes`` and ``prefetch`` are in bytes.
 
     ``start`` is "committed" (the position of the group; if there is none, as "earliest"), "earliest", "latest", an
-    offset, or a ``datetime`` with a time zone (the first message appended then or later). ``follow`` waits for new
-    messages at the end. ``claim`` claims the partitions for the group. ``out_of_range`` says where to go on if
-    retention removed the position: "earliest", "latest" or "raise".
+    offset, or a ``datetime`` with a time zone (the first message appended then or later). With ``follow`` the consumer
+    waits for new messages at the end. With ``claim`` it claims the partitions for the group. ``out_of_range`` is where
+    it goes on if retention removed the position: "earliest", "latest" or "raise".
     """
 
     topics: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a consumer has fetched and not handed out yet: decoded some at a time, in chunks of one partition each."""
+"""Messages that a consumer has fetched and not handed out yet, decoded in chunks of one partition each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from txbroker.client.consumer.delivery import Chunk
 from txbroker.client.core.positions import Position
 
 Pieces = Iterator[tuple[list[frame.Message], int]]
-"""Some messages at a time, with the bytes that they take decoded."""
+"""How many messages are decoded at once, with their bytes."""
 
 
 class ReadAhead:
-    """Chunks that wait, first come first served, and what is still to be decoded. Each step can be interrupted."""
+    """Chunks that wait, oldest first, and frames still to be decoded. An interrupt may come in each step."""
 
     def __init__(self) -> None:
         self.chunks: deque[Chunk] = deque()
@@ -24,11 +24,13 @@ class ReadAhead:
 
     @property
     def size(self) -> int:
-        """Bytes that wait here, decoded."""
+        """Decoded bytes that wait here."""
         return self._decoded - self.chunks[0].before if self.chunks else 0
 
     def decode(self) -> bool:
-        """Decode some: compressed, it may come out larger than all that is to wait. Whether there was anything."""
+        """Decode a part; compressed frames may become larger than all that may wait. Return whether there was
+        anything.
+        """
         position, pieces = self.undecoded[0]
         try:
             messages, size = next(pieces, ([], 0))
@@ -38,7 +40,7 @@ class ReadAhead:
                 self.chunks.append(chunk)
                 self._took(chunk, size)
         except BaseException:
-            self.undecoded.popleft()  # it is fetched again, from where the last message has been decoded
+            self.undecoded.popleft()  # it is fetched again, from the message after the last decoded one
             raise
         if not messages:
             self.undecoded.popleft()
@@ -50,7 +52,7 @@ class ReadAhead:
         self._taking = None
 
     def mend(self, current: Chunk | None) -> None:
-        """Taking a chunk was interrupted: it is here, or the ``current`` one, or else it is fetched again."""
+        """Repair after an interrupt: a taken chunk is here, or it is ``current``, or else it is fetched again."""
         if self._taking is not None:
             chunk, size = self._taking
             if current is chunk or any(each is chunk for each in self.chunks):
@@ -58,7 +60,7 @@ class ReadAhead:
             self._taking = None
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop everything."""
         self.chunks.clear()
         self.undecoded.clear()
         self._taking = None

@@ -1,6 +1,6 @@
-"""Messages received inside a transaction: given back if it is rolled back, passed for good if it commits.
+"""Messages received in a transaction: given back if it is rolled back, done for good if it commits.
 
-A receiver outlives its transactions: what it has prefetched stays. It serves one transaction at a time.
+A receiver outlives its transactions: the messages that it has prefetched stay. It serves one transaction at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Owner(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, one way or the other."""
+        """Whether it has ended, with commit or rollback."""
 
 
 class Receiver:
-    """One group's reading of some topics, for transactions."""
+    """The reading of some topics for a group, for transactions."""
 
     def __init__(self, consumer: ConsumerCore) -> None:
         self.group = consumer.options.group or ""
@@ -37,7 +37,7 @@ class Receiver:
 
     @property
     def line(self) -> Line:
-        """Those who wait to receive."""
+        """The callers that wait to receive."""
         return self._consumer.line
 
     def join(self, deadline: float) -> Turn:
@@ -45,9 +45,10 @@ class Receiver:
         return self._consumer.join(deadline)
 
     def look(self) -> Delivery | None:
-        """What has the next message, for who has the turn; None if the topics end here and are not followed.
+        """Return the delivery that has the next message, for the caller that has the turn.
 
-        What is taken out of it belongs to the transaction that receives.
+        Returns None if the topics end here and are not followed. Messages that are taken from it belong to the
+        transaction that receives.
         """
         delivery = self._consumer.look()
         if delivery is not None and (not self._deliveries or self._deliveries[-1] is not delivery):
@@ -55,7 +56,7 @@ class Receiver:
         return delivery
 
     def offsets(self) -> list[PartitionOffset]:
-        """The positions after what the transaction has received."""
+        """The positions after the messages that the transaction has received."""
         after: dict[int, PartitionOffset] = {}
         for delivery in self._deliveries:
             position, handed = delivery.position, delivery.handed
@@ -64,8 +65,8 @@ class Receiver:
         return list(after.values())
 
     def settle(self, committed: bool) -> None:
-        """The transaction has ended: what it received is done with, or comes again, in the same order."""
-        self.discarded = True  # interrupted in here, all is read anew
+        """End the transaction: its messages are done, or come again in the same order."""
+        self.discarded = True  # after an interrupt in here, all is read anew
         if committed:
             for delivery in self._deliveries:
                 delivery.settle()
@@ -76,7 +77,9 @@ class Receiver:
         self.discarded = False
 
     def discard(self) -> None:
-        """Somebody else has the partitions, or knows how it ended: read anew from where the group is then."""
+        """Read anew from the group's position: another client has the partitions, or knows how the
+        transaction ended.
+        """
         self.discarded = True
         self.owner = None
         self._deliveries.clear()
@@ -84,29 +87,29 @@ class Receiver:
 
 
 class Received:
-    """What one transaction has received, from any of its receivers."""
+    """The receivers of one transaction."""
 
     def __init__(self) -> None:
         self._receivers: list[Receiver] = []
 
     def add(self, receiver: Receiver) -> None:
-        """This transaction receives from there, too."""
+        """Add a receiver to the transaction."""
         if receiver not in self._receivers:
             self._receivers.append(receiver)
 
     def offsets(self) -> list[tuple[str, list[PartitionOffset]]]:
-        """Per group the positions that move with the transaction."""
+        """Return for each group the positions that move with the transaction."""
         found = [(receiver.group, receiver.offsets()) for receiver in self._receivers]
         return [(group, offsets) for group, offsets in found if offsets]
 
     def settle(self, committed: bool) -> None:
-        """It is decided, whether or not the broker has been told."""
+        """Settle all receivers: the transaction is decided, whether or not the broker knows."""
         for receiver in self._receivers:
             receiver.settle(committed)
         self._receivers.clear()
 
     def discard(self) -> None:
-        """How it ends is found out elsewhere, or others have the partitions: what comes next is read anew."""
+        """Read anew: another party finds out how the transaction ends, or has the partitions."""
         for receiver in self._receivers:
             receiver.discard()
         self._receivers.clear()
@@ -120,7 +123,7 @@ class Receivers:
         self._found: dict[tuple[tuple[str, ...], str], Receiver] = {}
 
     def of(self, owner: Owner, topics: Any, group: str, choices: dict[str, Any]) -> Receiver:
-        """The receiver for a transaction; ``choices`` (fields of ConsumerOptions) count when it is made."""
+        """Return the receiver for a transaction; ``choices`` (fields of ConsumerOptions) are used when it is made."""
         options = consumer_options(topics, group, **choices)
         if not group:
             raise errors.Misuse(
@@ -134,7 +137,7 @@ class Receivers:
             consumer = ConsumerCore(self._shared_fetch, options, self._shared_fetch.core.options.client)
             receiver = self._found[key] = Receiver(consumer)
         if receiver.owner is not None and receiver.owner.is_over:
-            receiver.settle(False)  # it ended before it knew that it received from here: it was interrupted
+            receiver.settle(False)  # it ended, interrupted, before it noted that it received from here
         if receiver.owner not in (None, owner):
             raise errors.Misuse(
                 f"another transaction of this connection is receiving from {', '.join(options.topics)} for group "
@@ -144,6 +147,6 @@ class Receivers:
         return receiver
 
     def close(self) -> None:
-        """Stop reading; commits nothing."""
+        """Stop reading; this commits nothing."""
         for receiver in self._found.values():
             receiver.discard()

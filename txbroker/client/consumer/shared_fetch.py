@@ -1,9 +1,9 @@
-"""The one fetch of a connection that hangs at the broker: it carries the positions of all its consumers.
+"""The one waiting fetch of a connection: it carries the positions of all its consumers.
 
-A consumer that wants messages joins. If a fetch hangs that does not ask for it, that one is cancelled: the broker
-answers it at once with what there is, and the next asks for all who want. So a connection may have any number of
-consumers, and one that is closed leaves nothing at the broker. Where they have more positions than the broker takes in
-one fetch, they take turns.
+If a consumer wants messages and a fetch waits that does not ask for them, that fetch is cancelled. The broker answers
+it at once with what there is, and the next fetch asks for all consumers. So a connection may have any number of
+consumers, and a closed one leaves nothing at the broker. If they have more positions than the broker takes in one
+fetch, they take turns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txbroker.client.core.promise import Promise
 from txbroker.wire.messages import Cancel, Fetch, Fetched, FetchedPartition
 
 TURN: Final = 0.25
-"""Seconds that a fetch hangs at most while others take turns with it."""
+"""Seconds that a fetch waits at most while other positions take turns with it."""
 
 Part = tuple[FetchedPartition, memoryview]
 
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 
 class SharedFetch:
-    """Joins the consumers of one connection into one request at a time."""
+    """Joins the fetches of one connection's consumers into one request at a time."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -46,9 +46,9 @@ class SharedFetch:
     def ask(
         self, consumer: object, positions: list[tuple[int, int, int]], max_bytes: int, seconds: float
     ) -> Promise[list[Part]]:
-        """Fetch for a consumer: what there is for it of one moment, within so many seconds. Fails as the request does.
+        """Fetch for a consumer: messages of one moment, within the given seconds. Fails as the request does.
 
-        In the order of its positions, with those that have nothing.
+        The answer is in the order of its positions, and includes those without messages.
         """
         answer: Promise[list[Part]] = Promise()
         self._asked[consumer] = Asked(positions, self.core.clock() + seconds, max_bytes, answer)
@@ -59,18 +59,18 @@ class SharedFetch:
         return answer
 
     def leave(self, consumer: object) -> None:
-        """A consumer wants nothing any more; what it waits for is not answered."""
+        """Remove a consumer's question; it gets no answer."""
         asked = self._asked.pop(consumer, None)
         if asked is not None and any(carried is asked for _, carried in self._carried):
             self._cancel()
 
     def mend(self) -> None:
-        """Taking in an answer may have been interrupted: what nobody will answer is asked for anew."""
+        """Repair after an interrupt in taking an answer: questions that no request carries are asked anew."""
         self._giving = False
         self.see_to_it()
 
     def see_to_it(self) -> None:
-        """See to it that what is wanted is asked for, also if asking was interrupted."""
+        """Send a fetch for what is wanted, also if an interrupt came while one was sent."""
         if not self._giving and (self._call is None or not self.core.has(self._call)):
             self._call, self._carried, self._cancelled = None, [], False
             self._send()
@@ -85,7 +85,7 @@ class SharedFetch:
             self.core.post(Cancel(self.core.correlation(), self._call.request.correlation))
 
     def _reopened(self) -> None:
-        if self._cancelled:  # the fetch was sent again, and the cancelling was lost
+        if self._cancelled:  # the fetch was sent again, and the cancellation was lost
             self._post_cancel()
 
     def _send(self) -> None:
@@ -108,14 +108,14 @@ class SharedFetch:
         self._carried = carried
         self._cancelled = False
         call = core.request(request, Fetched, timeout=wait + core.options.timeout)
-        # First: interrupted before it is kept, this one is nobody's, and another goes out.
+        # First: after an interrupt before it is kept, this one has no owner, and another goes out.
         call.then(lambda: self._answered(call))
         self._call = call
         if call.done:
             self._answered(call)
 
     def _answered(self, call: Call[Fetched]) -> None:
-        """Give everybody what came for them, then ask for those who want more."""
+        """Give each consumer its part of the answer, then ask for those that want more."""
         if call is not self._call:
             return
         carried, self._carried = self._carried, []
@@ -147,9 +147,9 @@ class SharedFetch:
                 continue  # closed meanwhile
             if has_some or now >= asked.until:
                 asked.answer.resolve(found)
-                self._done(consumer, asked)  # last: interrupted before, it is asked for again
+                self._done(consumer, asked)  # last: if interrupted before, it is asked again
             else:
-                self._asked[consumer] = self._asked.pop(consumer)  # behind those who were not carried
+                self._asked[consumer] = self._asked.pop(consumer)  # behind those that were not carried
 
     def _done(self, consumer: object, asked: Asked) -> None:
         if self._asked.get(consumer) is asked:

@@ -1,4 +1,4 @@
-"""Answers that have come and are still to be given to their calls: on an event loop some in each of its turns."""
+"""Answers that have come and are still to be given to their calls; on an event loop, some in each of its turns."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from txbroker.wire.codec import Decoder, answer_decoder
 from txbroker.wire.messages import AnyAnswer
 
 MOST_AT_ONCE: Final = 1000
-"""Callers that go on in one turn of an event loop, but for those of one batch. 1,000 sends take it about 8 ms."""
+"""How many callers resume in one turn of an event loop, except those of one batch. 1,000 sends take it about 8 ms."""
 
 
 class Gives(Protocol):
-    """The core, as far as it gives answers to its calls."""
+    """The part of the core that gives answers to its calls."""
 
     abort: str
     waits: Waits
 
     def give(self, head: AnyAnswer, body: memoryview) -> int:
-        """Give an answer to its call; return how many waited for it."""
+        """Give an answer to its call; return how many callers waited for it."""
 
 
 class Answers:
-    """Cuts the broker's bytes into answers and gives each to its call, in their order.
+    """Cuts the broker's bytes into answers and gives each to its call, in order.
 
-    ``most`` bounds how many callers may go on in one call of :meth:`received`; the others do so in later turns, for the
-    caller's loop must not be held meanwhile. No answer that has come is lost: before its call would fail for a lost
-    connection, the end of the client or lack of time, the core has all of them given (:meth:`drain`).
+    ``most`` bounds how many callers may resume in one call of :meth:`received`. The others resume in later turns,
+    because the caller's loop must not be held meanwhile. No answer that has come is lost: before its call would fail
+    for a lost connection, the end of the client or lack of time, the core has all of them given (:meth:`drain`).
     """
 
     def __init__(self, core: Gives) -> None:
@@ -42,15 +42,15 @@ class Answers:
         self._is_due = False
 
     def begin(self) -> None:
-        """There is a new connection."""
+        """Begin with a new connection."""
         self.decoder = answer_decoder(1 << 30)
 
     def received(self, data: bytes) -> None:
-        """Take bytes. On what is not the protocol, or an interrupt, the core's ``abort`` is set."""
+        """Take bytes. If they break the protocol, or an interrupt comes, this sets the core's ``abort``."""
         self._give(0.0 if self._is_due else self.most, data)
 
     def drain(self) -> None:
-        """Give all that have come."""
+        """Give all answers that have come."""
         if self._came:
             self._give(math.inf)
 
@@ -72,7 +72,7 @@ class Answers:
             came.clear()
             self._core.abort = str(violation)
         except BaseException as error:
-            # An interrupt, or what a partitioner raises: the rest is not taken in, and so is asked for again.
+            # An interrupt, or an error of a partitioner: the rest is not received, and so is asked for again.
             came.clear()
             self._core.abort = f"taking in answers was interrupted ({error!r:.80})"
             raise

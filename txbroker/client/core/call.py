@@ -1,4 +1,4 @@
-"""A request and its answer to come, and how a refusal becomes an error."""
+"""A request and its future answer, and the error that a refusal becomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AnswerLost(errors.OutcomeUnknown):
 
 
 class Call(Promise[AnswerType], Generic[AnswerType]):
-    """A request and its answer to come. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
+    """A request and its future answer. ``data`` becomes the answer's data; ``attempts`` counts sendings."""
 
     __slots__ = ("attempts", "data", "deadline", "expected", "request", "rule")
 
@@ -34,11 +34,11 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
 
     @property
     def is_over(self) -> bool:
-        """Whether its answer was taken in though it still waits for one, as an interrupt came just then."""
+        """Whether its answer was received although it still counts as waiting, because an interrupt came in between."""
         return self.done
 
     def answered(self, head: Answer, data: memoryview) -> None:
-        """Take the right kind of answer."""
+        """Take an answer of the right kind."""
         self.data = data
         self.resolve(cast(AnswerType, head))
 
@@ -47,7 +47,7 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
         self.fail(error)
 
     def abandoned(self, error: errors.TxBrokerError) -> None:
-        """The client is closed before the answer came."""
+        """Fail: the client is closed before the answer came."""
         self.fail(error)
 
     def expired(self, error: errors.TxBrokerError) -> bool:
@@ -59,7 +59,8 @@ class Call(Promise[AnswerType], Generic[AnswerType]):
 def check(request: Request) -> None:
     """Raise WrongType or WrongValue for a request that the broker could not read, before anything is done with it.
 
-    Sent, it would cost the connection, and so all that others have on it. Who knows the parameter's name checks before.
+    Such a request would make the broker close the connection, with all that others have on it. Callers that know the
+    parameter's name check before.
     """
     try:
         check_request(request)
@@ -73,14 +74,16 @@ def check(request: Request) -> None:
 
 
 def error_of(refusal: Refused) -> errors.TxBrokerError:
-    """The error that a refusal names, with its extras as attributes."""
+    """Return the error that a refusal names, with its extra fields as attributes."""
     return named_error(refusal.error, refusal.message, refusal.numbers, refusal.texts)
 
 
 def named_error(
     name: str, message: str, numbers: Mapping[str, int], texts: Mapping[str, str]
 ) -> errors.TxBrokerError:
-    """The error of a name. What its class wants to be made of may not be known to who sent it, so it is not asked."""
+    """Return the error of a name. Its class is not called, because the sender may not know the arguments that
+    it wants.
+    """
     kind = errors.by_name(name)
     error = kind.__new__(kind, message)
     Exception.__init__(error, message)
@@ -90,12 +93,12 @@ def named_error(
 
 
 def name_of(call: Call[Answer]) -> str:
-    """What was asked, for messages."""
+    """Return the name of a call's request, for messages."""
     return type(call.request).__name__
 
 
 def in_doubt(call: Call[Answer], reason: str) -> errors.RequestTimedOut:
-    """Why there is no answer to a call that was sent."""
+    """Return the error for a call that was sent and got no answer."""
     if call.rule is Lost.READ:
         return errors.RequestTimedOut(f"{reason}; it changes nothing, so it can be tried again")
     return errors.RequestTimedOut(

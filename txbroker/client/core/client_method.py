@@ -1,7 +1,7 @@
-"""Methods that every client has are written once, as coroutines of the core; each client runs them in its own way.
+"""Methods that every client has: written once, as coroutines of the core, and run by each client in its own way.
 
-A call of the blocking client returns the result, one on an event loop gives something to await. Type checkers see which
-it is: the type of a method follows from how the client declares ``run``, which makes ``T``, a ``Future[T]`` or a
+A call of the blocking client returns the result; a call on an event loop returns an awaitable. Type checkers know which
+one: the type of a method follows from how the client declares ``run``, which makes ``T``, a ``Future[T]`` or a
 ``Deferred[T]`` of a coroutine that ends with ``T``.
 """
 
@@ -38,23 +38,23 @@ class PartOf(Protocol[T_co]):
 
 
 class ClientMethod(Protocol[P, T_co]):
-    """A method of a connection, of an operation that ends with ``T``."""
+    """A method of a connection whose operation ends with ``T``."""
 
     def __get__(self, client: Runs[T_co, R], kind: type | None = None, /) -> Callable[P, R]:
-        """The method of one connection."""
+        """Return the method of one connection."""
 
 
 class PartMethod(Protocol[P, T_co]):
-    """A method of a transaction or a consumer, of an operation that ends with ``T``."""
+    """A method of a transaction or a consumer whose operation ends with ``T``."""
 
     def __get__(self, client: PartOf[Runs[T_co, R]], kind: type | None = None, /) -> Callable[P, R]:
-        """The method of one transaction or consumer."""
+        """Return the method of one transaction or consumer."""
 
 
 def client_method(
     operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
 ) -> ClientMethod[P, T]:
-    """Make a method of a connection out of the function that makes its operation."""
+    """Return a method of a connection for a function that makes its operation."""
 
     @wraps(operation)
     def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:
@@ -67,7 +67,7 @@ def client_method(
 def part_method(
     operation: Callable[Concatenate[S, P], Coroutine[Promise[Any], None, T]],
 ) -> PartMethod[P, T]:
-    """Make a method of a transaction or a consumer out of the function that makes its operation."""
+    """Return a method of a transaction or a consumer for a function that makes its operation."""
 
     @wraps(operation)
     def method(client: Any, *args: P.args, **choices: P.kwargs) -> Any:

@@ -1,4 +1,6 @@
-"""What works beside a connection and ends with it: the resolver of :mod:`txbroker.databases`, which stands above."""
+"""The worker beside a connection that ends with it: the resolver of :mod:`txbroker.databases`, a room above
+this one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ class Companion(Protocol):
 
     @property
     def status(self) -> Any:
-        """How its last round went."""
+        """The state of its last round."""
 
     def stop(self, timeout: float) -> None:
-        """End it, leaving as little undone as ``timeout`` seconds allow; never raises. Again, it does no more harm."""
+        """End it, with as little left undone as ``timeout`` seconds allow. Never raises; may be called again."""

@@ -1,9 +1,9 @@
-"""The heart of every client, without I/O: requests in, bytes out; bytes in, answers out; what loss means.
+"""The core of every client, without I/O: requests become bytes, bytes become answers, and losses have rules.
 
-A face (blocking, Twisted, asyncio) owns the socket and the clock's alarm and tells the core what happens:
-:meth:`Core.connecting`, :meth:`Core.connected`, :meth:`Core.received`, :meth:`Core.lost`,
-:meth:`Core.tick`. It sends :meth:`Core.take_output`, wakes up at :meth:`Core.wakeup` and calls what is in
-``Core.later`` (the callbacks of users) outside of its locks. One thread at a time.
+A front end (blocking, Twisted, asyncio) owns the socket and the alarm clock. It informs the core by
+:meth:`Core.connecting`, :meth:`Core.connected`, :meth:`Core.received`, :meth:`Core.lost` and :meth:`Core.tick`. It
+sends :meth:`Core.take_output`, wakes up at :meth:`Core.wakeup`, and calls the functions in ``Core.later`` (the
+callbacks of users) outside of its locks. Only one thread at a time may use the core.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txbroker.wire.messages import Answer, AnyAnswer, Done, Hello, Ping, Refused
 log = logging.getLogger("txbroker.client")
 
 WRITTEN = 256 << 10
-"""With so many bytes of output or fewer, who waits for the face to take it goes on."""
+"""With this many bytes of output or fewer, a caller that waits for the output to be sent resumes."""
 
 
 class Core:
@@ -52,10 +52,10 @@ class Core:
         self.phase = Phase.DOWN
         self.session = 0
         self.former: messages.FormerSession | None = None
-        """What the next hello shows: the session that the last welcome opened, or one of another connection's."""
+        """The session that the next hello shows: that of the last welcome, or one of another connection."""
         self.max_frame = MAX_FRAME
         self.max_request = MAX_REQUEST_DATA
-        self.max_fetch_positions = 1  # what every broker takes, until one tells
+        self.max_fetch_positions = 1  # every broker takes one, until it reports its limit
         self.server = ""
         self.identity = ""
         self.later: deque[Callable[[], object]] = deque()
@@ -66,7 +66,7 @@ class Core:
         self.on_tick: list[Callable[[float], float]] = []
         self.on_mend: list[Callable[[], None]] = []
         self.abort = ""
-        """Not empty: the face must drop the connection, for this reason, and then tell :meth:`lost`."""
+        """If not empty, the front end must drop the connection, for this reason, and then call :meth:`lost`."""
         self.output_bytes = 0
         self._output: list[bytes] = []
         self._sending: tuple[Call[Answer], bytes] | None = None
@@ -82,17 +82,17 @@ class Core:
         self._opened = self.waits.line(lambda: self.phase in (Phase.OPEN, Phase.CLOSED))
         self.fatal: errors.TxBrokerError | None = None
         self.reason = "no connection has been made yet"
-        self.thread: Callable[[], int] = lambda: 1  # a face with threads says which one it is
+        self.thread: Callable[[], int] = lambda: 1  # a front end with threads replaces this
         self.asking = 0
-        """The thread that asks the caller's partitioner just now: it must not use the client meanwhile."""
+        """The thread that calls the user's partitioner just now: it must not use the client meanwhile."""
         self._told = False
         self._heard = 0.0
         self.answers = Answers(self)
 
-    # -- the side of the operations ----------------------------------------------------------------
+    # -- for the operations ------------------------------------------------------------------------
 
     def correlation(self) -> int:
-        """A number for the next request."""
+        """Return a number for the next request."""
         self._correlation += 1
         return self._correlation
 
@@ -104,7 +104,9 @@ class Core:
         timeout: float | None = None,
         rule: Lost | None = None,
     ) -> Call[AnswerType]:
-        """Send a request, now or once there is a connection; raises as :func:`check`. No ``timeout``: the client's."""
+        """Send a request, now or once there is a connection; raises as :func:`check`. ``timeout`` None: the
+        client's.
+        """
         check(request)
         seconds = self.options.timeout if timeout is None else timeout
         call = Call(request, expected, data, self.clock() + seconds)
@@ -137,7 +139,7 @@ class Core:
         self._sending = None
 
     def mend(self) -> None:
-        """The sending of a request may have been interrupted: do what is missing of it."""
+        """Repair after an interrupt: send what may be missing of a request."""
         if self._sending is not None:
             call, message = self._sending
             self._pending[call.request.correlation] = call
@@ -151,12 +153,12 @@ class Core:
             callback()
 
     def has(self, call: Call[Any]) -> bool:
-        """Whether a call is on its way, or will be."""
+        """Return whether a call waits for its answer, or for a connection."""
         correlation = call.request.correlation
         return self._pending.get(correlation) is call or self._waiting.get(correlation) is call
 
     def post(self, request: Request, data: bytes | memoryview = b"") -> None:
-        """Send a request on the session there is, expecting no answer."""
+        """Send a request on the present session, without expecting an answer."""
         self.put(self.packed(request, data))
 
     def put(self, message: bytes) -> None:
@@ -165,11 +167,13 @@ class Core:
         self.output_bytes += len(message)
 
     def has_put(self, message: bytes) -> bool:
-        """Whether that is what was put last, and has not been taken; for who was interrupted there."""
+        """Return whether that message was put last, and not sent yet; for a caller that was interrupted in
+        :meth:`put`.
+        """
         return bool(self._output) and self._output[-1] is message
 
     def packed(self, request: Request, data: bytes | memoryview) -> bytes:
-        """The bytes of a request that is about to go out."""
+        """Return the bytes of a request, to be sent now."""
         return encode(request, data)
 
     def watch(self, call: Call[Answer]) -> None:
@@ -177,16 +181,16 @@ class Core:
         self._pending[call.request.correlation] = call
 
     def unwatch(self, correlation: int) -> None:
-        """Ignore what still comes for a correlation."""
+        """Ignore later answers for a correlation."""
         self._pending.pop(correlation, None)
 
     def give_up(self, call: Call[Any]) -> bool:
-        """Ignore what is still to come of a call; whether it was sent."""
+        """Ignore later answers for a call; return whether it was sent."""
         self._waiting.pop(call.request.correlation, None)
         return self._pending.pop(call.request.correlation, None) is not None
 
     async def opened(self, deadline: float) -> int:
-        """Wait for a session, return its number; raises ConnectionUnavailable after ``deadline``."""
+        """Wait for a session and return its number; raises ConnectionUnavailable after ``deadline``."""
         with self._opened.turn() as turn:
             turn.join(deadline)
             has_come = await turn
@@ -200,26 +204,26 @@ class Core:
 
     @property
     def busy(self) -> int:
-        """How many requests have no answer yet."""
+        """Return how many requests have no answer yet."""
         return len(self._pending) + len(self._waiting)
 
     def check_open(self) -> None:
-        """Raise what makes every request pointless, if anything does."""
+        """Raise the error that every request would meet, if there is one."""
         if self.fatal is not None:
             raise self.fatal
 
-    # -- the side of the face ----------------------------------------------------------------------
+    # -- for the front end -------------------------------------------------------------------------
 
     def connection_due(self) -> bool:
-        """Whether the face should connect now."""
+        """Return whether the front end should connect now."""
         return self.phase is Phase.DOWN and self.clock() >= self._connect_at
 
     def connecting(self) -> None:
-        """The face has begun to connect."""
+        """Note that the front end has begun to connect."""
         self.phase = Phase.CONNECTING
 
     def connected(self) -> None:
-        """There is a connection: greet."""
+        """Say hello on a new connection."""
         self.phase = Phase.GREETING
         self.abort = ""
         self.take_output()
@@ -232,7 +236,7 @@ class Core:
         self._send(cast("Call[Answer]", greeting))
 
     def welcomed(self, welcome: Welcome) -> None:
-        """There is a session: send what waited, in its order."""
+        """Begin a session: send the waiting requests, in order."""
         if self.identity and welcome.identity != self.identity:
             error = replaced(welcome.identity, self.identity)
             self.stop(error)
@@ -258,12 +262,14 @@ class Core:
         self._opened.move()
 
     def received(self, data: bytes) -> None:
-        """Take bytes of the broker. On bytes that are not the protocol ``abort`` is set."""
+        """Take bytes of the broker. If they break the protocol, this sets ``abort``."""
         self._heard = self.clock()
         self.answers.received(data)
 
     def give(self, head: AnyAnswer, body: memoryview) -> int:
-        """Give an answer to its call; return how many waited for it. Raises PeerViolation for one of another kind."""
+        """Give an answer to its call; return how many waited for it. Raises PeerViolation for an answer of another
+        kind.
+        """
         call = self._pending.get(head.correlation)
         if call is None:
             return 0  # its caller ran out of time
@@ -274,11 +280,11 @@ class Core:
             call.answered(head, body)
         else:
             raise errors.PeerViolation(f"{type(call.request).__name__} was answered by {type(head).__name__}")
-        self._pending.pop(head.correlation, None)  # last: interrupted before, it is asked for again
+        self._pending.pop(head.correlation, None)  # last: if interrupted before, it is asked again
         return waiting
 
     def lost(self, reason: str) -> None:
-        """The connection is gone, or could not be made. Unanswered requests meet their rules."""
+        """Note that the connection is lost, or could not be made. Each unanswered request is treated by its rule."""
         if self.phase is Phase.CLOSED:
             return
         self.answers.drain()
@@ -298,18 +304,18 @@ class Core:
                     AnswerLost(f"the connection died ({reason}) before {name_of(call)} was answered")
                 )
         for call in over:
-            call.finish()  # an interrupt came between its answer and those who wait for it
+            call.finish()  # an interrupt came between its answer and the callers that wait for it
         for callback in self.on_lost:
             callback()
         if self.fatal is None and not self.options.reconnect:
             self.stop(errors.ConnectionUnavailable(f"the connection died ({reason}) and reconnect is off"))
         if self.fatal is None and not self._told:
-            self._told = True  # once, however long it lasts: whoever waits should know for what
+            self._told = True  # once, however long it lasts: callers that wait should know the reason
             log.warning("no connection to the broker (%s); trying again", reason)
         self._drained.move()
 
     def stop(self, error: errors.TxBrokerError) -> None:
-        """No connection any more: every request and every later one fails, sent changes as OutcomeUnknown."""
+        """Give up connecting: every present and later request fails, changes that were sent with OutcomeUnknown."""
         self.answers.drain()
         self.fatal = self.fatal or error
         self.phase = Phase.CLOSED
@@ -329,7 +335,7 @@ class Core:
         self.waits.end()
 
     def take_output(self) -> list[bytes]:
-        """Return the bytes to send, and forget them."""
+        """Return the bytes to send, and remove them here."""
         output, self._output = self._output, []
         self.output_bytes = 0
         self._drain_by = math.inf
@@ -340,7 +346,9 @@ class Core:
         return output
 
     async def drained(self) -> None:
-        """Wait until the face has taken output, or the connection has died, as it does if nothing moves in time."""
+        """Wait until the front end has taken output, or the connection has died, as it does if nothing is
+        sent in time.
+        """
         with self._drained.turn() as turn:
             turn.join()
             if not turn.done and self._drain_by == math.inf:
@@ -349,7 +357,7 @@ class Core:
             await turn
 
     def wakeup(self) -> float:
-        """When :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
+        """Return when :meth:`tick` should be called next, by the clock; infinity if nothing is due."""
         at = min(self._next_expiry, self.waits.next)
         if self.phase is Phase.DOWN and self._connect_at < at:
             at = self._connect_at
@@ -357,7 +365,7 @@ class Core:
 
     @property
     def expiring(self) -> bool:
-        """Whether :meth:`tick` will find that time has run out for something; first take in what has come."""
+        """Return whether :meth:`tick` will find something out of time; if so, receive first what has come."""
         return min(self._next_expiry, self.waits.next) <= self.clock()
 
     def tick(self) -> None:
@@ -385,7 +393,7 @@ class Core:
             self.abort = f"the broker has taken no bytes for {self.options.timeout} s"
             self._drain_by = math.inf
         self._next_expiry = math.inf
-        later = [callback(now) for callback in self.on_tick]  # who is told may begin anew: that counts, too
+        later = [callback(now) for callback in self.on_tick]  # which may begin new waits
         rest = [call.deadline for call in (*self._pending.values(), *self._waiting.values())]
         self._next_expiry = min([self._next_expiry, self._drain_by, *rest, *later])
 

@@ -1,4 +1,4 @@
-"""The hello of a client: what becomes of it decides whether there is a session."""
+"""The hello of a client. Its answer decides whether there is a session."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from txbroker.wire.messages import Answer, Hello, Welcome
 
 
 class Greets(Protocol):
-    """The core, as far as its hello needs it."""
+    """The part of the core that a hello needs."""
 
     abort: str
 
     def welcomed(self, welcome: Welcome) -> None:
-        """There is a session."""
+        """Begin the session."""
 
     def stop(self, error: errors.TxBrokerError) -> None:
-        """There is none, and never will be."""
+        """End the client: there will be no session."""
 
 
 class Greeting(Call[Welcome]):
-    """The hello: its answer opens the session, its refusal ends the client or the connection."""
+    """The hello: its answer opens the session; its refusal ends the client or the connection."""
 
     __slots__ = ("_core",)
 
@@ -32,12 +32,12 @@ class Greeting(Call[Welcome]):
         self._core = core
 
     def answered(self, head: Answer, data: memoryview) -> None:
-        """There is a session."""
+        """Begin the session."""
         super().answered(head, data)
         self._core.welcomed(cast(Welcome, head))
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """There is none, now or ever."""
+        """End the client or the connection."""
         self.fail(error)
         if isinstance(error, REFUSED_FOR_GOOD):
             self._core.stop(error)
@@ -47,7 +47,7 @@ class Greeting(Call[Welcome]):
 
 
 def replaced(identity: str, known: str) -> errors.BrokerReplaced:
-    """Behind the address is another broker: numbers and xids would mean other transactions, "unknown" be no answer."""
+    """Return the error for another broker behind the address, where numbers and xids mean other transactions."""
     return errors.BrokerReplaced(
         f"the broker behind the address has other data ({identity}) than the one this connection was made to "
         f"({known}); nothing was sent to it. Open a new connection to work with it. What is undecided at the old one "

@@ -1,4 +1,4 @@
-"""What every client asks the broker about topics, groups, files and itself, written once for all clients."""
+"""The requests of every client about topics, groups, files and the broker itself, written once for all clients."""
 
 from __future__ import annotations
 
@@ -47,13 +47,11 @@ from txbroker.wire.messages import (
 
 
 class Operations:
-    """The calls of every client's connection that ask the broker something or have it do something, one in each
-    method.
-    """
+    """The methods of every client's connection that read or change something at the broker."""
 
     core: Core
     resolver: Companion | None = None
-    """Ends what blocks of ``atomic``, of this or other processes, left undecided; there from the first block on."""
+    """The resolver, which ends what blocks of ``atomic`` left undecided. It exists from the first block on."""
 
     @property
     def identity(self) -> str:
@@ -73,9 +71,9 @@ class Operations:
     ) -> Coroutine[Promise[Any], None, TopicInfo]:
         """Create a topic with these settings (durations in seconds, sizes in bytes); raises TopicExists.
 
-        The topic has one partition unless ``partitions`` says more. With ``exist_ok`` a topic of that name is
-        described and not changed, and the logger ``txbroker.client`` warns where it differs from what was asked
-        for.
+        The topic has one partition unless ``partitions`` says more. With ``exist_ok``, if a topic of that name exists,
+        this returns its description and does not change it. The logger ``txbroker.client`` warns if it differs from the
+        arguments.
         """
         return create_topic(self.core, name, partitions, settings, exist_ok)
 
@@ -83,7 +81,7 @@ class Operations:
     async def delete_topic(self, name: str, topic_id: bytes | None = None) -> None:
         """Delete a topic with its messages; raises UnknownTopic, TransactionConflict.
 
-        ``topic_id`` is the id of the topic that is meant, as ``topics()`` has it; None: the topic that has the name
+        ``topic_id`` is the id of the topic to delete, as ``topics()`` returns it; None: the topic that has the name
         now.
         """
         name, core = text("name", name, NOTHING_CHANGED), self.core
@@ -100,11 +98,11 @@ class Operations:
 
     @client_method
     async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
-        """Describe topics, sorted by name. Names that do not exist are left out."""
+        """Return descriptions of topics, sorted by name. Names that do not exist are left out."""
         return await described(self.core, None if names is None else texts("names", names, NOTHING_READ))
 
     async def _topic(self, name: str) -> TopicInfo:
-        """Describe one; raises UnknownTopic."""
+        """Return the description of one topic; raises UnknownTopic."""
         name = text("topic", name, NOTHING_READ)
         found = await described(self.core, [name])
         if not found:
@@ -115,8 +113,7 @@ class Operations:
     async def read(
         self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> list[Message]:
-        """Read messages from ``offset`` on, in order: about ``max_bytes``, and at least one message if there is
-        one.
+        """Read messages from ``offset`` on, in order: about ``max_bytes``, and at least one message if there is one.
 
         Waits up to ``max_wait`` seconds for a first message, and returns an empty list if none comes. Raises
         OffsetOutOfRange, UnknownTopic, UnknownPartition, CorruptSegment.
@@ -128,8 +125,8 @@ class Operations:
         _raise_error_of(part)
         found, taken = decoded(topic, partition, data, offset, max_bytes)
         messages = found
-        # An answer ends where a segment does, and where messages begin that are in no file yet.
-        # Of what is wrong farther on there is nothing in an answer: the read that begins there raises it.
+        # An answer ends where a segment ends, and where messages begin that are in no file yet.
+        # Damage farther on is not in an answer: the read that begins there raises the error.
         while found and messages[-1].offset + 1 < part.high_watermark and max_bytes > taken:
             max_bytes -= taken
             offset = messages[-1].offset + 1
@@ -164,7 +161,7 @@ class Operations:
         """Return for each partition the first offset appended at ``time`` (``datetime``, or µs since 1970 UTC) or
         later.
         """
-        wall = micros("time", time, NOTHING_READ, MOST)  # any end of time is behind the last message
+        wall = micros("time", time, NOTHING_READ, MOST)  # any later time is behind the last message
         parts = {part.number: part.index for part in (await self._topic(topic)).partitions}
         core = self.core
         found: dict[int, int] = {}
@@ -235,7 +232,7 @@ class Operations:
     async def delete_group(self, group: str, group_id: bytes | None = None) -> None:
         """Delete a group with its positions; raises UnknownGroup, OffsetPending.
 
-        ``group_id`` is the id of the group that is meant, as ``groups()`` has it; None: the group that has the name
+        ``group_id`` is the id of the group to delete, as ``groups()`` returns it; None: the group that has the name
         now.
         """
         group, core = text("group", group, NOTHING_CHANGED), self.core
@@ -267,9 +264,9 @@ class Operations:
     async def pin_files(self) -> int:
         """Keep the broker from removing files of its data directory; return the LSN of its newest checkpoint.
 
-        This is for programs that read the files. What that checkpoint and the journal above it refer to is kept
-        until :meth:`unpin_files`, until this connection is lost, or until the disk needs the space. Raises DiskFull
-        if the disk needs it already. A connection has one pin.
+        Programs that read the files use this. The broker keeps the files that this checkpoint and the journal above it
+        refer to until :meth:`unpin_files`, until this connection is lost, or until the disk needs the space. Raises
+        DiskFull if the disk needs it already. A connection has one pin.
         """
         core = self.core
         return (await core.request(commands.PinFiles(core.correlation()), commands.FilesPinned)).lsn
@@ -287,7 +284,7 @@ class Operations:
 
 
 async def _polled(core: Core, call: Call[Fetched]) -> Fetched:
-    """Wait for a fetch of its own that may hang at the broker; given up, it is cancelled there, too."""
+    """Wait for a fetch that may wait at the broker. If its caller gives up, it is cancelled there, too."""
     try:
         return await call
     finally:

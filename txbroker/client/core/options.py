@@ -1,4 +1,4 @@
-"""What a lost answer means, per request, and when to connect again: the client's rules as data."""
+"""The client's rules as data: what to do after a lost answer, for each request, and when to connect again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txbroker.wire.messages import Request
 
 
 class Lost(enum.Enum):
-    """What to do about a request that was sent and whose answer the connection took with it."""
+    """What to do about a request that was sent, if the connection died before its answer."""
 
     READ = "it changes nothing: send it again"
     REPEAT = "once or twice has the same effect: send it again"
@@ -31,39 +31,39 @@ RULES: dict[type[Request], Lost] = {
     commands.Send: Lost.REPEAT,  # always with a producer id and a sequence
     commands.OpenProducer: Lost.REPEAT,
     commands.DescribeTopics: Lost.READ,
-    commands.CreateTopic: Lost.ASK,  # whether the topic of that name has the id that was given
+    commands.CreateTopic: Lost.ASK,  # the operation compares the id of the topic of that name
     commands.DeleteTopic: Lost.REPEAT,  # of one id: UnknownTopic on a repetition is success
     commands.Fetch: Lost.READ,
     commands.OffsetsForTime: Lost.READ,
     commands.Add: Lost.ASK,
     commands.AddOffsets: Lost.ASK,
     commands.Prepare: Lost.ASK,
-    commands.Commit: Lost.REPEAT,  # of a prepared one; in one phase it says ASK itself
+    commands.Commit: Lost.REPEAT,  # of a prepared one; a one-phase commit asks for ASK itself
     commands.Rollback: Lost.REPEAT,
     commands.AskOutcome: Lost.READ,
     commands.ListTransactions: Lost.READ,
     commands.ShowTransaction: Lost.READ,
-    commands.Forget: Lost.REPEAT,  # of one number and xid: on a repetition "there is none" is success
-    commands.CommitOffsets: Lost.REPEAT,  # fenced by its generation, if that is not 0 also by what is expected
+    commands.Forget: Lost.REPEAT,  # of one number and xid: UnknownTransaction on a repetition is success
+    commands.CommitOffsets: Lost.REPEAT,  # fenced by its generation; if that is 0, by what is expected
     commands.FetchOffsets: Lost.READ,
     commands.ClaimPartitions: Lost.REPEAT,
     commands.ListGroups: Lost.READ,
     commands.DeleteGroup: Lost.REPEAT,  # of one id: UnknownGroup on a repetition is success
     commands.AskStatus: Lost.READ,
-    commands.Cancel: Lost.ASK,  # never of a call: with the connection the fetch is lost, too
-    commands.PinFiles: Lost.REPEAT,  # in the new session, for the pin went with the old one
-    commands.UnpinFiles: Lost.REPEAT,  # which has none then, and is told so
-    commands.Timed: Lost.ASK,  # never of a call: what is measured goes out as itself when it is sent again
+    commands.Cancel: Lost.ASK,  # never of a call: the fetch is lost with the connection, too
+    commands.PinFiles: Lost.REPEAT,  # in the new session, because the pin ended with the old one
+    commands.UnpinFiles: Lost.REPEAT,  # a new session has no pin, and gets that answer
+    commands.Timed: Lost.ASK,  # never of a call: a repetition sends the measured request itself
 }
 
 REFUSED_FOR_GOOD: Final = (errors.VersionRefused, errors.InvalidName, errors.BrokerReplaced)
-"""Refusals of a hello that the same client would meet again, however often it connects."""
+"""Refusals of a hello that the same client would get again, however often it connects."""
 
 
 def repetition(request: Request) -> Request:
-    """Return what is sent when a request is repeated: the same, but a group that it makes is another one.
+    """Return the request to send as a repetition: the same, except that a group which it makes gets another id.
 
-    What the first try had made may have been deleted since, and whoever deleted it may have to repeat that, too.
+    The group that the first try made may have been deleted since, and the deleting client may have to repeat that, too.
     """
     if isinstance(request, (commands.CommitOffsets, commands.ClaimPartitions)):
         return msgspec.structs.replace(request, id=new_id())
@@ -86,7 +86,7 @@ class Backoff:
         return full * (0.5 + self._random() / 2)
 
     def reset(self) -> None:
-        """Begin anew: a connection stood."""
+        """Begin anew after a connection that worked."""
         self._failures = 0
 
 
@@ -129,11 +129,11 @@ class Options(NamedTuple):
 
     @property
     def longest_pause(self) -> float:
-        """Seconds at most between two tries to connect: several are to fit into ``timeout``."""
+        """Seconds at most between two tries to connect, so that several fit into ``timeout``."""
         return min(2.0, self.timeout / 4)
 
     def check(self) -> Options:
-        """Return itself; raises WrongType and WrongValue for what makes no sense, before anything is opened with it."""
+        """Return itself; raises WrongType and WrongValue for impossible options, before anything is opened."""
         for name in ("client", "producer", "reports"):
             text(name, getattr(self, name), _STATE)
         truth("reconnect", self.reconnect, _STATE)

@@ -1,4 +1,4 @@
-"""Which partition a message goes to: by its key as Kafka does it, without one the same for a whole batch."""
+"""The choice of a message's partition: by its key as in Kafka, and without a key the same for a whole batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from journal.arguments import index_of, whole
 from txbroker import errors
 
 Partitioner = Callable[[str, bytes | None, int], int | None]
-"""A caller's own choice: topic, key and how many partitions there are; None leaves it to the key."""
+"""A user's own partitioner: gets topic, key and number of partitions; returns an index, or None to leave it
+to the key.
+"""
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
@@ -38,7 +40,7 @@ def by_key(key: bytes, partitions: int) -> int:
 
 
 def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partitions: int) -> int | None:
-    """Return what the caller's own partitioner says, checked; raises what it raises, and :class:`Misuse`."""
+    """Return the user's partitioner's choice, checked; raises what it raises, and :class:`Misuse`."""
     try:
         chosen = partitioner(topic, key, partitions)
     except Exception as error:
@@ -56,12 +58,14 @@ def by_caller(partitioner: Partitioner, topic: str, key: bytes | None, partition
 
 
 def named_index(partition: int) -> int:
-    """Return the index that a call names; raises :class:`WrongType` for what is no whole number, as "1", 1.0, True."""
+    """Return the index that a call names; raises :class:`WrongType` for "1", 1.0, True and others that are no whole
+    number.
+    """
     return index_of(partition, "nothing was done with it")
 
 
 def check_asking(thread: int, here: int) -> None:
-    """Raise Misuse if ``here`` is the ``thread`` that asks a partitioner: the call would wait for its lock."""
+    """Raise Misuse if ``here`` is the ``thread`` that calls a partitioner: the call would wait for its own lock."""
     if thread == here:
         raise errors.Misuse(
             "the partitioner used the connection that asks it, and that waits for its answer; nothing was done. "

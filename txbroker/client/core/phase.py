@@ -1,4 +1,4 @@
-"""Where a connection of a client is."""
+"""The phases of a client's connection."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import enum
 
 
 class Phase(enum.Enum):
-    """Where the connection is."""
+    """The phase of a connection."""
 
     DOWN = "waiting to connect"
-    CONNECTING = "the face is connecting"
+    CONNECTING = "the socket is being connected"
     GREETING = "hello has been sent"
     OPEN = "there is a session"
     CLOSED = "for good"

@@ -1,4 +1,4 @@
-"""Where consumers are in their partitions, and which positions a commit is of."""
+"""Positions of consumers in their partitions, and those that a commit names."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from txbroker.wire.messages import FetchOffsets, GroupOffset, GroupOffsets
 T = TypeVar("T")
 
 Positions = Message | Mapping[tuple[str, int], int] | None
-"""What a commit is of: all that has been handed out, all up to a message, or the next offset to read by place."""
+"""What to commit: everything handed out (None), everything up to a message, or next offsets by place."""
 
 _COMMITTED = "None, a message, or a dict of next offsets by (topic, partition)"
 
 
 def requests_of(some: Sequence[T]) -> Iterator[list[T]]:
-    """These, as many at a time as a request may list."""
+    """Yield these in lists, each as long as a request allows."""
     for first in range(0, len(some), MAX_REQUEST_ENTRIES):
         yield list(some[first : first + MAX_REQUEST_ENTRIES])
 
 
 async def stored_positions(core: Core, group: str, numbers: Sequence[int]) -> list[GroupOffset]:
-    """A group's positions in these partitions, as the broker has them; raises UnknownPartition."""
+    """Return a group's positions in these partitions, as the broker has them; raises UnknownPartition."""
     found: list[GroupOffset] = []
     for some in requests_of(numbers):
         found += (await core.request(FetchOffsets(core.correlation(), group, some), GroupOffsets)).offsets
@@ -40,25 +40,25 @@ class Joined(Protocol):
     """A transaction that positions move with."""
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Have them move when it commits."""
+        """Have positions move when the transaction commits."""
 
 
 @runtime_checkable
 class Consumed(Protocol):
-    """A consumer of any face."""
+    """A consumer of any client."""
 
     @property
     def group(self) -> str:
         """The group's name."""
 
     def offsets(self) -> list[PartitionOffset]:
-        """Its positions."""
+        """Return its positions."""
 
 
 class Position:
-    """Where a consumer is: ``next`` to fetch, ``handed`` the offset after what was handed out (-1: nothing).
+    """The position of a consumer: ``next`` to fetch, ``handed`` the offset after the handed out messages (-1: none).
 
-    ``end`` is where the partition ended at the ``moment`` of that number, -1: it is in none.
+    ``end`` is where the partition ended at the ``moment`` of that number; -1: it is in none.
     """
 
     __slots__ = ("end", "generation", "handed", "index", "moment", "next", "number", "pending", "topic")
@@ -81,7 +81,7 @@ async def add_positions(transaction: Joined, consumer: Consumed) -> None:
 
 
 def group_of(consumer: object) -> str:
-    """The group of a consumer; raises WrongType for what is none, Misuse for one without a group."""
+    """Return the group of a consumer; raises WrongType for another object, Misuse for a consumer without a group."""
     if not isinstance(consumer, Consumed):
         raise wrong_type("consumer", consumer, "what consume() gives")
     if not consumer.group:
@@ -90,16 +90,16 @@ def group_of(consumer: object) -> str:
 
 
 def without_group() -> errors.Misuse:
-    """The error for a commit of a consumer that has no group."""
+    """Return the error for a commit of a consumer that has no group."""
     return errors.Misuse("a consumer without a group has no positions to commit; nothing was sent")
 
 
 def positions_of(
     positions: Iterable[Position], what: Message | Mapping[tuple[str, int], int]
 ) -> list[PartitionOffset]:
-    """What to commit: behind a message in its partition, or the next offset to read by topic and partition.
+    """Return the positions to commit: after a message in its partition, or next offsets by topic and partition.
 
-    Raises WrongType, and WrongValue for a partition of which there is no position.
+    Raises WrongType, and WrongValue for a partition that the consumer has no position in.
     """
     places = {(each.topic, each.index): each for each in positions}
     if isinstance(what, Message):

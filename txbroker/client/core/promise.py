@@ -1,8 +1,8 @@
-"""What will be known later, and coroutines that wait for it without any event loop.
+"""Promises of later results, and coroutines that await them without an event loop.
 
-The operations of the client are ``async`` functions that await only promises. :func:`start` runs one; it
-goes on inside the call that keeps the promise, on the same thread. So the same operation serves the
-blocking, the Twisted and the asyncio face.
+The operations of the client are ``async`` functions that await only promises. :func:`start` runs one. It resumes inside
+the call that settles the promise, on the same thread. So the blocking, the Twisted and the asyncio client use the same
+operations.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """A result or an error, there or still to come. Callbacks run in the call that settles it.
+    """A result or an error, present or future. Its callbacks run in the call that settles it.
 
-    Each runs once, but for one that an interrupt has ended: settled again, that one runs again, and then the others.
+    Each callback runs once, except one that an interrupt has ended: when the promise is settled again, that one runs
+    again, and then the others.
     """
 
     __slots__ = ("_callbacks", "_value", "done", "error")
@@ -34,25 +35,25 @@ class Promise(Generic[T]):
         return len(self._callbacks) if self._callbacks else 0
 
     def resolve(self, value: T) -> None:
-        """Keep the promise; does nothing if it is settled already, unless that was interrupted: then it is finished."""
+        """Settle with a value. Does nothing if it is settled, except to finish a settling that was interrupted."""
         if not self.done:
             self._value = value
             self.done = True
         self._settled()
 
     def fail(self, error: BaseException) -> None:
-        """Break the promise; does nothing if it is settled already."""
+        """Settle with an error. Does nothing if it is settled already."""
         if not self.done:
             self.error = error
             self.done = True
         self._settled()
 
     def finish(self) -> None:
-        """Call those back whom an interrupt has kept from it; only once it is done."""
+        """Run the callbacks that an interrupt has left out; only once it is settled."""
         self._settled()
 
     def _settled(self) -> None:
-        # An interrupt may come at any line: a callback that was not called through is called again.
+        # An interrupt may come at any line: a callback that did not return is called again.
         while self._callbacks:
             callback = self._callbacks[0]
             callback()
@@ -60,7 +61,7 @@ class Promise(Generic[T]):
                 self._callbacks.pop(0)
 
     def then(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when settled, at once if it is."""
+        """Call ``callback`` when the promise is settled, at once if it is."""
         if self.done:
             callback()
         elif self._callbacks is None:
@@ -69,12 +70,14 @@ class Promise(Generic[T]):
             self._callbacks.append(callback)
 
     def forget(self, callback: Callable[[], object]) -> None:
-        """Do not call what :meth:`then` was given: who waited has given up. Does nothing if it was called already."""
+        """Do not call a callback that :meth:`then` got, because its caller gave up. Does nothing if it was called
+        already.
+        """
         if self._callbacks is not None and callback in self._callbacks:
             self._callbacks.remove(callback)
 
     def result(self) -> T:
-        """The value, or raises the error; only once it is done."""
+        """Return the value, or raise the error; only once it is settled."""
         if self.error is not None:
             raise self.error.with_traceback(None)  # it may be raised often, each time for another caller
         return self._value  # type: ignore[return-value]
@@ -86,11 +89,11 @@ class Promise(Generic[T]):
 
 
 class Cancelled(BaseException):
-    """An operation was ended where it waited, for its caller has given up."""
+    """An operation ended at its await, because its caller has given up."""
 
 
 class Task(Promise[T]):
-    """A coroutine under way: settled with what it returns or raises, or with :class:`Cancelled`."""
+    """A running coroutine: settled with what it returns or raises, or with :class:`Cancelled`."""
 
     __slots__ = ("_awaited", "_coroutine", "_given_up")
 
@@ -102,13 +105,14 @@ class Task(Promise[T]):
         try:
             self._advance()
         except BaseException:
-            self.cancel()  # interrupted: nobody will ever have this task, and it may keep others waiting
+            self.cancel()  # interrupted: no caller will get this task, and it may keep others waiting
             raise
 
     def cancel(self) -> None:
-        """End the coroutine where it waits: its ``finally`` clauses run, and must not wait. Does nothing once settled.
+        """End the coroutine at its await: its ``finally`` clauses run, and must not wait. Does nothing once it is
+        settled.
 
-        What it has asked for elsewhere (a request on its way, another task) goes on without it.
+        Requests and tasks that it has begun go on without it.
         """
         self._given_up = True
         if self.done or self._coroutine.cr_running:
@@ -122,7 +126,7 @@ class Task(Promise[T]):
             self.fail(Cancelled())
 
     def wake(self) -> None:
-        """Go on, if what it waits for is there. That happens by itself, unless it was interrupted."""
+        """Resume the coroutine if its promise is settled. That happens by itself, unless it was interrupted."""
         if self._awaited is None or self._awaited.done:
             self._advance()
 
@@ -137,7 +141,7 @@ class Task(Promise[T]):
         except StopIteration as stop:
             self.resolve(stop.value)
         except (KeyboardInterrupt, SystemExit) as error:
-            self.fail(error)  # whoever waits for the promise must not wait for ever
+            self.fail(error)  # callers that wait for the promise must not wait for ever
             raise
         except BaseException as error:  # noqa: BLE001 - it is the promise's to carry
             self.fail(error)
@@ -150,27 +154,27 @@ class Task(Promise[T]):
 
 
 class Errand(Task[None]):
-    """A task that nobody waits for: what it raises is raised in the call in which it went on, too.
+    """A task that no caller waits for: what it raises is also raised in the call in which it resumed.
 
-    So what a signal's handler raises comes to the program, wherever it found the client.
+    So an exception of a signal's handler reaches the program, wherever it came.
     """
 
     __slots__ = ()
 
     def fail(self, error: BaseException) -> None:
-        """It ends with an error."""
+        """End with an error."""
         super().fail(error)
         if not isinstance(error, Cancelled):
             raise error
 
 
 def start(coroutine: Coroutine[Promise[Any], None, T]) -> Task[T]:
-    """Run a coroutine until its first unsettled promise; it goes on when that is settled."""
+    """Run a coroutine until its first unsettled promise; it resumes when that is settled."""
     return Task(coroutine)
 
 
 def settled(promise: Promise[Any]) -> Promise[None]:
-    """A promise kept when another is settled, whichever way."""
+    """Return a promise that is resolved when another is settled, with a value or an error."""
     found: Promise[None] = Promise()
     promise.then(lambda: found.resolve(None))
     return found

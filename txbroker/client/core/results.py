@@ -1,4 +1,4 @@
-"""What the clients give back: receipts, messages, positions."""
+"""The results of the clients: receipts, messages, positions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class GroupPosition(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Where a committed transaction's messages of one partition are: the n-th sent is at base_offset + n."""
+    """The place of a committed transaction's messages of one partition: the n-th sent is at base_offset + n."""
 
     topic: str
     partition: int
@@ -104,8 +104,8 @@ class GroupMove(NamedTuple):
 class TransactionDetails(NamedTuple):
     """A transaction with its first messages (their offsets count from 0 within each part).
 
-    ``contents`` says how much an undecided transaction has, ``runs`` where the messages of a committed one are.
-    ``obstacle`` says why its messages cannot be read, "" if they can.
+    ``contents`` has the size of an undecided transaction, ``runs`` the places of a committed one's messages.
+    ``obstacle`` is the reason why its messages cannot be read, "" if they can.
     """
 
     transaction: TransactionInfo
@@ -119,7 +119,7 @@ class TransactionDetails(NamedTuple):
 def decoded(
     topic: str, index: int, data: memoryview, offset: int, max_bytes: int
 ) -> tuple[list[Message], int]:
-    """The messages of frames, about ``max_bytes`` of what comes out, and how many bytes that is."""
+    """Return the messages of frames, up to about ``max_bytes`` of decoded bytes, and how many bytes these are."""
     taken, pieces = 0, list[frame.Message]()
     for piece, size in frame.decode_pieces(data, offset):
         pieces += piece

@@ -1,4 +1,4 @@
-"""Topics whose partitions have been asked for: one question for each, however many wait for the answer."""
+"""Topics whose partitions have been asked for: one question for each, however many callers wait for the answer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ R = TypeVar("R")
 
 
 class Question(Generic[R]):
-    """One question and those who wait for its answer, who go on in their order, some at a time.
+    """One question and the callers that wait for its answer. They resume in their order, some at a time.
 
-    ``ask`` is a coroutine's function; what it raises is the answer for all. It goes on without those who give up.
-    ``over`` is called with it when the answer is here and nobody waits for it any more: until then whoever comes is to
-    wait here too, for he would overtake the others.
+    ``ask`` is a coroutine function; what it raises is the answer for all callers. It goes on without callers that give
+    up. ``over`` is called with the question when the answer is here and no caller waits for it any more. Until then new
+    callers wait here too, so that they do not overtake the others.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Question(Generic[R]):
         return self.answer is not None or self.error is not None
 
     async def answered(self) -> R:
-        """Wait for the answer and return it; raises what the question failed with."""
+        """Wait for the answer and return it; raises the error of the question."""
         turn = self._line.turn()
         try:
             turn.join()
@@ -53,7 +53,7 @@ class Question(Generic[R]):
             self._look()
 
     def mend(self) -> None:
-        """Something was interrupted: ask again if that was this, and have those who wait go on."""
+        """Repair after an interrupt: ask again if the question was interrupted, and let waiting callers resume."""
         self._line.mend()
         if not self.is_answered:
             self._go_on()

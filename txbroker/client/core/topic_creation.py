@@ -1,4 +1,4 @@
-"""Creating a topic once, whatever becomes of the answers, and saying how one that is there differs."""
+"""Creates a topic exactly once, even if answers are lost, and says how an existing topic differs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ log = logging.getLogger("txbroker.client")
 
 
 async def described(core: Core, names: list[str] | None) -> list[TopicInfo]:
-    """Describe topics, by name; unknown ones are left out."""
+    """Return descriptions of topics, by name; unknown ones are left out."""
     return (await core.request(messages.DescribeTopics(core.correlation(), names), Topics)).topics
 
 
 async def create_topic(
     core: Core, name: str, partitions: int | None, settings: TopicChoices, exist_ok: bool = False
 ) -> TopicInfo:
-    """Create a topic; raises TopicExists, InvalidName, InvalidSetting. ``partitions`` None: 1, or what there is.
+    """Create a topic; raises TopicExists, InvalidName, InvalidSetting. ``partitions`` None: 1, or those that exist.
 
-    With ``exist_ok`` one that is there is described as it is, and a warning says in what it is not as wanted. The
-    broker's refusal is the check, so of several clients at the same time one creates it; one that is deleted
+    With ``exist_ok`` an existing topic is described as it is, and a warning says how it differs from the arguments. The
+    broker's refusal is the check, so if several clients call at the same time, one creates it. A topic that is deleted
     before it is described is created after all.
 
-    When the answer is lost, the topic that is there then is the one that was asked for if it has its id. If there
-    is none it is asked for under a new id: the first one may have been made and deleted.
+    If the answer is lost, the topic that exists then is the requested one if it has its id. If there is none, it is
+    requested under a new id: the first one may have been made and deleted.
     """
     name = text("name", name, NOTHING_CHANGED)
     count = 1 if partitions is None else whole("partitions", partitions, NOTHING_CHANGED)
@@ -58,7 +58,9 @@ async def create_topic(
 
 
 async def _after_loss(core: Core, lost: AnswerLost, name: str) -> list[TopicInfo]:
-    """The topic of that name, after the answer to making it was lost; raises OutcomeUnknown without a broker."""
+    """Return the topic of that name after the answer to its creation was lost; raises OutcomeUnknown without
+    a broker.
+    """
     try:
         return await described(core, [name])
     except errors.TxBrokerError as error:
@@ -69,7 +71,7 @@ async def _after_loss(core: Core, lost: AnswerLost, name: str) -> list[TopicInfo
 
 
 def _differences(there: TopicInfo, partitions: int | None, settings: TopicChoices) -> list[str]:
-    """In what a topic is not what was asked for, as far as anything was."""
+    """Return how a topic differs from the arguments that were given."""
     found = []
     if partitions is not None and len(there.partitions) != partitions:
         found.append(f"it has {count_text(len(there.partitions), 'partition')}, not {partitions:,}")

@@ -23,7 +23,7 @@ class Named(NamedTuple):
 
 
 def named(which: Any) -> Named:
-    """The transaction that a caller means; raises WrongType, WrongValue."""
+    """Return the transaction that a caller names; raises WrongType, WrongValue."""
     if isinstance(which, Xid):
         return Named(xid=checked_xid(which))
     if isinstance(which, str):
@@ -38,7 +38,7 @@ def named(which: Any) -> Named:
 
 
 def states_of(states: Any) -> list[State]:
-    """The states that a caller lists; raises WrongType."""
+    """Return the states that a caller lists; raises WrongType."""
     found = listed("states", states, "State", NOTHING_READ)
     if wrong := [state for state in found if not isinstance(state, State)]:
         raise wrong_type("one of states", wrong[0], "a State, such as State.PREPARED", NOTHING_READ)

@@ -1,4 +1,4 @@
-"""What every client asks the broker about transactions of any session, written once for all clients."""
+"""The requests of every client about transactions of any session, written once for all clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_LISTED = 1000
 
 
 class TransactionOperations:
-    """The calls of every client's connection with which operators and coordinators see and end transactions."""
+    """The methods of every client's connection by which operators and coordinators see and end transactions."""
 
     core: Core
 
@@ -43,10 +43,10 @@ class TransactionOperations:
         global_prefix: bytes = b"",
         forced: bool = False,
     ) -> Coroutine[Promise[Any], None, list[TransactionInfo]]:
-        """Return all transactions in these states (without any: the undecided ones), with xids of this format and
+        """Return all transactions in these states (without states: the undecided ones), with xids of this format and
         prefix.
 
-        With ``forced`` only outcomes that a person or the orphan policy forced.
+        With ``forced``, return only outcomes that a person or the orphan policy forced.
         """
         return transactions(self.core, states, format_id, global_prefix, forced)
 
@@ -84,7 +84,7 @@ class TransactionOperations:
 
     @client_method
     async def commit_transaction(self, which: Which, by: str, why: str) -> None:
-        """Force a prepared transaction to commit: a heuristic outcome, which is kept with who and why."""
+        """Force a prepared transaction to commit: a heuristic outcome, which is kept with who forced it and why."""
         core = self.core
         which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         request = commands.Commit(core.correlation(), *which_one, operator=True, by=by, why=why)
@@ -92,7 +92,7 @@ class TransactionOperations:
 
     @client_method
     async def rollback_transaction(self, which: Which, by: str, why: str) -> None:
-        """Force a transaction to roll back: a heuristic outcome, which is kept with who and why."""
+        """Force a transaction to roll back: a heuristic outcome, which is kept with who forced it and why."""
         core = self.core
         which_one, by, why = named(which), text("by", by, NOTHING_CHANGED), text("why", why, NOTHING_CHANGED)
         await core.request(
@@ -141,14 +141,14 @@ class TransactionOperations:
 
     @client_method
     def end_prepared(self, xid: Xid, commit: bool) -> Coroutine[Promise[Any], None, None]:
-        """Commit or roll back what another session has prepared, as its coordinator decided."""
+        """Commit or roll back a transaction that another session has prepared, as its coordinator decided."""
         return end_prepared(self.core, xid, commit)
 
 
 async def transactions(
     core: Core, states: Iterable[State], format_id: int | None, global_prefix: bytes, forced: bool
 ) -> list[TransactionInfo]:
-    """All transactions in these states, page by page; none given: the undecided ones."""
+    """Return all transactions in these states, page by page; without states: the undecided ones."""
     found, after, wanted = list[TransactionInfo](), (0, 0), states_of(states)
     format_id = None if format_id is None else whole("format_id", format_id, NOTHING_READ)
     global_prefix = octets("global_prefix", global_prefix, NOTHING_READ)
@@ -165,12 +165,12 @@ async def transactions(
 
 
 async def outcome(core: Core, which: Which) -> Outcome:
-    """How a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
+    """Return how a transaction ended, or its state; raises OutcomeForgotten, UnknownTransaction."""
     return await core.request(commands.AskOutcome(core.correlation(), *named(which)), Outcome)
 
 
 async def end_prepared(core: Core, xid: Xid, commit: bool) -> None:
-    """The second phase of a transaction prepared by another session, as its coordinator decides."""
+    """Send the second phase of a transaction that another session prepared, as its coordinator decides."""
     xid = checked_xid(xid)
     truth("commit", commit, NOTHING_CHANGED)
     call: Call[Committed] | Call[Done]
@@ -183,10 +183,10 @@ async def end_prepared(core: Core, xid: Xid, commit: bool) -> None:
     except errors.UnknownTransaction as error:
         if call.attempts == 1:
             raise
-        # Ended meanwhile and forgotten: by the first try, or by somebody else and the other way.
+        # Ended meanwhile and forgotten: by the first try, or by another client and the other way.
         raise errors.OutcomeUnknown(f"the answer was lost; asked again, the broker says: {error}") from error
 
 
 def _gone(number: int) -> tuple[str, int]:
-    """The place of a partition whose topic has been deleted."""
+    """Return the place of a partition whose topic has been deleted."""
     return f"(partition {number})", 0

@@ -16,7 +16,7 @@ _PLACE = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?", re.ASCII
 
 
 class Address(NamedTuple):
-    """Where a broker listens. ``kind`` is tcp, unix or tls; ``path`` is the socket's for unix.
+    """The address at which a broker listens. ``kind`` is tcp, unix or tls; ``path`` is the socket's for unix.
 
     ``ca`` is a file of certificates to trust for tls ("": those of the system).
     """
@@ -29,14 +29,14 @@ class Address(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where that is, for people; reads back as the same place."""
+        """The address as text for people; it can be parsed again."""
         if self.kind == "unix":
             return f"unix:{self.path}"
         return f"{self.kind}:{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def parse(url: str) -> Address:
-    """Read an address; raises :class:`Misuse` saying what is wrong with it. IPv6 hosts go in brackets."""
+    """Parse an address; raises :class:`Misuse` with the reason if it is wrong. IPv6 hosts go in brackets."""
     if not isinstance(url, str):
         raise _bad(url, f"it is a {type(url).__name__}, and an address is one text")
     kind, _, rest = url.partition(":")
@@ -70,7 +70,7 @@ def _host(url: str, rest: str) -> tuple[str, str]:
 
 
 def no_unix(address: Address) -> Misuse:
-    """The error for the address of a UNIX socket on a system that has none."""
+    """Return the error for the address of a UNIX socket on a system that has none."""
     return Misuse(
         f"{address.place}: Python has no UNIX sockets on this system (no AF_UNIX); nothing was opened. "
         "Have the broker listen on tcp or tls, and connect to tcp:HOST:PORT or tls:HOST:PORT"
@@ -78,7 +78,7 @@ def no_unix(address: Address) -> Misuse:
 
 
 def _meant(url: str, kind: str, rest: str) -> str:
-    """The address that somebody has written as a URL, or without its kind; "" for what looks like neither."""
+    """Return the address for text that looks like a URL, or lacks its kind; "" for other text."""
     path = rest.lstrip("/")
     if rest.startswith("//") and kind == "unix":
         return f"unix:/{path}"

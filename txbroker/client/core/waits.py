@@ -1,8 +1,8 @@
-"""Waiting that can be given up: alarms that are removed when nobody needs them, and lines of those who wait.
+"""Waits that can be given up: alarms that are removed when they are not needed, and lines of waiting callers.
 
-Every wait of every face is a place in a :class:`Line`, so that they are woken in their order, one at a time and only
-while there is something to go on with, and so that who gives up (is cancelled, interrupted, or out of time) leaves
-nothing behind and takes nothing along.
+Every wait of every client is a place in a :class:`Line`. So callers are woken in their order, one at a time, and only
+while there is something to take. A caller that gives up (cancelled, interrupted, or out of time) leaves no place behind
+and takes nothing along.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ from journal.arguments import seconds
 from txbroker.client.core.promise import Promise
 
 MOST_AT_ONCE: Final = 200
-"""Turns that one call of :meth:`Line.move` gives out; on an event loop others have theirs in between. 200 senders of
-4 KB, who go on within the call, take it about 4 ms."""
+"""How many turns one call of :meth:`Line.move` gives; on an event loop other tasks run in between. 200 senders of
+4 KB, which resume within the call, take it about 4 ms."""
 
 
 def until(clock: Callable[[], float], timeout: float | None) -> float:
-    """When a wait of ``timeout`` seconds (None: for ever) ends by a clock; raises ``WrongType``, ``WrongValue``."""
+    """Return when a wait of ``timeout`` seconds (None: for ever) ends by a clock; raises ``WrongType``,
+    ``WrongValue``.
+    """
     return math.inf if timeout is None else clock() + seconds("timeout", timeout, "nothing was taken")
 
 
 class Alarm:
-    """A call at a time. ``at`` is of the core's clock, seconds."""
+    """A call at a time. ``at`` is in seconds of the core's clock."""
 
     __slots__ = ("_alarms", "at", "call")
 
@@ -36,14 +38,14 @@ class Alarm:
         self._alarms = alarms
 
     def cancel(self) -> None:
-        """Do not call. Does nothing when it has been called, or cancelled."""
+        """Cancel the call. Does nothing if it was called or cancelled already."""
         if self.call is not None:
             self.call = None
             self._alarms.cancelled()
 
 
 class Alarms:
-    """Calls at times, soonest first. Cancelled ones are let go of in bulk, when half of all are."""
+    """Calls at times, soonest first. Cancelled ones are removed in bulk, when they are half of all."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Alarm]] = []
@@ -54,14 +56,14 @@ class Alarms:
         return len(self._heap) - self._cancelled
 
     def set(self, at: float, call: Callable[[], object]) -> Alarm:
-        """Have ``call`` called by :meth:`ring` at ``at`` or later; those of one time in their order."""
+        """Have ``call`` called by :meth:`ring` at ``at`` or later; calls of one time in their order."""
         alarm = Alarm(self, at, call)
         self._made += 1
         heappush(self._heap, (at, self._made, alarm))
         return alarm
 
     def cancelled(self) -> None:
-        """An alarm has been cancelled."""
+        """Note that an alarm has been cancelled."""
         self._cancelled += 1
         if 2 * self._cancelled > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].call is not None]
@@ -70,7 +72,7 @@ class Alarms:
 
     @property
     def next(self) -> float:
-        """When the next is due; infinity if there is none."""
+        """Return when the next alarm is due; infinity if there is none."""
         heap = self._heap
         while heap and heap[0][2].call is None:
             heappop(heap)
@@ -78,7 +80,7 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def ring(self, now: float) -> None:
-        """Call what is due."""
+        """Make the calls that are due."""
         while self.next <= now:
             alarm = heappop(self._heap)[2]
             call, alarm.call = alarm.call, None
@@ -86,7 +88,7 @@ class Alarms:
                 call()
 
     def clear(self) -> list[Callable[[], object]]:
-        """Let go of all; return what they would have called."""
+        """Remove all alarms; return what they would have called."""
         heap, self._heap, self._cancelled = self._heap, [], 0
         calls = []
         for _, _, alarm in sorted(heap, key=lambda entry: entry[:2]):
@@ -99,8 +101,8 @@ class Alarms:
 class Turn(Promise[bool]):
     """A place in a line: True once its turn has come, False if time ran out before.
 
-    Whoever has one must :meth:`leave`, whatever happens: until then nobody behind gets a turn. As a context manager it
-    does so at its end.
+    The owner of a place must call :meth:`leave` in every case: until then no place behind it gets a turn. As a context
+    manager it does so at its end.
     """
 
     __slots__ = ("_alarm", "_line")
@@ -127,7 +129,7 @@ class Turn(Promise[bool]):
         try:
             self.leave()
         except BaseException:
-            self.leave()  # interrupted in there: it is done again
+            self.leave()  # an interrupt came in there: it is done again
             raise
 
     def _wait_until(self, alarm: Alarm) -> None:
@@ -140,10 +142,10 @@ class Turn(Promise[bool]):
 
 
 class Line:
-    """Those who wait for one thing, first come, first served.
+    """The callers that wait for one thing, first come, first served.
 
-    ``may_go_on`` says whether there is something for who is first; :meth:`move` is to be called when that may have
-    changed. ``soon`` has a call made in a later turn of whatever drives the core.
+    ``may_go_on`` says whether there is something for the first one; call :meth:`move` when that may have changed.
+    ``soon`` has a call made in a later turn of the loop or thread that drives the core.
     """
 
     def __init__(
@@ -159,20 +161,22 @@ class Line:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody waits and nobody has the turn."""
+        """Whether no caller waits and none has the turn."""
         return self._on is None and not self._waiting
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def join(self, deadline: float = math.inf) -> Turn:
-        """Get in line, until ``deadline`` at most. The turn may be there at once."""
+        """Get in line, until ``deadline`` at most. The turn may come at once."""
         turn = self.turn()
         turn.join(deadline)
         return turn
 
     def turn(self) -> Turn:
-        """A place that is to be joined, for who must be able to leave it wherever joining it is interrupted."""
+        """Return a place that is not in line yet, for a caller that must be able to leave it wherever joining is
+        interrupted.
+        """
         return Turn(self)
 
     def _join(self, turn: Turn, deadline: float) -> None:
@@ -182,16 +186,18 @@ class Line:
             turn._wait_until(self._alarms.set(deadline, turn._run_out))
 
     def clear(self) -> None:
-        """Forget all places; for a line that is one thread's, who comes anew and may have been interrupted before."""
+        """Drop all places; for a line of one thread that comes anew, because it may have been interrupted before."""
         waiting, self._waiting, self._on = self._waiting, {}, None
         self._is_due = False
         for turn in waiting:
             turn.leave()
 
     def move(self) -> None:
-        """Give the turn to who is first, if nobody has it and there is something to go on with; and so on."""
+        """Give the turn to the first in line, if no caller has it and there is something to take; repeat for
+        the next.
+        """
         if self._on is not None and not self._on.done:
-            self._grant(self._on)  # it was interrupted there
+            self._grant(self._on)  # an interrupt came there
         left = MOST_AT_ONCE
         while self._waiting and self._on is None and self._may_go_on():
             if not left:
@@ -202,7 +208,7 @@ class Line:
             try:
                 self._grant(self._on)
             except BaseException:
-                self.move_soon()  # raised by who has gone on: the others are not to wait for ever
+                self.move_soon()  # raised by a caller that resumed: the others must not wait for ever
                 raise
 
     def _grant(self, turn: Turn) -> None:
@@ -214,14 +220,16 @@ class Line:
         self._granting = None
 
     def mend(self) -> None:
-        """Something was interrupted: nobody keeps a turn from one call to the next, and no later turn is on its way."""
+        """Repair after an interrupt: no caller keeps a turn from one call to the next, and no later turn is
+        under way.
+        """
         self._is_due = False
         if self._on is not None and self._on.done:
             self._on = None
         self.move()
 
     def move_soon(self) -> None:
-        """Have :meth:`move` called in a later turn, so that whoever calls this is through before others go on."""
+        """Have :meth:`move` called in a later turn, so that the present caller returns before others resume."""
         if not self._is_due:
             self._is_due = True
             self._soon(self._move_now)
@@ -239,7 +247,7 @@ class Line:
 
 
 class Waits:
-    """All that waits in one client: for a time, for its turn, or for the next call of :meth:`ring`.
+    """All waits of one client: for a time, for a turn, or for the next call of :meth:`ring`.
 
     ``clock`` gives seconds that only grow.
     """
@@ -250,7 +258,7 @@ class Waits:
         self._called_soon: list[Callable[[], object]] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so many seconds."""
+        """Wait for ``seconds``."""
         promise: Promise[None] = Promise()
         alarm = self.alarm(seconds, lambda: promise.resolve(None))
         try:
@@ -259,11 +267,11 @@ class Waits:
             alarm.cancel()
 
     def alarm(self, seconds: float, call: Callable[[], object]) -> Alarm:
-        """Have ``call`` called in so many seconds, unless the alarm is cancelled, or at once when the client stops."""
+        """Have ``call`` called in ``seconds``, unless the alarm is cancelled; at once when the client stops."""
         return self.alarms.set(self._clock() + seconds, call)
 
     def line(self, may_go_on: Callable[[], bool]) -> Line:
-        """A line of those who wait for the same."""
+        """Return a line of callers that wait for the same thing."""
         return Line(may_go_on, self.alarms, self.soon)
 
     def soon(self, call: Callable[[], object]) -> None:
@@ -272,7 +280,7 @@ class Waits:
 
     @property
     def next(self) -> float:
-        """When :meth:`ring` should be called next; infinity if nothing is due."""
+        """Return when :meth:`ring` should be called next; infinity if nothing is due."""
         return self._clock() if self._called_soon else self.alarms.next
 
     def ring(self, now: float) -> None:
@@ -281,7 +289,7 @@ class Waits:
         self.alarms.ring(now)
 
     def end(self) -> None:
-        """The client stops: everything that waits for a time or a turn is due."""
+        """Stop the client: all waits for a time or a turn are due."""
         for ring in self.alarms.clear():
             ring()
         while self._called_soon:
@@ -293,5 +301,5 @@ class Waits:
             try:
                 call()
             except BaseException:
-                self._called_soon[:0] = soon[number:]  # the others are not to wait for ever
+                self._called_soon[:0] = soon[number:]  # the others must not wait for ever
                 raise

@@ -1,1 +1,1 @@
-"""What clients ask of the system: waiting for sockets, TLS, forks; and what both event loops' clients share."""
+"""The clients' use of the system: waiting for sockets, TLS, forks; and the common part of both event loops' clients."""

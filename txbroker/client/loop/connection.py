@@ -1,4 +1,4 @@
-"""The connection of both event loops: a core whose output, alarms and callbacks the loop sees to."""
+"""The connection on both event loops: a core whose output, alarms and callbacks the loop serves."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from txbroker.client.transactions.two_phase import TwoPhase, TwoPhaseOperations
 T = TypeVar("T")
 
 LATE = 0.1
-"""Seconds. An alarm so much too late says that the loop has been held up."""
+"""Seconds. If an alarm is late by this much, the loop has been held up."""
 
 
 class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC):
-    """A session with a broker, on an event loop. The loop connects, writes, sets alarms and tells of bytes and losses.
+    """A session with a broker, on an event loop, which connects, writes, sets alarms and reports bytes and losses.
 
-    Each call is made when it is called, awaited or not.
+    A call starts when it is called, awaited or not.
     """
 
     def __init__(self, address: urls.Address, options: Options) -> None:
@@ -69,7 +69,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         self.is_forked = False
         fork.register(self)
 
-    # -- the loop's part ---------------------------------------------------------------------------
+    # -- the loop's part, which a subclass provides ------------------------------------------------
 
     @abstractmethod
     def _write(self, data: bytes) -> None:
@@ -77,11 +77,11 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
 
     @abstractmethod
     def _drop(self) -> None:
-        """Drop the transport at once; tell :meth:`_lost` later."""
+        """Drop the transport at once; call :meth:`_lost` later."""
 
     @abstractmethod
     def _connect(self) -> None:
-        """Begin to connect; tell :meth:`_made` or :meth:`_lost` later."""
+        """Begin to connect; call :meth:`_made` or :meth:`_lost` later."""
 
     @abstractmethod
     def _set_alarm(self, seconds: float) -> None:
@@ -91,27 +91,29 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
     def run(
         self, operation: Coroutine[Promise[Any], None, T], given_up: Callable[[], object] | None = None
     ) -> Awaitable[T]:
-        """Run an operation of the core; something to await for its end. Cancelled, it is given up.
+        """Run an operation of the core and return an awaitable for its end. Cancelling it gives the operation up.
 
         ``given_up`` is called then.
         """
 
     @abstractmethod
     def take(self, begin: Callable[[], Take[T]]) -> Awaitable[T]:
-        """Take messages; something to await for them. What ``begin`` raises is what it fails with."""
+        """Take messages and return an awaitable for them. It fails with what ``begin`` raises."""
 
     def _current_task(self) -> object:
-        """What tells apart blocks that run at the same time, if the loop knows."""
+        """Return the key of the present task, by which blocks that run at the same time are distinguished, if the loop
+        has one.
+        """
         return None
 
     def forked(self) -> None:
-        """In a child: the connection belongs to the parent."""
+        """In a child process, leave the connection to the parent."""
         self.is_forked = True
 
-    # -- what it shares ----------------------------------------------------------------------------
+    # -- the common part ---------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """After anything happened: write, connect, set the alarm, call back."""
+        """Serve the core after any event: write, connect, set the alarm, call back."""
         if self._settling:
             return
         self._settling = True
@@ -135,7 +137,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         late, self._alarm_at = self.core.clock() - self._alarm_at, math.inf
         self._gives_way = late > LATE and not self._gives_way
         if self._gives_way:
-            # The loop was held up: what has come meanwhile is taken in before anything is given up.
+            # The loop was held up: bytes that have come meanwhile are received before anything is given up.
             self._set_alarm(0.0)
             return
         try:
@@ -161,7 +163,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         self._settle()
 
     def _flow(self, may_write: bool) -> None:
-        """The transport is full, or has room again."""
+        """Note whether the transport is full, or has room again."""
         self._may_write = may_write
         self._settle()
 
@@ -179,7 +181,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         return task
 
     def _begun(self, begin: Callable[[], Take[T]]) -> tuple[Turn, Callable[[], T]]:
-        """The turn to wait for, and what takes the messages then."""
+        """Return the turn to wait for, and the function that takes the messages then."""
         self._check_process()
         source, end, hand_out = begin()
         turn = source.join(end)
@@ -198,9 +200,9 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         partition: int | None = None,
         timestamp: int | datetime | None = None,
     ) -> Awaitable[Receipt]:
-        """Send a message; the receipt comes once it is forced. Pipelined and batched, in order per partition.
+        """Send a message; the receipt comes once it is forced. Sends are pipelined and batched, in order per partition.
 
-        Arguments as of the blocking client's.
+        The arguments are those of the blocking client's ``send``.
         """
         return self.run(self._send(topic, value, key, headers, partition, timestamp))
 
@@ -225,7 +227,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         try:
             sent = await batch
         finally:
-            # One whose caller has given up is told of by the next flush, or at the end.
+            # If its caller has given up, the next flush, or the end, reports its failure.
             batch.untold = batch.untold or not batch.done
         return Receipt(topic, queue.index, sent.base_offset + position, Durability.FORCED)
 
@@ -273,7 +275,7 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
             error.add_note(f"and a send failed: {failure}")
 
     def _abort(self) -> None:
-        """Close at once: nobody waits for anything of it."""
+        """Close at once, without waiting."""
         self.core.stop(errors.ConnectionClosed("this connection has been closed; nothing was sent"))
         self._drop()
 
@@ -310,6 +312,8 @@ class LoopConnection(Operations, TransactionOperations, TwoPhaseOperations, ABC)
         return self._two_phase.current
 
     def tpc_begin(self, xid: Xid) -> None:
-        """PEP 249: all sends and offset commits of this connection belong to ``xid`` from now on."""
+        """PEP 249: begin transaction ``xid``; sends and offset commits of this connection belong to it until
+        its end.
+        """
         self._check_process()
         self._two_phase.begin(xid)

@@ -16,7 +16,7 @@ from txbroker.client.loop.loop_method import Take, one_of, taking_method
 
 
 class LoopConsumer(ClientConsumer):
-    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+    """A consumer, which gives messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
 
     _connection: LoopConnection
 
@@ -26,12 +26,12 @@ class LoopConsumer(ClientConsumer):
 
     @taking_method
     def poll(self, timeout: float = 0.0) -> Awaitable[list[Message]]:
-        """The next messages, of one partition; none if ``timeout`` seconds pass before there are any."""
+        """Return the next messages, of one partition; an empty list if ``timeout`` seconds pass without any."""
         connection = self._connection
         return connection.take(lambda: Take(self._core, until(connection.core.clock, timeout), _rest_of))
 
     def close(self) -> None:
-        """Stop reading; commits nothing."""
+        """Stop reading; this commits nothing."""
         self._core.close()
 
     def __aiter__(self) -> Self:
@@ -40,7 +40,7 @@ class LoopConsumer(ClientConsumer):
     async def __anext__(self) -> Message:
         current = self._core.current
         if current is not None and self._core.line.is_free:
-            return current.one()  # most are here, and nobody waits: no turn of the loop for them
+            return current.one()  # most messages are here already: no turn of the loop for them
         message = await self._connection.take(lambda: Take(self._core, math.inf, one_of))
         if message is None:
             raise StopAsyncIteration

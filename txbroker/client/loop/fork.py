@@ -1,7 +1,7 @@
-"""Processes: what a client is called, and that a fork leaves its connections to the parent.
+"""Processes: the name of a client's process, and connections that stay with the parent after a fork.
 
-The child closes its copies of the sockets, so that the broker sees the parent's end of a connection when the
-parent closes it, and a use in the child raises :class:`ProcessForked`.
+The child closes its copies of the sockets, so that the broker sees the parent's end of a connection when the parent
+closes it. A use in the child raises :class:`ProcessForked`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from txbroker.errors import ProcessForked
 
 
 class Forkable(Protocol):
-    """What must be told of a fork."""
+    """An object that must learn of a fork."""
 
     def forked(self) -> None:
-        """Called in the child, on its only thread, while locks may be held by threads that are not there."""
+        """Learn of a fork. It is called in the child, on its only thread; threads that are gone may have held locks."""
 
 
 _living: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def register(connection: Forkable) -> None:
-    """Tell ``connection`` of forks for as long as it lives."""
+    """Inform ``connection`` of forks for as long as it lives."""
     _living.add(connection)
 
 
 def process_name() -> str:
-    """What operators see of a client that was given no name: program, host and process."""
+    """Return the name that operators see for a client without a name: program, host and process."""
     program = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
     name = f"{program}@{socket.gethostname()}:{os.getpid()}"[:200]
-    return name.encode(errors="replace").decode()  # a file's name need not be UTF-8, what is sent must
+    return name.encode(errors="replace").decode()  # a file's name need not be UTF-8, but the request must be
 
 
 def refusal() -> ProcessForked:
-    """The error for a use in the child."""
+    """Return the error for a use in the child."""
     return ProcessForked(
         f"this connection was made before fork(), in another process than {os.getpid()}; "
         "it belongs to the parent: open a new one here; nothing was sent"

@@ -1,7 +1,7 @@
-"""Methods that are the same on both event loops, and have the type that each loop gives: a ``Future``, a ``Deferred``.
+"""Methods that both event loops share, with the type that each loop returns: a ``Future``, a ``Deferred``.
 
-They run the core's operations themselves, without the wrapper of :mod:`txbroker.client.core.client_method`: a send is
-5 % shorter so.
+They run the core's operations themselves, without the wrapper of :mod:`txbroker.client.core.client_method`: this makes
+a send 5 % shorter.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Take(NamedTuple, Generic[T_co]):
-    """What to take: once it is its turn at ``source``, or None by ``end`` of the core's clock, what ``hand_out`` makes.
+    """What to take: ``hand_out`` makes it when it is the turn at ``source``, or None at ``end`` of the core's clock.
 
-    That is made in one step with going on.
+    It is made in the step in which the caller resumes.
     """
 
     source: Source
@@ -37,30 +37,30 @@ class Takes(Protocol[T_contra, R_co]):
     """A connection on an event loop, which makes ``R`` of what takes ``T``."""
 
     def take(self, begin: Callable[[], Take[T_contra]], /) -> R_co:
-        """Take messages. What ``begin`` raises is what the call fails with."""
+        """Take messages. The call fails with what ``begin`` raises."""
 
 
 class TakingMethod(Protocol[P, T_co]):
     """A method of a transaction or a consumer that takes ``T``."""
 
     def __get__(self, client: PartOf[Takes[T_co, R]], kind: type | None = None, /) -> Callable[P, R]:
-        """The method of one transaction or consumer."""
+        """Return the method of one transaction or consumer."""
 
 
 def loop_method(method: Callable[Concatenate[S, P], Awaitable[T]]) -> ClientMethod[P, T]:
-    """Have a connection's method typed as what the connection's ``run`` gives."""
+    """Give a connection's method the type that the connection's ``run`` returns."""
     found: Any = method
     return found  # type: ignore[no-any-return]
 
 
 def loop_part_method(method: Callable[Concatenate[S, P], Awaitable[T]]) -> PartMethod[P, T]:
-    """Have a transaction's or a consumer's method typed as what the connection's ``run`` gives."""
+    """Give a transaction's or a consumer's method the type that the connection's ``run`` returns."""
     found: Any = method
     return found  # type: ignore[no-any-return]
 
 
 def taking_method(method: Callable[Concatenate[S, P], Awaitable[T]]) -> TakingMethod[P, T]:
-    """Have a transaction's or a consumer's method typed as what the connection's ``take`` gives."""
+    """Give a transaction's or a consumer's method the type that the connection's ``take`` returns."""
     found: Any = method
     return found  # type: ignore[no-any-return]
 

@@ -1,7 +1,8 @@
-"""What the system has for waiting: for a socket, for a word from another thread, for Ctrl-C.
+"""The system's means of waiting: for a socket, for a wake-up by another thread, for Ctrl-C.
 
-``poll`` and an eventfd where they are: a wake-up costs 1.6 µs with an eventfd and 3.6 µs, and a descriptor more, with a
-pair of sockets. Without ``poll``, which is on Windows, no signal interrupts a wait either: waits are then short.
+These are ``poll`` and an eventfd where they exist. A wake-up costs 1.6 µs with an eventfd; with a pair of sockets it
+costs 3.6 µs, and one more descriptor. Windows has no ``poll``, and there no signal interrupts a wait either, so waits
+are short.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ INTERRUPTIBLE: Final = hasattr(select, "poll")
 """Whether a signal ends a wait."""
 
 LONGEST: Final = 60.0 if INTERRUPTIBLE else 0.2
-"""Seconds that one wait lasts at most, for Python handles a signal only between two waits if none ends one."""
+"""Seconds that one wait lasts at most: if no signal ends a wait, Python handles signals only between two waits."""
 
 
 class _Wake(Protocol):
-    """Something to poll that another thread can make readable."""
+    """A descriptor to poll that another thread can make readable."""
 
     def fileno(self) -> int: ...
 
@@ -34,7 +35,7 @@ class _Wake(Protocol):
 
 
 class _EventWake:
-    """The descriptor has an owner from the call on that makes it, which is all in C: no interrupt comes between."""
+    """A wake-up by an eventfd. The call that makes the descriptor gives it its owner, all in C: no interrupt comes in."""
 
     def __init__(self) -> None:
         self._file: list[FileIO] = []
@@ -68,7 +69,7 @@ class _PairWake:
         try:
             self._far.send(b"\0")
         except BlockingIOError:
-            return  # so many are unread that it is readable without one more
+            return  # so many are unread that it is readable anyway
 
     def clear(self) -> None:
         try:
@@ -82,7 +83,7 @@ class _PairWake:
 
 
 class _SelectPoll:
-    """What is needed of ``select.poll`` where there is none."""
+    """The used part of ``select.poll``, for systems without it."""
 
     def __init__(self) -> None:
         self._watched: dict[int, int] = {}
@@ -101,7 +102,7 @@ class _SelectPoll:
         except OSError:
             if watched == self._watched:
                 raise
-            return []  # another thread has closed one of them meanwhile, and taken it out
+            return []  # another thread has closed one of them meanwhile, and removed it
         return [(descriptor, _READ) for descriptor in readable] + [(each, _WRITE) for each in writable]
 
 
@@ -110,7 +111,7 @@ _WRITE: Final[int] = getattr(select, "POLLOUT", 4)
 
 
 class Poller:
-    """Waits for one socket and for :meth:`wake`. One thread waits; the others hold the owner's lock for the rest."""
+    """Waits for one socket and for :meth:`wake`. One thread waits; for other calls threads hold the owner's lock."""
 
     def __init__(self) -> None:
         self._poll = select.poll() if INTERRUPTIBLE else _SelectPoll()
@@ -120,26 +121,28 @@ class Poller:
         self.is_closed = False
 
     def watch(self, connection: socket.socket, for_writing: bool = False) -> None:
-        """Have waits end when there is something to read, and, if wanted, room to write. Again: from now on so."""
+        """Have waits end when bytes can be read, and, with ``for_writing``, when they can be written. Replaces earlier
+        calls.
+        """
         self._poll.register(connection.fileno(), _READ | _WRITE if for_writing else _READ)
 
     def forget(self, connection: socket.socket) -> None:
-        """Wait for it no longer. Call it before the socket is closed."""
+        """Stop waiting for the socket. Call it before the socket is closed."""
         self._poll.unregister(connection.fileno())
 
     def wait(self, seconds: float) -> None:
-        """Wait for at most that long; may end early without a reason."""
+        """Wait for at most ``seconds``; may end early without a reason."""
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._waker:
                 self._wake.clear()
 
     def wake(self) -> None:
-        """End the wait that another thread is in, or else the next. Does nothing once it is closed."""
+        """End the wait of another thread, or else the next one. Does nothing once the poller is closed."""
         if not self.is_closed:
             self._wake.set()
 
     def close(self) -> None:
-        """Give the descriptors back; nobody may wait any more. A second time does what is left of it."""
+        """Close the descriptors; no thread may wait any more. A second call does the rest of an interrupted one."""
         self.is_closed = True
         self._wake.close()
 

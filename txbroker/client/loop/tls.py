@@ -1,4 +1,4 @@
-"""Whom a client trusts over TLS, and what it says when a broker's certificate is refused."""
+"""TLS of a client: the certificates that it trusts, and its error for a refused one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txbroker.errors import CertificateRefused, Misuse
 
 
 def check(address: Address) -> None:
-    """Raise :class:`Misuse` if the address names a file of certificates that cannot be read; any other is fine."""
+    """Raise :class:`Misuse` if the address names a file of certificates that cannot be read."""
     if address.ca:
         try:
             context(address)
@@ -22,17 +22,17 @@ def check(address: Address) -> None:
 
 
 def context(address: Address) -> ssl.SSLContext | None:
-    """What checks the broker's certificate; None for an address without TLS. Raises ``OSError``.
+    """Return the context that checks the broker's certificate; None for an address without TLS. Raises ``OSError``.
 
-    Made for each connection, so that a file of certificates may be renewed.
+    It is made for each connection, so that a file of certificates may be renewed.
     """
     return ssl.create_default_context(cafile=address.ca or None) if address.kind == "tls" else None
 
 
 def end_if_untrusted(core: Core, address: Address, error: BaseException | None) -> None:
-    """End a client that could never connect if that is because the broker's certificate was refused.
+    """End a client that can never connect, because the broker's certificate was refused.
 
-    Trying again would not help there. One that has had a session goes on: the certificate may be renewed.
+    Another try would not help. A client that has had a session goes on: the certificate may be renewed.
     """
     reason = _refusal(error)
     if reason and not core.session:
@@ -46,7 +46,7 @@ def end_if_untrusted(core: Core, address: Address, error: BaseException | None) 
 
 
 def _refusal(error: BaseException | None) -> str:
-    """Why a certificate was refused, as Python's TLS says it, or what Twisted uses; "" for any other error."""
+    """Return the reason why a certificate was refused, by Python's TLS or Twisted's; "" for any other error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     library = type(error).__module__.partition(".")[0]

@@ -19,7 +19,7 @@ from txbroker.client.transactions.transaction import Transaction
 
 
 class LoopTransaction(ClientTransaction):
-    """All or nothing over topics and partitions; see the blocking client's."""
+    """A transaction over topics and partitions, all or nothing; see the blocking client's."""
 
     _connection: LoopConnection
 
@@ -53,7 +53,7 @@ class LoopTransaction(ClientTransaction):
         *,
         by_key: bool = True,
     ) -> Awaitable[None]:
-        """Add messages in columns of equal length, in their order: see :func:`bulk.send_many`."""
+        """Add messages from columns of equal length, in their order: see :func:`bulk.send_many`."""
         columns = (topic, values, keys, headers, partitions, timestamps)
         sending = bulk.send_many(self._core, *columns, by_key=by_key)
         return self._connection.run(sending, self._core.cut_short)
@@ -67,7 +67,7 @@ class LoopTransaction(ClientTransaction):
 
     @loop_part_method
     def prepare(self) -> Awaitable[None]:
-        """The first phase, if it was begun with an xid: from now on it survives everything until it is decided."""
+        """Prepare a transaction that has an xid: from now on it survives everything until it is decided."""
         return self._connection.run(self._core.prepare(), self._core.prepare_cut_short)
 
     @taking_method
@@ -85,7 +85,7 @@ class LoopTransaction(ClientTransaction):
         return self._connection.take(begin)
 
     def _abandon(self) -> None:
-        """The block has ended with an error: a roll-back is posted, and not waited for."""
+        """End the block after an error: a rollback is sent, and not waited for."""
         if not self._connection.is_forked:
             self._core.abandon()
             self._connection._settle()

@@ -1,4 +1,4 @@
-"""Messages that wait together for one partition, as one request: an open batch, sealed when it goes out."""
+"""Batches: messages that wait together for one partition, as one request; a batch is sealed when it is sent."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _HEADS = MAX_OPENED_HEADS - OPENED_FRAME
 
 
 class Frames(Protocol):
-    """Messages for one partition, in order, as frames that :func:`journal.formats.frame.encode_inner` would give."""
+    """Messages for one partition, in order, as frames that :func:`journal.formats.frame.encode_inner` would make."""
 
     def __len__(self) -> int: ...
 
     def fitting(self, first: int, room: int) -> int:
-        """How many from the ``first`` on take ``room`` bytes at most."""
+        """Return how many frames, from the ``first`` on, take ``room`` bytes at most."""
 
     def packed(self, first: int, last: int, position: int) -> memoryview:
-        """Those from ``first`` to before ``last``, as they stand in a wrapper from ``position`` on."""
+        """Return the frames from ``first`` to before ``last``, as a wrapper has them from ``position`` on."""
 
 
 class Batch(Call[Sent]):
     """Messages of one partition, in order; sealed to one frame, a wrapper from two messages on, or compressed.
 
-    Settled as a whole: message ``i`` of it gets ``base_offset + i``. A batch whose caller ran out of time
-    stays in its place until the broker has answered, for its sequence is needed there. ``on_settled`` is
-    told when the broker has answered, with ``refusal`` not None if it refused. ``watched``: nobody waits
-    for it but a flush. ``untold``: somebody who waited for it has given up, and is to hear of a failure elsewhere.
+    A batch is settled as a whole: its message ``i`` gets ``base_offset + i``. A batch whose caller ran out of time
+    stays in its place until the broker has answered, because its sequence is needed there. ``on_settled`` is called
+    when the broker has answered, with ``refusal`` not None if it refused. ``watched``: only a flush waits for it.
+    ``untold``: a caller that waited for it has given up, so a failure is reported elsewhere.
     """
 
     __slots__ = (
@@ -70,9 +70,9 @@ class Batch(Call[Sent]):
         headers: Mapping[str, bytes] | None,
         room: int,
     ) -> int:
-        """Take a message, return its position; -1 if the batch would then be over ``room`` bytes, or has enough.
+        """Add a message and return its position; -1 if the batch would exceed ``room`` bytes, or is full.
 
-        A first message is always taken. Raises as :func:`journal.formats.frame.encode_inner`, and then has taken
+        A first message is always added. Raises as :func:`journal.formats.frame.encode_inner`, and then has added
         nothing.
         """
         count = self.count
@@ -86,25 +86,27 @@ class Batch(Call[Sent]):
         return count
 
     def fitting(self, frames: Frames, first: int, room: int) -> int:
-        """How many of the frames from the ``first`` on it can take without being over ``room`` bytes, or too many."""
+        """Return how many frames, from the ``first`` on, it can take within ``room`` bytes and its bound of
+        messages.
+        """
         return min(frames.fitting(first, room - self.size), MAX_REQUEST_MESSAGES - self.count)
 
     def add_frames(self, frames: Frames, first: int, last: int) -> None:
-        """Take messages that are frames already. Not in a queue, which takes one at a time and may mend that."""
+        """Add messages that are frames already. Not in a queue, which adds one at a time and may repair that."""
         piece = frames.packed(first, last, self.count)
         self._pieces.append(piece)
         self.size += len(piece)
         self.count += last - first
 
     def mend(self) -> None:
-        """Taking a message was interrupted: it is in or it is not."""
+        """Repair after an interrupt in :meth:`add`: the message is in the batch or it is not."""
         del self._pieces[self.count :]
         self.size = sum(map(len, self._pieces))
 
     def seal(self, compressor: Compressor | None = None) -> bytes:
-        """Return the frames, made once, and so with the same bytes however often they are sent.
+        """Return the frames. They are made once, so every sending has the same bytes.
 
-        With a ``compressor`` they are one wrapper, compressed if that is worth it, and if the broker may open it.
+        With a ``compressor`` they are one wrapper, compressed if that saves enough and the broker may open it.
         """
         if not self.frames:
             pieces = self._pieces
@@ -123,7 +125,7 @@ class Batch(Call[Sent]):
         return self.frames
 
     def _may_be_opened(self) -> bool:
-        """Whether a broker opens it: what it holds beside values is bounded, and by default far from that bound."""
+        """Return whether a broker opens it: its bytes beside values are bounded, and by default far below the bound."""
         if self.size <= _HEADS:
             return True
         heads: int = sum(
@@ -134,34 +136,34 @@ class Batch(Call[Sent]):
         return heads <= _HEADS
 
     def number(self, request: Request) -> None:
-        """Give it the request it goes out as."""
+        """Note the request that carries it."""
         self.request = request
         self.data = self.frames
 
     @property
     def is_over(self) -> bool:
-        """Whether it is stored, and that has been taken in."""
+        """Whether it is stored, and that has been noted."""
         return self.acknowledged and not self.data
 
     @property
     def base_offset(self) -> int:
-        """The offset of its first message; only once it is done. Raises what it failed with."""
+        """The offset of its first message; only once it is settled. Raises its error if it failed."""
         return self.result().base_offset
 
     def answered(self, head: Answer, data: memoryview) -> None:  # noqa: ARG002
-        """It is stored."""
+        """Note that it is stored."""
         self.refusal = None
         self.acknowledged = True
         self.resolve(cast(Sent, head))
         self._settle()
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """It is not stored, or that is not known: its queue decides."""
+        """Note that it is not stored, or that this is unknown: its queue decides."""
         self.refusal = error
         self._settle()
 
     def abandoned(self, error: errors.TxBrokerError) -> None:
-        """The client is closed."""
+        """Fail: the client is closed."""
         self.refusal = None
         self.fail(error)
         self._settle()
@@ -171,7 +173,7 @@ class Batch(Call[Sent]):
             self.on_settled(self)
 
     def expired(self, error: errors.TxBrokerError) -> bool:
-        """Tell its callers; the batch itself stays for the sake of the sequence."""
+        """Fail its callers; the batch itself stays, because its sequence is needed."""
         self.fail(error)
         self.deadline = float("inf")
         return False

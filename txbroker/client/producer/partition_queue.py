@@ -1,10 +1,10 @@
-"""One partition's queue: sends that happen once and in order, over every retry.
+"""The queue of one partition: every send happens once and in order, over all retries.
 
-Batches fly one after another without waiting. When one is refused, the queue waits until all in flight are
-answered, drops those that failed for good, and sends the rest again in their order, numbered on from the
-first refused one. That is safe: a sequence is used again only after the broker has said that what had it
-was not stored, and not if the broker may still get another copy of that, late, from a connection that died:
-then the queue goes on under a new producer. A gap that no refusal explains breaks the queue.
+Batches are sent one after another without waiting. When one is refused, the queue waits until all in flight are
+answered, drops those that failed for good, and sends the others again in their order, numbered from the first refused
+one. That is safe, because a sequence is used again only after the broker has said that the batch which had it was not
+stored. It is not used again if the broker may still get another copy of that batch, late, from a connection that died:
+then the queue continues under a new producer. A gap that no refusal explains breaks the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from txbroker.wire.messages import Answer, Send
 
 
 class Sender(Protocol):
-    """The producer of a partition's queue: its number at the broker, and what is unanswered of all its queues."""
+    """The producer of a partition's queue: its number at the broker, and the unanswered batches of all its queues."""
 
     core: Core
     identity: tuple[int, int]
@@ -38,32 +38,32 @@ class Sender(Protocol):
     reports: Reports | None
 
     def ready(self) -> bool:
-        """Whether batches may be sent now; sees to it that they soon may."""
+        """Return whether batches may be sent now; if not, start what is needed for it."""
 
     def new_batch(self, queue: PartitionQueue) -> Batch:
-        """A batch for a queue, with its time running."""
+        """Return a batch for a queue, with its timeout running."""
 
     def check_size(self, batch: Batch) -> None:
-        """Raise MessageTooLarge for what the broker would refuse."""
+        """Raise MessageTooLarge for a batch that the broker would refuse."""
 
     def freed(self, batch: Batch) -> None:
-        """A batch needs no room any more."""
+        """Release the room of a batch."""
 
     def leave(self, batch: Batch) -> None:
-        """Nobody waits for it: a flush tells of a failure."""
+        """Note that no caller waits for a batch: a flush reports a failure."""
 
     def expired(self, identity: tuple[int, int]) -> None:
-        """The broker knows these no more: the next batch opens a new producer."""
+        """Note that the broker has forgotten this producer: the next batch opens a new one."""
 
     def gone(self, queue: PartitionQueue) -> None:
         """The broker says that a queue's partition is gone, and so its topic is."""
 
     def unsent(self) -> errors.TxBrokerError:
-        """What a caller gets whose message was never sent in its time."""
+        """Return the error for a caller whose message was not sent in time."""
 
 
 class PartitionQueue:
-    """One partition's messages on their way. ``index`` is its place in the topic, ``number`` the broker's.
+    """The messages of one partition on their way. ``index`` is its place in the topic, ``number`` the broker's number.
 
     ``most`` is how many bytes of messages a wrapper may have, so that its frame is within what the topic allows, and
     ``room`` how many a batch may have.
@@ -92,7 +92,7 @@ class PartitionQueue:
     def append(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
     ) -> tuple[Batch, int]:
-        """Take a message; return its batch and its position there. Raises what makes sending impossible."""
+        """Add a message; return its batch and its position there. Raises the error that makes sending impossible."""
         producer = self._producer
         if self.broken is not None:
             raise self.broken.with_traceback(None)
@@ -110,7 +110,7 @@ class PartitionQueue:
     def _begin(
         self, value: bytes | None, timestamp: int, key: bytes | None, headers: Mapping[str, bytes] | None
     ) -> tuple[Batch, int]:
-        """Take the first message of a batch, and send it alone if nothing is in flight, or it is large."""
+        """Add the first message of a batch, and send it alone if nothing is in flight, or it is large."""
         producer = self._producer
         batch = producer.new_batch(self)
         batch.add(value, timestamp, key, headers, 0)
@@ -125,7 +125,7 @@ class PartitionQueue:
         return batch, 0
 
     def flush(self) -> None:
-        """Send what there is, as soon as it may go."""
+        """Send everything that waits, as soon as it may be sent."""
         batch = self.open
         if batch is not None:
             if self._lingering is not None:
@@ -138,14 +138,14 @@ class PartitionQueue:
             self._send()
 
     def seal(self, batch: Batch) -> bytes:
-        """The frames of a batch for this partition; a message too large for a wrapper goes as it is."""
+        """Return the frames of a batch for this partition; a message too large for a wrapper is sent as it is."""
         return batch.seal(self._producer.compressor if batch.size <= self.most else None)
 
     def _knows_its_sequence(self) -> bool:
         identity = self._producer.identity
         if self._identity != identity:
             if self._flying:
-                return False  # the last ones under the old number are still to be answered
+                return False  # the last ones under the old number are not answered yet
             self._identity = identity
             self._sequence = self._producer.sequences.pop(self.number, 0)
             waiting, self._sealed = self._sealed, deque()
@@ -158,7 +158,7 @@ class PartitionQueue:
 
     def _send(self) -> None:
         core = self._core
-        while self._sealed:  # in such an order that it can be mended wherever it is interrupted
+        while self._sealed:  # in an order that can be repaired wherever it is interrupted
             batch = self._sealed[0]
             batch.number(Send(core.correlation(), self.number, *self._identity, self._sequence))
             self._flying[batch] = None
@@ -167,7 +167,7 @@ class PartitionQueue:
             self._sealed.popleft()
 
     def mend(self) -> None:
-        """Put in order what may be torn, after something here was interrupted."""
+        """Repair what an interrupt may have left half done."""
         if self._sealed and self._sealed[-1] is self.open:
             self.open = None
         if self.open is not None and not self.open.frames:
@@ -186,7 +186,7 @@ class PartitionQueue:
             elif not core.has(cast("Call[Answer]", batch)):
                 core.submit(
                     cast("Call[Answer]", batch)
-                )  # its answer was lost while it was taken in: had again
+                )  # an interrupt came while its answer was received: it is asked for again
         if self._paused and not flying and not self._returned:
             self._core.waits.alarm(0.0, self._resume)
         elif self._returned and not flying:
@@ -195,13 +195,13 @@ class PartitionQueue:
             self.flush()
 
     def settled(self, batch: Batch) -> None:
-        """The broker has answered a batch: go on, or sort out what was refused."""
+        """Continue after the broker has answered a batch: send the next ones, or treat the refused ones."""
         if batch.refusal is None:
             self._held_up = None
             if batch.acknowledged and (reports := self._producer.reports) is not None:
                 reports.acknowledged(self.topic, batch.frames)
             self._producer.freed(batch)
-            self._flying.pop(batch, None)  # last: interrupted before, it is mended
+            self._flying.pop(batch, None)  # last: if interrupted before, it is repaired
         else:
             self._paused = True
             self._returned.append(batch)
@@ -214,7 +214,9 @@ class PartitionQueue:
             self.flush()
 
     def _sort_out(self) -> None:
-        """All in flight are answered, some were refused: end what failed for good, queue the rest again."""
+        """Treat refused batches once all in flight are answered: fail those that failed for good, queue the
+        others again.
+        """
         returned = sorted(self._returned, key=lambda batch: cast(Send, batch.request).sequence)
         for batch in filter(is_stored, returned):
             self._end(
@@ -237,7 +239,7 @@ class PartitionQueue:
         in_doubt = any(batch.attempts > 1 for batch in returned)
         again = [batch for batch in returned if not self._ended(batch)]
         if in_doubt and len(again) < len(returned) and self.broken is None:
-            # A late copy of one in doubt would be taken for what has its number now, or lie beside itself.
+            # A late copy of a batch in doubt would be taken for the one that has its number now, or be stored twice.
             self._producer.expired(self._identity)
         self._sealed.extendleft(reversed(again))
         self._returned = []
@@ -251,12 +253,12 @@ class PartitionQueue:
             self._resume()
 
     def _ended(self, batch: Batch) -> bool:
-        """End a refused batch if it has failed for good; otherwise it goes again."""
+        """Fail a refused batch if it has failed for good, and return True; otherwise it is sent again."""
         refusal = cast(errors.TxBrokerError, batch.refusal)
         in_doubt = batch.attempts > 1
         if self.broken is None:
             if isinstance(refusal, errors.OutcomeUnknown):
-                return False  # the same sequence, sent again, finds out
+                return False  # the same sequence, sent again, shows it
             if isinstance(refusal, errors.StorageUnavailable) and (in_doubt or not batch.done):
                 batch.attempts -= not in_doubt
                 return False
@@ -283,7 +285,7 @@ class PartitionQueue:
         self.flush()
 
     def _fail_unsent(self, error: errors.TxBrokerError) -> None:
-        """Fail what has never been sent, and what was refused as not stored."""
+        """Fail batches that have never been sent, and those that were refused as not stored."""
         waiting, self._sealed = self._sealed, deque()
         if self.open is not None:
             waiting.append(self.open)
@@ -292,21 +294,21 @@ class PartitionQueue:
             self._end(batch, error)
 
     def stop(self, error: errors.TxBrokerError) -> None:
-        """The client is closed, or no producer can be had: nothing here will be sent."""
+        """Fail all: the client is closed, or no producer can be opened."""
         self._fail_unsent(error)
         returned, self._returned = self._returned, []
         for batch in returned:
             self._end(batch, doubtful(error) if batch.attempts > 1 else error)
 
     def expire(self, now: float) -> float:
-        """Fail what has waited here too long without being sent; return when to look again."""
+        """Fail batches that have waited here too long without being sent; return when to look again."""
         if self.open is not None and self.open.deadline <= now:
             batch, self.open = self.open, None
             self.seal(batch)
             self._sealed.append(batch)
         waiting, expired = self._sealed, [batch for batch in self._sealed if batch.deadline <= now]
         self._sealed = deque(batch for batch in waiting if batch.deadline > now or batch.attempts)
-        for batch in expired:  # whoever is told may send again at once: that comes behind all this
+        for batch in expired:  # a callback may send again at once: its message comes behind these
             if batch.attempts:
                 batch.deadline = math.inf
                 batch.fail(doubtful(batch.refusal or self._producer.unsent()))
@@ -316,22 +318,22 @@ class PartitionQueue:
         return min((batch.deadline for batch in self._sealed), default=last)
 
     def leave(self, batch: Batch) -> None:
-        """Whoever waits for it has given up: a flush tells of it."""
+        """Note that the caller of a batch has given up: a flush reports a failure."""
         self._producer.leave(batch)
 
     def batches(self) -> list[Batch]:
-        """All that have not been answered."""
+        """Return all batches that have not been answered."""
         waiting = [*self._returned, *self._flying, *self._sealed]
         return [*waiting, self.open] if self.open is not None else waiting
 
 
 def _is_held_up(refusal: errors.TxBrokerError | None) -> bool:
-    """Whether the broker takes nothing for now, which is also why what waits behind was not sent."""
+    """Return whether the broker accepts nothing for now; later batches were not sent for the same reason."""
     return isinstance(refusal, errors.StorageUnavailable)
 
 
 def is_stored(batch: Batch) -> bool:
-    """Whether the broker says of a send repeated after a lost answer that it has it, but no longer where."""
+    """Return whether the broker says, of a repeated send, that it is stored at offsets that it no longer remembers."""
     next_one = (
         getattr(batch.refusal, "expected", 0) if isinstance(batch.refusal, errors.SequenceOutOfOrder) else 0
     )
@@ -339,7 +341,9 @@ def is_stored(batch: Batch) -> bool:
 
 
 def doubtful(cause: errors.TxBrokerError) -> errors.OutcomeUnknown:
-    """What callers of a batch get that was sent before, without an answer, and can be asked for no more."""
+    """Return the error for callers of a batch that was sent without an answer, and whose outcome cannot be
+    asked for.
+    """
     return errors.OutcomeUnknown(
         f"the messages were sent before and the answer was lost; sending them again met: {cause}; "
         "they may or may not be stored: read the partition before sending them anew"

@@ -1,4 +1,4 @@
-"""The producer of a client: its number, its queues, the bound on what is unanswered, the routes."""
+"""The producer of a client: its number, its queues, the bound on unanswered bytes, the partitions of topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txbroker.wire.messages import DescribeTopics, OpenProducer, ProducerOpened,
 
 
 class Producer:
-    """Sends of one client. ``identity`` is (producer id, epoch); ``buffered`` counts unanswered bytes."""
+    """The sends of one client. ``identity`` is (producer id, epoch); ``buffered`` counts unanswered bytes."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -36,7 +36,9 @@ class Producer:
         self.sequences: dict[int, int] = {}
         self.buffered = 0
         self.limit = core.options.max_buffered
-        """With ``buffered`` above this a message has to wait for room; negative while others wait, who come first."""
+        """If ``buffered`` is above this, a message has to wait for room; negative while others wait, which come
+        first.
+        """
         self.asynchronous = False
         self.backoff = Backoff(core.random)
         self.failed: list[Batch] = []
@@ -57,7 +59,7 @@ class Producer:
     # -- routes ------------------------------------------------------------------------------------
 
     def known_route(self, topic: str) -> Route | None:
-        """The route if it is known already; raises WrongType for what can be no topic's name."""
+        """Return the route if it is known already; raises WrongType for an impossible name of a topic."""
         try:
             return self._routes.get(topic)
         except TypeError:
@@ -98,7 +100,7 @@ class Producer:
         return self._route(answer.topics[0])
 
     def _found(self, topic: str, question: Question[Route]) -> None:
-        """All who have waited for the way to a topic are on it: it is known from now on."""
+        """Keep a route: all callers that waited for it have it."""
         if self._questions.get(topic) is question:
             if question.answer is not None:
                 self._routes[topic] = question.answer
@@ -136,7 +138,7 @@ class Producer:
         return list(dict.fromkeys([*self._ending, *chain.from_iterable(self._queues.values())]))
 
     def _ask(self, topic: str, key: bytes | None, partitions: int) -> int | None:
-        """Ask the caller's partitioner."""
+        """Call the user's partitioner."""
         core = self.core
         core.asking = core.thread()
         try:
@@ -147,7 +149,7 @@ class Producer:
     # -- for queues ---------------------------------------------------------------------------------
 
     def ready(self) -> bool:
-        """Whether batches may be sent now; sees to it that they soon may."""
+        """Return whether batches may be sent now; if not, start what is needed for it."""
         if self.core.phase is not Phase.OPEN:
             return False
         if self.identity[0]:
@@ -174,13 +176,13 @@ class Producer:
         self._flush_queues()
 
     def expired(self, identity: tuple[int, int]) -> None:
-        """The broker knows these no more: the next batch opens a new producer."""
+        """Note that the broker has forgotten this producer: the next batch opens a new one."""
         if self.identity == identity:
             self.identity = (0, 0)
             self.sequences = {}
 
     def new_batch(self, queue: PartitionQueue) -> Batch:
-        """A batch for a queue, with its time running."""
+        """Return a batch for a queue, with its timeout running."""
         core = self.core
         core.check_open()
         batch = Batch(core.clock() + core.options.timeout, queue.settled)
@@ -188,7 +190,7 @@ class Producer:
         return batch
 
     def check_size(self, batch: Batch) -> None:
-        """Raise MessageTooLarge for what the broker would refuse."""
+        """Raise MessageTooLarge for a batch that the broker would refuse."""
         limit = min(self.core.max_frame, self.core.max_request)
         if batch.size > limit:
             raise errors.MessageTooLarge(
@@ -196,7 +198,7 @@ class Producer:
             )
 
     def freed(self, batch: Batch) -> None:
-        """A batch needs no room any more."""
+        """Release the room of a batch."""
         self.buffered -= batch.size
         batch.frames = batch.data = b""
         if batch.error is not None and batch.watched:
@@ -207,13 +209,13 @@ class Producer:
             self._room.move_soon()
 
     def leave(self, batch: Batch) -> None:
-        """Nobody waits for it: a flush tells of a failure."""
+        """Note that no caller waits for a batch: a flush reports a failure."""
         batch.watched = self.asynchronous = True
         if batch.error is not None and batch not in self.failed:
             self.failed.append(batch)
 
     def unsent(self) -> errors.TxBrokerError:
-        """What a caller gets whose message was never sent in its time."""
+        """Return the error for a caller whose message was not sent in time."""
         is_open = self.core.phase is Phase.OPEN
         reason = "the broker has not answered what came before them" if is_open else self.core.reason
         return errors.ConnectionUnavailable(
@@ -222,9 +224,9 @@ class Producer:
         )
 
     def mend(self) -> None:
-        """Something of this was interrupted half-way: put in order what may be torn. Messages taken stay taken.
+        """Repair what an interrupt left half done. Messages that were accepted stay accepted.
 
-        Whoever sent them may not have come to wait for them: a flush tells of all.
+        Their caller may not have come to wait for them: a flush reports all of them.
         """
         self.core.mend()
         for question in list(self._questions.values()):
@@ -248,12 +250,12 @@ class Producer:
         return self.buffered > self.core.options.max_buffered
 
     def check_room(self) -> None:
-        """Raise BufferFull if the client is full and callers have chosen not to wait."""
+        """Raise BufferFull if the client is full and the user chose not to wait."""
         if self.full and self.core.options.when_full == "raise":
             raise self.no_room()
 
     def no_room(self) -> errors.BufferFull:
-        """The error for a message that found no room."""
+        """Return the error for a message that found no room."""
         return errors.BufferFull(
             f"{self.buffered} bytes are unanswered, the client's bound is {self.core.options.max_buffered}; "
             "this message was not taken"
@@ -269,10 +271,11 @@ class Producer:
         partition: int | None,
         watched: bool,
     ) -> tuple[PartitionQueue, Batch, int]:
-        """Take a message once there is room for it, behind those who came before; its queue, batch and place there.
+        """Add a message once there is room, behind those that came before; return its queue, batch and position.
 
-        ``watched``: a flush tells of it, too. Raises BufferFull if there is none for ``timeout`` seconds, or at once
-        if callers chose so: it was not taken. Given up while it waits here, it is not sent.
+        ``watched``: a flush reports it, too. Raises BufferFull if there is no room for ``timeout`` seconds, or at once
+        if the user chose so; the message is not accepted then. If the caller gives up while it waits here, the message
+        is not sent.
         """
         route = self.known_route(topic) or await self.route(topic)
         message = (value, timestamp, key, headers)
@@ -291,17 +294,17 @@ class Producer:
             self.leave_room(turn)
 
     def room(self) -> Turn:
-        """A place in the line for room."""
+        """Return a place in the line for room."""
         return self._room.turn()
 
     def join_room(self, turn: Turn, deadline: float = math.inf) -> None:
-        """Get in line for room, until ``deadline``; what lingers is sent, for whoever waits here waits for that."""
+        """Get in line for room, until ``deadline``. Lingering messages are sent, because this caller waits for them."""
         self._flush_queues()
         self.limit = -1
         turn.join(deadline)
 
     def leave_room(self, turn: Turn) -> None:
-        """To be called for every :meth:`join_room`, whatever became of it."""
+        """Leave the line; must be called for every :meth:`join_room`, whatever happened."""
         turn.leave()
         self._bound()
 
@@ -323,9 +326,9 @@ class Producer:
         return queue, batch, position
 
     async def flush(self, batches: list[Batch] | None = None) -> None:
-        """Send everything, wait for all answers; raise the first failure since the last flush.
+        """Send everything and wait for all answers; raise the first failure since the last flush.
 
-        ``batches`` gets those that it waits for: a caller who is interrupted before it has been told has them kept.
+        ``batches`` gets those that it waits for: a caller that is interrupted before it learns their end has them kept.
         """
         batches = [] if batches is None else batches
         has_ended = False
@@ -336,7 +339,7 @@ class Producer:
                 queue.flush()
                 batches += [batch for batch in queue.batches() if batch.watched]
             for batch in batches:
-                batch.watched = batch.untold = False  # this flush tells of it
+                batch.watched = batch.untold = False  # this flush reports it
             for batch in batches:
                 await settled(batch)
             has_ended = True
@@ -351,7 +354,7 @@ class Producer:
             raise error
 
     def keep(self, batches: list[Batch]) -> None:
-        """A flush of these was given up: the next one tells of them."""
+        """Keep the batches of a flush that was given up: the next one reports them."""
         for batch in batches:
             batch.watched = batch.untold = True
         kept = {id(batch) for batch in self.failed}
@@ -361,14 +364,14 @@ class Producer:
 
     @property
     def unattended(self) -> bool:
-        """Whether messages that nobody need wait for are unanswered."""
+        """Whether messages that no caller waits for are unanswered."""
         self.asynchronous = self.asynchronous and self.buffered > 0
         return self.asynchronous
 
     # -- for the core ------------------------------------------------------------------------------
 
     async def begin(self, deadline: float) -> None:
-        """Wait for a session, and look for the topic of reports; raises ConnectionUnavailable, UnknownTopic."""
+        """Wait for a session, and find the topic of reports; raises ConnectionUnavailable, UnknownTopic."""
         await self.core.opened(deadline)
         if self.reports is not None:
             await self.route(self.reports.topic)

@@ -1,4 +1,4 @@
-"""Producers' reports: what a client says that it has sent, by topic and time, so that an audit can compare.
+"""Producers' reports: the numbers that a client has sent, by topic and time, so that an audit can compare.
 
 ``docs/clients.md`` has the format, and what a crash leaves unreported.
 """
@@ -30,16 +30,16 @@ LAST_REPORT_FAILED: Final = (
 )
 
 MOST_WAITING: Final = 1000
-"""Reports that could not be sent, kept for later; beyond that counts are added up in the next one."""
+"""How many unsent reports are kept; counts beyond that are added up in the next one."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """One report, as it lies in the audit topic as JSON. Times are µs since 1970 UTC.
+    """One report, as the audit topic holds it in JSON. Times are µs since 1970 UTC.
 
-    ``run`` is a random name of this connection, ``number`` counts its reports from 0. Rows of ``sent`` and
-    ``unknown`` are [topic, beginning of the window, messages, bytes]; rows of several reports add up.
-    ``transaction``, and no number: this report is a message of that transaction and counts the others in it.
-    ``closed``: the last one of its run.
+    ``run`` is a random name of this connection, ``number`` counts its reports from 0. Rows of ``sent`` and ``unknown``
+    are [topic, beginning of the window, messages, bytes]; rows of several reports add up. If ``transaction`` is set,
+    there is no number: this report is a message of that transaction and counts the others in it. ``closed``: this is
+    the last report of its run.
     """
 
     producer: str
@@ -56,7 +56,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Reports:
-    """What one client has sent and not reported yet; and reporting it."""
+    """The counts of one client that are not reported yet, and their reporting."""
 
     def __init__(self, core: Core, send: Sends) -> None:
         options = core.options
@@ -91,15 +91,15 @@ class Reports:
             row[1] += size
 
     def acknowledged(self, topic: str, frames: bytes) -> None:
-        """The broker says that it has these."""
+        """Count frames that the broker has acknowledged."""
         self.tally(self._sent, topic, frames)
 
     def doubtful(self, topic: str, frames: bytes) -> None:
-        """Whether the broker has these will not be known."""
+        """Count frames of which it will not be known whether the broker has them."""
         self.tally(self._unknown, topic, frames)
 
     def committed(self, counts: Counts) -> None:
-        """A transaction with these was committed in one phase."""
+        """Count the messages of a transaction that was committed in one phase."""
         for key, (messages, size) in counts.items():
             row = self._sent.setdefault(key, [0, 0])
             row[0] += messages
@@ -108,7 +108,7 @@ class Reports:
     # -- reporting ---------------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """There is a connection: report from now on, again and again."""
+        """Report from now on, again and again: there is a connection."""
         if not self._begun:
             self._begun = True
             Errand(self._go_on())
@@ -125,13 +125,13 @@ class Reports:
         return self._core.fatal is not None
 
     async def report(self, closing: bool = False) -> None:
-        """Report now, and return when it is done; for those who wait for it."""
+        """Report now, and return when it is done; for callers that wait for it."""
         while self._busy:
             await self._core.waits.sleep(0.01)
         await self.send(closing)
 
     async def send(self, closing: bool = False) -> None:
-        """Report what there is to report, durably; what cannot be sent now is sent with the next."""
+        """Send a report of all counts, durably; counts that cannot be sent now go into the next one."""
         if self._busy:
             return
         if (self._sent or self._unknown or (closing and self._number)) and len(self._waiting) < MOST_WAITING:
@@ -158,7 +158,7 @@ class Reports:
         return self._made(sent, unknown, number, None, closed)
 
     def of_transaction(self, counts: Counts, transaction: str) -> bytes:
-        """The report that a transaction carries about itself."""
+        """Return the report that a transaction carries about itself."""
         return self._made(counts, {}, None, transaction, False)
 
     def _made(

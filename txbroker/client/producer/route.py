@@ -1,4 +1,4 @@
-"""The way to a topic: which of its partitions a message goes to."""
+"""The route to a topic: which of its partitions gets a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txbroker.client.producer.partition_queue import PartitionQueue
 
 
 class Route:
-    """The way to a topic's partitions."""
+    """The route to a topic's partitions."""
 
     def __init__(
         self, topic: str, queues: list[PartitionQueue], partitioner: Partitioner | None = None
@@ -21,9 +21,9 @@ class Route:
         self._sealed_before = queues[0].batches_sealed
 
     def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
-        """Pick by explicit index, else as the caller's partitioner says, else by key, else one for a whole batch.
+        """Choose the queue by explicit index, else by the user's partitioner, else by key, else one for a whole batch.
 
-        Raises :class:`UnknownPartition`, and :class:`WrongType` for what is no index at all, or no key.
+        Raises :class:`UnknownPartition`, and :class:`WrongType` for an impossible index or key.
         """
         queues = self.queues
         if key is not None and type(key) is not bytes:

@@ -1,4 +1,4 @@
-"""Many messages of a transaction in one call, for programs that have them in columns, as Spark's tasks do."""
+"""Adds many messages to a transaction in one call, for programs that have them in columns, such as Spark's tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txbroker.client.transactions.transaction import Transaction
 T = TypeVar("T")
 
 EAGER: Final = 256 << 10
-"""With so many bytes to send they are sent, for nobody waits for an answer that would have them sent."""
+"""With this many unsent bytes they are sent, because the call waits for no answer that would have them sent."""
 
 
 _HALF_ADDED: Final = "the messages before it in the columns have been added, this one and those behind it not"
@@ -35,9 +35,9 @@ async def send_many(
 ) -> None:
     """Add messages in their order. Each column is as long as ``values``, or None.
 
-    Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one
-    partition after the other. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before
-    the refused one have been added then.
+    Where ``partitions`` has None the key chooses the partition; without ``by_key``, whole batches go to one partition
+    after the other. Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused
+    one have been added then.
     """
     _check_column("values", values)
     for name, column in {
@@ -75,8 +75,7 @@ async def send_many(
 async def send_frames(
     transaction: Transaction, topic: str, split: Callable[[int], Iterable[tuple[int, Frames]]]
 ) -> None:
-    """Add messages that are frames already: ``split`` gets the number of partitions, and returns frames by
-    partition.
+    """Add messages that are frames already: ``split`` gets the number of partitions and returns frames by partition.
 
     Raises as :meth:`txbroker.client.blocking.Transaction.send` does; the messages before the refused one have been
     added then.

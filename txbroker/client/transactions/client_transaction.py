@@ -1,7 +1,7 @@
-"""What the transactions of all clients have in common, and that no block of one is inside of another one.
+"""The common part of all clients' transactions, and the check that no block of one is inside another block.
 
-An inner block would commit by itself what reads as a part of the outer one. What counts is the task or thread that is
-in the block, never the connection alone: tasks and threads may each have a transaction on it.
+An inner block would be committed by itself although it looks like a part of the outer one. The check is by the task or
+thread that is in the block, not by the connection: tasks and threads may each have a transaction on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txbroker.client.transactions.transaction import Transaction
 
 
 class ClientTransaction:
-    """The part of a transaction that is the same in every client."""
+    """The common part of a transaction in every client."""
 
     _core: Transaction
 
@@ -67,11 +67,11 @@ class ClientTransaction:
     _where: object = None
 
     def _enter_block(self, who: object, frame: FrameType | None = None) -> None:
-        """Begin a ``with``. Raises Misuse inside of one of the same connection.
+        """Begin a ``with`` block. Raises Misuse inside another one of the same connection.
 
-        ``who`` is the task or thread. ``frame``, if it can be told, is that of the ``with``, which can't be inside of
-        itself: if it seems so, the one before was left by what a signal's handler raised before the end of it could
-        begin, and is rolled back.
+        ``who`` is the task or thread. ``frame`` is the frame of the ``with``, if it is known. A ``with`` cannot be
+        inside itself. If it seems to be, an exception of a signal's handler left the earlier one before its end could
+        begin; that one is rolled back.
         """
         where = None if frame is None else (frame, frame.f_lasti)
         if any(self._is_within(block, who) for block in _inside()):
@@ -99,19 +99,20 @@ class ClientTransaction:
         return block._who == who and block._core.core is self._core.core
 
     def _leave_block(self) -> None:
-        """End a ``with``, whichever way."""
+        """End a ``with`` block, with or without an error."""
         self._is_inside, self._where = False, None
         _keep(_inside())
 
     def _abandon(self) -> None:
-        """Roll it back, and wait for nothing; only its client knows how."""
+        """Roll it back without waiting; each client does this in its own way."""
         raise NotImplementedError
 
 
 _blocks: ContextVar[tuple[ref[ClientTransaction], ...]] = ContextVar("blocks of transactions", default=())
-"""Those around what runs, outermost first. Tasks begin with a copy, so each block knows whose it is.
+"""The blocks around the running code, outermost first. A task begins with a copy, so it knows its own blocks.
 
-A ``with`` that was interrupted at its beginning is not left: nobody holds the transaction then, and it goes from here.
+A ``with`` that was interrupted at its beginning is not left: nothing holds the transaction then, and it is removed
+here.
 """
 
 

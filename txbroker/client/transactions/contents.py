@@ -1,4 +1,4 @@
-"""What a transaction holds: messages that are not sent yet, in batches, and the sum of what has been sent."""
+"""The contents of a transaction: messages that are not sent yet, in batches, and the sum of those sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from txbroker.wire.messages import Done
 
 
 class Unsent(NamedTuple):
-    """What a deciding request carries; ``totals`` is what was added before, None for nothing."""
+    """The part that a deciding request carries; ``totals`` is the sum of what was added before, None for nothing."""
 
     totals: Totals | None
     runs: list[tuple[int, int]]
@@ -46,7 +46,7 @@ class Contents:
         self.number: TransactionNumber | None = None
         self.correlation = 0
         self.added = 0
-        """Messages that were taken, or were about to be."""
+        """Messages that were added, or were being added when an interrupt came."""
         self._core = core
         self._producer = producer
         self._serials = serials
@@ -56,23 +56,23 @@ class Contents:
         self._positions: list[GroupPositions] = []
         self._totals = Totals(0, 0, 0)
         self._carried = False
-        """Whether a deciding request has taken with it what waited."""
+        """Whether a deciding request has carried the unsent contents."""
         self._is_reported = False
         self._counts: Counts = {}
 
     @property
     def is_known(self) -> bool:
-        """Whether the broker may know of the transaction: something of it was sent."""
+        """Whether the broker may know of the transaction, because something of it was sent."""
         return self._carried or self._totals.requests > 0
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing, sent or not."""
+        """Whether it has no contents, sent or not."""
         return not (self._batches or self._positions or self.is_known)
 
     @property
     def only_waits(self) -> bool:
-        """Whether there is something, and nothing has been sent."""
+        """Whether it has contents, and none has been sent."""
         return bool(self._batches or self._positions) and not self.is_known
 
     def append(
@@ -83,7 +83,7 @@ class Contents:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
     ) -> None:
-        """Put a message into the queue's batch; raises what says why it does not fit, and is as it was."""
+        """Add a message to the queue's batch; if it does not fit, raise the reason and change nothing."""
         self.added += 1
         try:
             self._append(queue, value, timestamp, key, headers)
@@ -101,7 +101,7 @@ class Contents:
     ) -> None:
         found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)
-        if batch.frames:  # whoever was about to send it, on another's behalf, was interrupted
+        if batch.frames:  # the caller that was about to send it was interrupted
             self._post(queue, batch)
             batch = Batch(math.inf)
         if batch.add(value, timestamp, key, headers, queue.room) < 0:
@@ -116,9 +116,9 @@ class Contents:
             self._post(queue, batch)
 
     def append_frames(self, queue: PartitionQueue, frames: Frames, first: int) -> int:
-        """Put frames into the queue's batch, the ``first`` and as many more as fit; return the next one's number.
+        """Add frames to the queue's batch, the ``first`` and as many more as fit; return the number of the next one.
 
-        Raises MessageTooLarge for the first, and is as it was.
+        Raises MessageTooLarge for the first, and changes nothing then.
         """
         found = self._batches.get(queue.number)
         batch = found[1] if found else Batch(math.inf)
@@ -143,7 +143,7 @@ class Contents:
         return last
 
     def _post(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Send a batch. Of any transaction, perhaps another thread's: interrupted, it is sent or it still waits."""
+        """Send a batch of any transaction, perhaps of another thread. After an interrupt it is sent or still waits."""
         core, frames = self._core, queue.seal(batch)
         serial = self._next_serial()
         before = self._totals
@@ -188,7 +188,7 @@ class Contents:
         return serial
 
     def flush(self) -> None:
-        """Send what waits, as adds."""
+        """Send everything that waits, as adds."""
         for positions in list(self._positions):
             self._post_positions(positions)
         for queue, batch in list(self._batches.values()):
@@ -200,9 +200,9 @@ class Contents:
         return self._totals.messages + sum(batch.count for _, batch in self._batches.values())
 
     def unsent(self) -> Unsent:
-        """All that waits, for the request that decides; what does not fit into one is sent before, as adds.
+        """Return all unsent contents, for the request that decides; parts that do not fit are sent before, as adds.
 
-        From now on it counts as sent.
+        From now on they count as sent.
         """
         self._next_serial()
         while sum([len(each.offsets) for each in self._positions]) > MAX_REQUEST_ENTRIES:
@@ -227,18 +227,20 @@ class Contents:
         )
 
     def drop_unsent(self) -> None:
-        """Forget what waits."""
+        """Drop the unsent contents."""
         self._batches.clear()
         self._positions.clear()
 
     def report(self, reports: Reports) -> bytes | None:
-        """What reports say of the transaction, None if it holds nothing; what is sent from now on is in none."""
+        """Return the report of the transaction, None if it has no contents; messages sent from now on are in no
+        report.
+        """
         counts = self.counts(reports)
         self.reported()
         return reports.of_transaction(counts, str(self._xid)) if counts else None
 
     def counts(self, reports: Reports) -> Counts:
-        """What was sent, or waits, and is in no report."""
+        """Return the counts of messages that were sent, or wait, and are in no report."""
         if self._is_reported:
             return {}
         counts = {window: list(row) for window, row in self._counts.items()}
@@ -247,7 +249,7 @@ class Contents:
         return counts
 
     def reported(self) -> None:
-        """All that it holds is in a report."""
+        """Note that all its contents are in a report."""
         self._is_reported = True
 
     @property
@@ -256,7 +258,7 @@ class Contents:
         return {queue.topic for queue in self._queues.values()}
 
     def runs(self, placements: list[Placement]) -> list[Run]:
-        """Where its messages came to lie."""
+        """Return where its messages are stored."""
         queues = self._queues
         return [
             Run(queues[place.partition].topic, queues[place.partition].index, place.base_offset, place.count)
@@ -266,7 +268,7 @@ class Contents:
 
 
 class Adds(Call[Done]):
-    """Stands for all adds, which are answered only if they are refused; a lost connection ends it, too."""
+    """The one call for all adds, which are answered only if they are refused; a lost connection ends it, too."""
 
     __slots__ = ("_refused",)
 
@@ -275,9 +277,9 @@ class Adds(Call[Done]):
         self._refused = refused
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """One was."""
+        """Note that an add was refused."""
         self._refused(error)
 
     def abandoned(self, error: errors.TxBrokerError) -> None:
-        """The session is gone, and they with it."""
+        """Note that the session has ended, and the adds with it."""
         self._refused(error)

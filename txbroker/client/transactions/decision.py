@@ -1,4 +1,4 @@
-"""Where a transaction is, and its decision: it goes on whether or not anybody waits for it."""
+"""The stage of a transaction, and its decision, which goes on whether or not a caller waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txbroker.wire.messages import Outcome
 
 
 class Stage(enum.Enum):
-    """Where a transaction is, as far as its client knows."""
+    """The stage of a transaction, as far as its client knows."""
 
     OPEN = "open"
     PREPARED = "prepared"
@@ -22,9 +22,9 @@ class Stage(enum.Enum):
 
 
 class Decision:
-    """The prepare or commit of one transaction that is under way. ``given_up`` is called when nobody waits for it.
+    """The prepare or commit of one transaction that is under way. ``given_up`` is called when no caller waits for it.
 
-    ``verdict`` is kept: whoever asks again is told again that it was rolled back.
+    ``verdict`` is kept: a later call raises again that it was rolled back.
     """
 
     def __init__(self, given_up: Callable[[], object]) -> None:
@@ -34,7 +34,7 @@ class Decision:
 
     @property
     def under_way(self) -> Stage | None:
-        """What is being decided, or was and nobody has been told."""
+        """The stage that is being decided, or was decided without a caller having learnt of it."""
         return None if self._deciding is None else self._deciding[0]
 
     async def made(self, goal: Stage, decide: Callable[[], Coroutine[Promise[Any], None, None]]) -> None:
@@ -45,7 +45,7 @@ class Decision:
         if self._deciding is None:
             self._deciding = (goal, start(decide()))
         task = self._deciding[1]
-        task.wake()  # it may have been interrupted
+        task.wake()  # an interrupt may have kept it from resuming
         try:
             await settled(task)
         finally:
@@ -58,6 +58,6 @@ class Decision:
 
 
 def reason_of(outcome: Outcome) -> str:
-    """Why a transaction was rolled back, and who did it, in parentheses."""
+    """Return why a transaction was rolled back, and by whom, in parentheses."""
     cause = outcome.cause.name.lower().replace("_", " ") if outcome.cause else "for a reason not kept"
     return f"({cause}{' by ' + outcome.by if outcome.by else ''}{': ' + outcome.why if outcome.why else ''})"

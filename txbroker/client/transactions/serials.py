@@ -1,4 +1,4 @@
-"""Numbers of a session's transactions, and up to which all outcomes have been seen."""
+"""The numbers of a session's transactions, and the one up to which all outcomes have been seen."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _FORGOTTEN = (errors.OutcomeForgotten, errors.UnknownTransaction)
 
 
 class Numbered(Protocol):
-    """A transaction, as far as its number is concerned."""
+    """The part of a transaction that concerns its number."""
 
     @property
     def number(self) -> TransactionNumber | None:
         """Its number, once it has begun."""
 
     def flush_first(self) -> None:
-        """Send what there is, or give the number back: a later one is about to begin at the broker."""
+        """Send the contents, or give the number back: a later transaction is about to begin at the broker."""
 
 
 class _Left:
-    """A transaction whose program has left it: when it is looked at next, and whether it is known to be decided."""
+    """A transaction that its program has left: when to check it next, and whether it is known to be decided."""
 
     __slots__ = ("due", "is_decided")
 
@@ -37,7 +37,7 @@ class _Left:
 
 
 class Serials:
-    """Numbers of a session's transactions, and up to which all outcomes have been seen."""
+    """The numbers of a session's transactions, and the one up to which all outcomes have been seen."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class Serials:
         self._left: dict[int, _Left] = {}
 
     def begin(self, transaction: Numbered) -> int:
-        """The next serial of the present session."""
+        """Return the next serial of the present session."""
         if self._session != self._core.session:
             self._session, self._last, self._open, self._left = self._core.session, 0, {}, {}
         self._last += 1
@@ -55,7 +55,7 @@ class Serials:
         return self._last
 
     def flush_before(self, serial: int) -> None:
-        """Have those with lower serials begin at the broker: it takes new ones in the order of their serials only."""
+        """Begin those with lower serials at the broker, which takes new ones only in the order of their serials."""
         for number, transaction in list(self._open.items()):
             if number >= serial:
                 break
@@ -66,22 +66,23 @@ class Serials:
                 transaction.flush_first()
 
     def ended(self, number: TransactionNumber) -> None:
-        """The outcome of this one has been seen."""
+        """Note that the outcome of a transaction has been seen."""
         if number.session == self._session:
             self._open.pop(number.serial, None)
             self._left.pop(number.serial, None)
 
     def left(self, number: TransactionNumber) -> None:
-        """The program is done with this one, and the outcome may never be asked for: it is not waited for for ever.
+        """Note that the program has left a transaction, and may never ask for its outcome, so others do not wait for
+        it.
 
-        Once it is decided, the broker tells how for :data:`KEPT` seconds at least.
+        Once it is decided, the broker keeps the outcome for :data:`KEPT` seconds at least.
         """
         if number.session == self._session and number.serial in self._open:
             self._left[number.serial] = _Left(self._core.clock() + KEPT)
 
     @property
     def seen(self) -> int:
-        """The highest serial such that all outcomes up to it have been seen, or need not be kept for anybody."""
+        """The highest serial such that all outcomes up to it have been seen, or need not be kept."""
         while self._open:
             serial = next(iter(self._open))
             if serial not in self._left or not self._may_pass(serial, self._left[serial]):
@@ -90,7 +91,9 @@ class Serials:
         return self._last
 
     def _may_pass(self, serial: int, left: _Left) -> bool:
-        """Ask how it ended when that is due; once it has, it is kept for as long again."""
+        """Return whether its outcome need not be kept. Asks for it when that is due; a decided one is kept as
+        long again.
+        """
         core = self._core
         if core.clock() < left.due:
             return False

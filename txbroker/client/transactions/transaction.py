@@ -1,4 +1,4 @@
-"""Transactions as a client sees them: the decision, and finding out after a loss."""
+"""Transactions of a client: the decision, and finding out about it after a loss."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from txbroker.wire.messages import Answer, Committed, Done, Outcome
 log = logging.getLogger("txbroker.client")
 
 _FENCED = (errors.GenerationFenced, errors.OffsetPending)
-"""Somebody else reads on in these partitions, or holds them."""
+"""Errors that mean that another client reads on in these partitions, or holds them."""
 
 
 _LEFT_ALONE = (errors.TransactionConflict, errors.ConnectionClosed, errors.ConnectionUnavailable)
-"""A decision that fails so leaves the transaction as it was."""
+"""Errors of a decision after which the transaction is as it was."""
 
 
 class Transaction:
@@ -57,7 +57,7 @@ class Transaction:
 
     @property
     def number(self) -> TransactionNumber | None:
-        """Which of its session's transactions it is; None until it begins."""
+        """The number of the transaction in its session; None until it begins."""
         return self.contents.number
 
     # -- adding ------------------------------------------------------------------------------------
@@ -71,14 +71,14 @@ class Transaction:
         partition: int | None,
         timestamp: int | datetime | None = None,
     ) -> Receipt:
-        """Add a message; returns once it is taken over, before the broker has it. ``timestamp`` None is now."""
+        """Add a message; returns once the client has it, before the broker does. ``timestamp`` None is now."""
         moment = self.core.wall() if timestamp is None else micros("timestamp", timestamp)
         came_through = False
         try:
             route = await self.ready(topic)
             came_through = True
         except Exception:
-            came_through = True  # a refusal: the transaction goes on without this message
+            came_through = True  # a refusal: the transaction continues without this message
             raise
         finally:
             if not came_through:
@@ -88,12 +88,14 @@ class Transaction:
         return Receipt(topic, queue.index, None, Durability.STAGED)
 
     def interrupted(self, before: int, error: BaseException) -> None:
-        """A call that sends, begun with ``before`` messages added, ended with ``error``. A refusal changes nothing."""
+        """Note that a call that adds, begun with ``before`` messages, ended with ``error``. A refusal changes
+        nothing.
+        """
         if self.contents.added != before and not isinstance(error, errors.TxBrokerError):
             self.cut_short()
 
     def cut_short(self) -> None:
-        """A caller has given up while it sent a message: whether that one is in is not known to the program."""
+        """Note that a caller gave up while it sent a message, so the program does not know whether it was added."""
         if self._dead is None and self.stage is Stage.OPEN:
             self._dead = errors.TransactionRolledBack(
                 f"a send of transaction {self.number or '(not begun)'} was cancelled or interrupted, so it can only be "
@@ -101,7 +103,9 @@ class Transaction:
             )
 
     async def ready(self, topic: str) -> Route:
-        """Begin, unless it has begun, and return the way to a topic; waits while too much is unsent, or BufferFull."""
+        """Begin, unless it has begun, and return the route to a topic; waits while too much is unsent, or raises
+        BufferFull.
+        """
         self._check_stage()
         core = self.core
         route = self._producer.known_route(topic) or await self._producer.route(topic)
@@ -128,7 +132,7 @@ class Transaction:
             core.watch(cast("Call[Answer]", Adds(contents.correlation, self.refused)))
 
     async def add_offsets(self, group: str, offsets: list[PartitionOffset]) -> None:
-        """Commit a group's positions with the transaction; none are nothing to do."""
+        """Commit a group's positions with the transaction; an empty list does nothing."""
         self._check_stage()
         if not offsets:
             return
@@ -138,51 +142,52 @@ class Transaction:
         self.contents.add_offsets(group, offsets)
 
     def receives(self, receiver: Receiver) -> None:
-        """What is taken there moves its group's position with this transaction; raises if it is not open."""
+        """Let the receiver's group move with this transaction; raises if it is not open."""
         self._check_stage()
         self.received.add(receiver)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, one way or the other."""
+        """Whether it has ended, with commit or rollback."""
         return self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it holds nothing: neither messages nor positions."""
+        """Whether it has no contents: neither messages nor positions."""
         return self.contents.is_empty and not self.received.offsets()
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it has been prepared and held nothing: no broker has heard of it."""
+        """Whether it has been prepared and had no contents: no broker knows of it."""
         return self.stage is Stage.PREPARED and not self.contents.is_known
 
     def flush_first(self) -> None:
-        """Send what there is, if nothing has been sent yet; if there is nothing, give the number back.
+        """Send the contents, if nothing has been sent yet; if there are none, give the number back.
 
-        A later one is about to begin at the broker, after which this number cannot. What comes yet gets another.
+        A later transaction is about to begin at the broker, after which this number can begin no more. Later contents
+        get another number.
         """
         contents = self.contents
         if contents.only_waits:
             contents.flush()
         elif contents.number is not None and not contents.is_known:
-            # First, for what is left does no harm if this is interrupted.
+            # First, because if this is interrupted the rest does no harm.
             number, contents.number = contents.number, None
             self.core.unwatch(contents.correlation)
             self._serials.ended(number)
 
     async def _complete(self) -> None:
-        """All that it is to hold is there; raises if not."""
+        """Wait until all of its contents are added; raises if they are not."""
         self._check_stage()
         for group, offsets in self.received.offsets():
             await self.add_offsets(group, offsets)
-        # Unequal if a call that sends was interrupted: not all that was counted was taken.
+        # Unequal if a call that adds was interrupted: not every counted message was added.
         if self.contents.taken != self.contents.added:
             self.cut_short()
             self._check_stage()
 
     def _unsent(self) -> Unsent:
-        """What the request that decides carries. It goes out in the session in which the transaction has its number."""
+        """Return the part that the deciding request carries. It is sent in the session of the transaction's number."""
         number = cast(TransactionNumber, self.number)
         if self.core.phase is not Phase.OPEN or self.core.session != number.session:
             self.refused(errors.ConnectionClosed("the connection died"))
@@ -192,10 +197,10 @@ class Transaction:
     # -- deciding ----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Have the broker promise to keep it, if it holds anything: with nothing sent the broker is not asked.
+        """Have the broker promise to keep it, if it has contents: if nothing was sent, the broker is not asked.
 
-        That is XA's read-only vote (``XA_RDONLY``): nothing is left anywhere, commit and roll-back only end it here.
-        Given up, it goes on by itself; asked again it tells what came of it.
+        That is XA's read-only vote (``XA_RDONLY``): nothing is kept anywhere, and commit and rollback only end it here.
+        If the caller gives up, the prepare goes on by itself; a second call returns its result.
         """
         if self.xid is None:
             raise errors.Misuse(
@@ -205,7 +210,7 @@ class Transaction:
         await self._decision.made(Stage.PREPARED, self._prepare)
 
     def prepare_cut_short(self) -> None:
-        """A caller has given up while it prepared: for the program it is not prepared, unless it asks again."""
+        """Note that a caller gave up while it prepared: for the program it is not prepared, unless it asks again."""
         self._is_unsure = True
 
     async def _prepare(self) -> None:
@@ -216,7 +221,7 @@ class Transaction:
         reports = self._producer.reports
         report = None if reports is None else self.contents.report(reports)
         if reports is not None and report is not None:
-            # Its last message: whoever commits it reports it with that.
+            # Its last message: the report is committed with the transaction, whoever commits it.
             await self.send(reports.topic, report, None, None, None)
         if self.number is None or self.contents.is_empty:
             self.stage = Stage.PREPARED
@@ -231,7 +236,7 @@ class Transaction:
     async def commit(self) -> None:
         """Make it visible: in one phase, or as the second phase after :meth:`prepare`.
 
-        Given up, it goes on by itself; asked again it tells what came of it. No roll-back follows it.
+        If the caller gives up, the commit goes on by itself; a second call returns its result. No rollback follows it.
         """
         self._is_unsure = False
         await self._decision.made(Stage.COMMITTED, self._commit)
@@ -243,7 +248,7 @@ class Transaction:
             await self._find_out()
         core = self.core
         if self.is_read_only or self.stage is Stage.COMMITTED:
-            self._end(Stage.COMMITTED)  # again, if it is: that may have been interrupted
+            self._end(Stage.COMMITTED)  # once more, because that may have been interrupted
             return
         if self.stage is Stage.PREPARED:
             session, serial = cast(TransactionNumber, self.number)
@@ -264,15 +269,15 @@ class Transaction:
         await self._decide(core.request(one_phase, Committed, unsent.data, rule=Lost.ASK), Stage.COMMITTED)
 
     def abandon(self) -> None:
-        """Its block has ended with an error: have it rolled back, behind what is on its way. Waits for nothing.
+        """Have it rolled back, behind its requests on their way, without waiting: its block has ended with an error.
 
-        A commit that is on its way, or whose end is not known, is left to itself, and so is a prepared transaction,
-        unless its program has given up while it prepared: then nobody knows that it is, or may be.
+        A commit that is on its way, or whose end is not known, continues, and so does a prepared transaction, unless
+        its program gave up while it prepared: then nothing else knows that it is, or may be, prepared.
         """
         is_committing = self._decision.under_way is Stage.COMMITTED
         is_known = self.stage is not Stage.OPEN and not self._is_unsure
         if self.stage in (Stage.COMMITTED, Stage.ROLLED_BACK):
-            self._end(self.stage)  # again: that may have been interrupted
+            self._end(self.stage)  # once more, because that may have been interrupted
             return
         if is_committing or is_known or self.core.fatal is not None:
             self.leave()
@@ -281,7 +286,9 @@ class Transaction:
         rolling_back.then(lambda: _tell(self, rolling_back.error))
 
     async def rollback(self) -> None:
-        """Undo it. Returns also if it is rolled back already; OutcomeUnknown if it may still be decided otherwise."""
+        """Roll it back. Returns also if it is rolled back already; raises OutcomeUnknown if it may still be
+        committed.
+        """
         gone = self._gone and self.stage is Stage.OPEN
         if not self.contents.is_known or gone or self.stage is Stage.ROLLED_BACK:
             self._end(Stage.ROLLED_BACK)
@@ -297,14 +304,15 @@ class Transaction:
         if not may_be_prepared:
             self._end(Stage.ROLLED_BACK)  # or the broker does so when the session ends
         try:
-            # Refused so, it is rolled back; lost, the broker does it when it notices that the connection died.
+            # After such a refusal it is rolled back; after a loss the broker does it when it notices the dead
+            # connection.
             with suppress(errors.TransactionRolledBack, AnswerLost):
                 await call
         except errors.TransactionCommitted:
-            self._end(Stage.COMMITTED)  # by somebody else; asked again it says so again
+            self._end(Stage.COMMITTED)  # by another client; a second call raises the same again
             raise
         except errors.UnknownTransaction as error:
-            if may_be_prepared:  # a prepare or commit is out, and may arrive yet
+            if may_be_prepared:  # a prepare or commit was sent, and may still arrive
                 raise self._unknown(str(error)) from error
         self._end(Stage.ROLLED_BACK)
 
@@ -324,13 +332,13 @@ class Transaction:
                 self.received.discard()
             self._end(Stage.ROLLED_BACK)
             if self._dead is not None and isinstance(error, errors.ContentMismatch):
-                raise self._dead from error  # why not all has arrived
+                raise self._dead from error  # the reason why not everything has arrived
             raise error from self._dead
         except _LEFT_ALONE:
             raise
         except (errors.RequestRefused, errors.StorageUnavailable) as error:
             if self.stage is Stage.OPEN:
-                self.refused(error)  # what came with the request is not there, nor what was added before
+                self.refused(error)  # neither the request's contents nor what was added before are kept
             raise
         else:
             if isinstance(answer, Committed):
@@ -364,7 +372,7 @@ class Transaction:
         self._end(Stage.COMMITTED if outcome.state is State.COMMITTED else Stage.PREPARED)
 
     def leave(self) -> None:
-        """The program is done with it, and may never ask how it ended."""
+        """Note that the program is done with it, and may never ask how it ended."""
         if self.number is not None:
             self._serials.left(self.number)
 
@@ -397,7 +405,7 @@ class Transaction:
             raise errors.Misuse(f"the transaction is {self.stage.value}; nothing was sent")
 
     def refused(self, error: errors.TxBrokerError) -> None:
-        """An add was refused, or the session is gone: it can only be rolled back."""
+        """Note that an add was refused, or the session ended: it can only be rolled back."""
         if isinstance(error, (errors.OutcomeUnknown, errors.ConnectionClosed)):
             self._gone = True
             error = errors.TransactionRolledBack(
@@ -415,7 +423,7 @@ class Transaction:
 
 
 def _tell(transaction: Transaction, error: BaseException | None) -> None:
-    """Nobody waits for a roll-back that was posted."""
+    """Log that a rollback failed which no caller waits for."""
     if error is not None and not isinstance(error, errors.ConnectionClosed):
         log.warning(
             "rolling back transaction %s failed (%s); an undecided one is rolled back when its session ends",

@@ -28,7 +28,7 @@ NO_CONSUMER = (
 
 
 class Exceptions:
-    """PEP 249's exceptions as attributes of a connection, each the branch of our tree that it means.
+    """PEP 249's exceptions as attributes of a connection, each mapped to a branch of this package's tree.
 
     ``OutcomeUnknown`` is a DatabaseError and none of its kinds: PEP 249 has no name for it. A ``Warning`` is never
     raised.
@@ -68,7 +68,7 @@ class TwoPhase:
         self._parts = (core, producer, serials)
 
     def begin(self, xid: Xid) -> None:
-        """Sends belong to ``xid`` from now on."""
+        """Let sends belong to ``xid`` from now on."""
         if self.current is not None and not self.current.is_read_only:
             raise errors.Misuse(
                 f"tpc_begin inside of {self.current.xid}, which is not ended; nothing has changed"
@@ -76,7 +76,7 @@ class TwoPhase:
         self.current = Transaction(*self._parts, checked_xid(xid))
 
     async def prepare(self) -> None:
-        """The first phase."""
+        """Run the first phase."""
         transaction = self.current
         if transaction is None:
             raise errors.Misuse("tpc_prepare without tpc_begin; nothing has changed")
@@ -86,7 +86,7 @@ class TwoPhase:
             self._leave(transaction)
 
     async def commit(self, xid: Xid | None) -> None:
-        """The second phase, or both in one; with ``xid`` that of a recovered transaction."""
+        """Run the second phase, or both in one; with ``xid``, that of a recovered transaction."""
         transaction = self._mine(xid, "tpc_commit")
         if transaction is None:
             await end_prepared(self._core, xid, commit=True)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ class TwoPhase:
             self._leave(transaction)
 
     async def recover(self) -> list[Xid]:
-        """The xids of all prepared transactions, of any session."""
+        """Return the xids of all prepared transactions, of any session."""
         found = await transactions(self._core, [State.PREPARED], None, b"", False)
         return [info.xid for info in found if info.xid is not None]
 
@@ -126,7 +126,7 @@ class TwoPhase:
 
 
 class TwoPhaseOperations(Exceptions):
-    """The part of every client's connection that is PEP 249's two-phase commit, but for ``tpc_begin``."""
+    """PEP 249's two-phase calls of every client's connection, except ``tpc_begin``."""
 
     _two_phase: TwoPhase
 
@@ -136,12 +136,14 @@ class TwoPhaseOperations(Exceptions):
 
     @client_method
     def tpc_prepare(self) -> Coroutine[Promise[Any], None, None]:
-        """PEP 249: the first phase; after it the transaction survives client, broker and power."""
+        """PEP 249: run the first phase; after it the transaction survives client, broker and power."""
         return self._two_phase.prepare()
 
     @client_method
     def tpc_commit(self, xid: Xid | None = None) -> Coroutine[Promise[Any], None, None]:
-        """PEP 249: the second phase, or, without ``tpc_prepare``, a commit in one; ``xid``: a recovered one."""
+        """PEP 249: run the second phase, or, without ``tpc_prepare``, commit in one; ``xid``: a recovered
+        transaction.
+        """
         return self._two_phase.commit(xid)
 
     @client_method
@@ -151,10 +153,10 @@ class TwoPhaseOperations(Exceptions):
 
     @client_method
     def tpc_recover(self) -> Coroutine[Promise[Any], None, list[Xid]]:
-        """PEP 249: the prepared transactions, of any session."""
+        """PEP 249: return the xids of prepared transactions, of any session."""
         return self._two_phase.recover()
 
     @client_method
     async def commit_offsets(self) -> None:
-        """Raise Misuse: of several consumers it does not say which; ``consumer.commit()`` does."""
+        """Raise Misuse, because it does not say which consumer is meant; ``consumer.commit()`` does."""
         raise errors.Misuse(NO_CONSUMER)

@@ -1,4 +1,4 @@
-"""The client for Twisted: every call gives a ``Deferred``. Same names as the blocking client's."""
+"""The client for Twisted: every call returns a ``Deferred``. Its names are those of the blocking client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> Deferred[Connection]:
-    """Connect; ``choices`` are the fields of :class:`Options`. Fails as ``txbroker.connect`` does."""
+    """Connect to a broker; ``choices`` are the fields of :class:`Options`. Fails as ``txbroker.connect`` does."""
     if reactor is None:
         from twisted.internet import reactor
     try:
@@ -56,8 +56,8 @@ def connect(url: str = urls.DEFAULT, *, reactor: Any = None, **choices: Any) -> 
 class Connection(LoopConnection):
     """A session with a broker that outlives its TCP connections; the calls are those of the blocking client.
 
-    For the reactor's thread. Each call is made when it is called, its ``Deferred`` fires when it is answered;
-    docs/clients.md has a table of what cancelling one does. ``consume`` gives an ``async for``.
+    Use it on the reactor's thread. A call starts when it is called, and its ``Deferred`` fires when it is answered;
+    docs/clients.md has a table of what cancelling one does. ``consume`` returns an object for ``async for``.
     """
 
     def __init__(self, address: urls.Address, options: Options, reactor: Any) -> None:
@@ -69,7 +69,7 @@ class Connection(LoopConnection):
 
     def _connect(self) -> None:
         factory = Factory.forProtocol(_Protocol)
-        factory.noisy = False  # two lines in the log for each attempt would hide all others
+        factory.noisy = False  # two lines in the log for each attempt would bury all others
         connecting = self._endpoint.connect(factory)
         connecting.addCallbacks(
             self._take,
@@ -103,7 +103,9 @@ class Connection(LoopConnection):
     def run(
         self, operation: Coroutine[Promise[Any], None, T], given_up: Callable[[], object] | None = None
     ) -> Deferred[T]:
-        """Run an operation of the core; a Deferred for its end. Cancelled, it is given up."""
+        """Run an operation of the core and return a Deferred for its end. Cancelling the Deferred gives the
+        operation up.
+        """
         task = self._started(operation)
 
         def cancel(_: Deferred[T]) -> None:
@@ -117,7 +119,7 @@ class Connection(LoopConnection):
         return deferred
 
     def take(self, begin: Callable[[], Take[T]]) -> Deferred[T]:
-        """Wait for the turn, then take messages, in one step with going on."""
+        """Wait for the turn, then take messages in the step in which the caller resumes."""
         try:
             turn, taken = self._begun(begin)
         except errors.TxBrokerError as error:
@@ -145,28 +147,28 @@ class Connection(LoopConnection):
         return deferred
 
     def transaction(self, xid: Xid | None = None) -> Transaction:
-        """A one-phase transaction; ``async with`` commits at its end, rolls back on an exception."""
+        """Return a one-phase transaction; ``async with`` commits at its end, and rolls back on an exception."""
         return Transaction(self, self._transaction(xid))
 
     def consume(self, topics: str | Sequence[str], group: str | None = None, **choices: Any) -> Consumer:
-        """Read on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
+        """Return a consumer, which reads on and on; ``choices`` are the fields of :class:`ConsumerOptions`."""
         return Consumer(self, self._consumer(topics, group, choices))
 
 
 class Transaction(LoopTransaction):
-    """All or nothing over topics and partitions; see the blocking client's."""
+    """A transaction over topics and partitions, all or nothing; see the blocking client's."""
 
     _connection: Connection
 
 
 class Consumer(LoopConsumer):
-    """Messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
+    """A consumer, which gives messages as they come: ``async for``, or :meth:`poll`. See the blocking client's."""
 
     _connection: Connection
 
 
 class _Protocol(Protocol):
-    """Passes on what happens to the transport."""
+    """A protocol that passes on what happens to the transport."""
 
     owner: Connection | None = None
     transport: Any
@@ -194,7 +196,7 @@ class _Protocol(Protocol):
 
 
 def _fire(deferred: Deferred[T], task: Task[T]) -> None:
-    if isinstance(task.error, Cancelled):  # which the Deferred tells in its own way
+    if isinstance(task.error, Cancelled):  # the Deferred reports that itself
         return
     if task.error is not None:
         deferred.errback(task.error)

@@ -13,7 +13,7 @@ from txbroker.errors import Misuse
 
 
 def endpoint(reactor: Any, address: Address, timeout: float) -> IStreamClientEndpoint:
-    """The endpoint; raises :class:`Misuse` for TLS without its packages, or with certificates that cannot be read."""
+    """Return the endpoint; raises :class:`Misuse` if TLS lacks its packages, or its certificates cannot be read."""
     if address.kind == "unix":
         return UNIXClientEndpoint(reactor, address.path, timeout)
     tcp = HostnameEndpoint(reactor, address.host, address.port, timeout)
