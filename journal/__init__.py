@@ -1,7 +1,8 @@
-"""An embedded transactional log: what txbroker stands on, usable without it.
+"""An embedded transactional log: txbroker is built on it, and it can be used without txbroker.
 
-``journal.open(path)`` opens a directory; see :class:`journal.embedded.Log`. Imports no Twisted. The log is loaded when
-it is first asked for: the clients import formats, names and errors from here, also where the log does not run.
+``journal.open(path)`` opens a directory; see :class:`journal.embedded.Log`. Imports no Twisted. The log itself is
+loaded when it is first used, because the clients import formats, names and errors from here, also where the log does
+not run.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _HOMES = {
     "Log": "Log",
     "open": "open_log",
 }
-"""The public names, and what they are called in :mod:`journal.embedded`."""
+"""The public names, and their names in :mod:`journal.embedded`."""
 
 __all__ = ["Log", "open"]
 
 
 def __dir__() -> list[str]:
-    """The public names too, loaded or not."""
+    """Return the public names too, loaded or not."""
     return sorted({*globals(), *__all__})
 
 

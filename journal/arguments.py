@@ -1,6 +1,6 @@
-"""What callers pass in: taken as what it stands for, or refused by the parameter's name.
+"""Arguments of callers: converted to the types that calls use, or refused by the parameter's name.
 
-``state`` ends the text of a refusal, for only the caller knows what has been done so far.
+``state`` ends the text of a refusal, because only the caller knows what has been done so far.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from journal.errors import InvalidName, WrongType, WrongValue
 from journal.xid import Xid
 
 LEAST_TIME: Final = 10**14
-"""µs since 1970 UTC, in March 1973. A lesser number is no time in µs, but one in seconds or milliseconds."""
+"""µs since 1970 UTC, in March 1973. A smaller number is probably a time in seconds or milliseconds."""
 
 MOST_TIME: Final = 253_402_300_799_999_999
 """The last µs of the year 9999, where calendars and ``datetime`` end. A greater number is probably nanoseconds."""
@@ -24,7 +24,7 @@ MOST: Final = (1 << 63) - 1
 """The greatest whole number that frames and records have room for."""
 
 LONGEST: Final = 1e9
-"""Seconds. What the operating system takes for a time-out ends somewhere; this is 30 years."""
+"""Seconds; 30 years. Operating systems have an upper bound for time-outs."""
 
 NOTHING_SENT: Final = "nothing was sent"
 OCTETS_OR_NONE: Final = "bytes, bytearray, memoryview or None"
@@ -38,7 +38,7 @@ _TIME = "µs since 1970 UTC as an int, as time.time_ns() // 1000 gives them, or 
 
 
 def shown(value: object) -> str:
-    """A value for a message: short, and by its type alone where it may be large, or not for everybody's eyes."""
+    """Return a value for a message: short, and only its type if it may be large or secret."""
     kind = type(value).__name__
     if not isinstance(value, _SHOWN) or (isinstance(value, int) and value.bit_length() > 64):
         return f"of type {kind}"
@@ -47,17 +47,17 @@ def shown(value: object) -> str:
 
 
 def wrong_type(parameter: str, value: object, wanted: str, state: str = NOTHING_SENT) -> WrongType:
-    """The error for an argument of a type that is not taken."""
+    """Return the error for an argument of a type that is not accepted."""
     return WrongType(f"{parameter} is {shown(value)}; it must be {wanted}; {state}")
 
 
 def wrong_value(parameter: str, value: object, wanted: str, state: str = NOTHING_SENT) -> WrongValue:
-    """The error for an argument of the right type that is not taken."""
+    """Return the error for an argument of the right type whose value is not accepted."""
     return WrongValue(f"{parameter} is {shown(value)}; it must be {wanted}; {state}")
 
 
 def text(parameter: str, value: Any, state: str = NOTHING_SENT) -> str:
-    """A str that can be written as UTF-8; raises :class:`WrongType` and :class:`WrongValue`."""
+    """Return a str that can be written as UTF-8; raises :class:`WrongType` and :class:`WrongValue`."""
     if not isinstance(value, str):
         raise wrong_type(parameter, value, "a str", state)
     try:
@@ -68,7 +68,7 @@ def text(parameter: str, value: Any, state: str = NOTHING_SENT) -> str:
 
 
 def _is_truth(value: Any) -> bool:
-    """Whether it is a bool, Python's or NumPy's, which before its version 2.3 takes one for an index."""
+    """Return whether it is a bool, Python's or NumPy's (before version 2.3, NumPy's bool counts as an index)."""
     return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
 
 
@@ -81,7 +81,7 @@ def whole(
     most: int = MOST,
     wanted: str = "an int",
 ) -> int:
-    """An int, or what counts as one by ``__index__`` and is no bool; raises :class:`WrongType`, :class:`WrongValue`."""
+    """Return an int, of a value with ``__index__`` that is no bool; raises :class:`WrongType`, :class:`WrongValue`."""
     try:
         number = None if _is_truth(value) else index(value)
     except TypeError:
@@ -94,19 +94,19 @@ def whole(
 
 
 def listed(parameter: str, values: Any, of: str, state: str = NOTHING_SENT) -> list[Any]:
-    """A list of what can be iterated over, but is no text and no bytes; raises :class:`WrongType`."""
+    """Return a list of the items of an iterable that is no text and no bytes; raises :class:`WrongType`."""
     if isinstance(values, (str, bytes, bytearray, memoryview)) or not isinstance(values, Iterable):
         raise wrong_type(parameter, values, f"a list of {of}", state)
     return list(values)
 
 
 def texts(parameter: str, values: Any, state: str = NOTHING_SENT) -> list[str]:
-    """A list of str, of what can be iterated over and is no str itself; raises as :func:`text`."""
+    """Return a list of the str in an iterable that is no str itself; raises as :func:`text`."""
     return [text(f"one of {parameter}", value, state) for value in listed(parameter, values, "str", state)]
 
 
 def seconds(parameter: str, value: Any, state: str = NOTHING_SENT) -> float:
-    """Seconds, 0 to :data:`LONGEST`, as int or float; raises :class:`WrongType`, :class:`WrongValue`."""
+    """Return seconds, 0 to :data:`LONGEST`, as int or float; raises :class:`WrongType`, :class:`WrongValue`."""
     if isinstance(value, bool) or not hasattr(type(value), "__float__"):
         raise wrong_type(parameter, value, "a number of seconds", state)
     number = float(value)
@@ -116,14 +116,14 @@ def seconds(parameter: str, value: Any, state: str = NOTHING_SENT) -> float:
 
 
 def truth(parameter: str, value: Any, state: str = NOTHING_SENT) -> bool:
-    """True or False; raises :class:`WrongType`."""
+    """Return True or False; raises :class:`WrongType`."""
     if not isinstance(value, bool):
         raise wrong_type(parameter, value, "True or False", state)
     return value
 
 
 def octets(parameter: str, value: Any, state: str = NOTHING_SENT, *, wanted: str = "") -> bytes:
-    """The bytes of bytes, a bytearray or a memoryview, as they are at this moment; raises :class:`WrongType`."""
+    """Return the bytes of bytes, a bytearray or a memoryview, copied now; raises :class:`WrongType`."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise WrongType(
@@ -133,9 +133,9 @@ def octets(parameter: str, value: Any, state: str = NOTHING_SENT, *, wanted: str
 
 
 def headers_of(headers: Any, state: str = NOTHING_SENT) -> Mapping[str, bytes]:
-    """A message's headers by their names, copied unless that is what they are; raises :class:`WrongType`.
+    """Return a message's headers by name, copied unless they are a mapping already; raises :class:`WrongType`.
 
-    Whether the names are UTF-8 is found out when they are encoded: :func:`check_names` then says which is not.
+    Whether the names are UTF-8 shows when they are encoded: :func:`check_names` then says which is not.
     """
     if type(headers) is dict:
         for name, value in headers.items():
@@ -155,7 +155,7 @@ def headers_of(headers: Any, state: str = NOTHING_SENT) -> Mapping[str, bytes]:
 
 
 def check_names(headers: Mapping[str, bytes], state: str = NOTHING_SENT) -> None:
-    """Raise :class:`WrongValue` for the name of a header that is no UTF-8."""
+    """Raise :class:`WrongValue` for a header name that UTF-8 cannot encode."""
     for name in headers:
         text("the name of a header", name, state)
 
@@ -166,7 +166,7 @@ Message = tuple[str, bytes | None, bytes | None, dict[str, bytes] | None, int | 
 def message_of(
     topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp: Any, state: str = NOTHING_SENT
 ) -> Message:
-    """A message that is kept for later: checked where the caller is, and a copy, whatever he does with his own.
+    """Return a message that is kept for later: checked in the caller's call, and copied, so that he may change his own.
 
     Raises :class:`WrongType`, :class:`WrongValue`.
     """
@@ -183,15 +183,17 @@ def message_of(
 
 
 def index_of(partition: Any, state: str = NOTHING_SENT) -> int:
-    """A partition's index in its topic; raises :class:`WrongType` for what is no whole number, as "1", 1.0 and True."""
+    """Return a partition's index in its topic; raises :class:`WrongType` for "1", 1.0, True and others that are
+    no int.
+    """
     return whole("partition", partition, state, wanted="an int, 0 for the first one")
 
 
 def micros(parameter: str, value: Any, state: str = NOTHING_SENT, most: int = MOST_TIME) -> int:
-    """A time in µs since 1970 UTC, of itself or a ``datetime``; raises :class:`WrongType`, :class:`WrongValue`.
+    """Return a time in µs since 1970 UTC, from µs or a ``datetime``; raises :class:`WrongType`, :class:`WrongValue`.
 
     A ``datetime`` must have a time zone: without one it would mean another time on each machine. A number below
-    :data:`LEAST_TIME`, or above ``most``, is refused with what was probably meant.
+    :data:`LEAST_TIME`, or above ``most``, is refused with the unit that was probably meant.
     """
     if isinstance(value, datetime):
         if value.utcoffset() is None:
@@ -207,7 +209,7 @@ def micros(parameter: str, value: Any, state: str = NOTHING_SENT, most: int = MO
 
 
 def _guess(number: int) -> str:
-    """What a number that is no time in µs may have been meant as."""
+    """Return the unit that was probably meant by a number that is no time in µs."""
     if number > MOST_TIME:
         return ": these seem to be nanoseconds, so divide by 1,000 (calendars end with the year 9999)"
     for unit, factor in (("milliseconds", 1_000), ("seconds", 1_000_000)):

@@ -9,10 +9,10 @@ KIB = 1024
 MIB = 1024 * KIB
 
 BLOCK = 4 * KIB
-"""Journal groups start on a multiple of this; only such boundaries are resync points."""
+"""Journal groups start on a multiple of this. Only at such boundaries can a reader resynchronise."""
 
 MAX_FRAME = 16 * MIB
-"""Default largest frame (a message, or a wrapper with all that it holds), header included."""
+"""Default largest frame (a message, or a wrapper with its messages), header included."""
 
 MAX_REQUEST_DATA = 16 * MIB
 """Most message bytes of one request, hence of one journal record."""
@@ -20,20 +20,20 @@ MAX_REQUEST_DATA = 16 * MIB
 MAX_REQUEST_MESSAGES = 4096
 """Most messages of one request to a broker, however they are wrapped.
 
-Each is looked at for itself, in one go, while all other clients wait: 5 ms of the smallest, and 0.5 s without a bound.
+Each is checked by itself, in one turn, while all other clients wait: 5 ms of the smallest, and 0.5 s without a bound.
 """
 
 MAX_REQUEST_ENTRIES = 4096
-"""Most partitions, positions or names that one request to a broker may list: each is judged, in one go, as above."""
+"""Most partitions, positions or names that one request to a broker may list: all are judged in one turn, as above."""
 
 MAX_OPENED_HEADS = 512 * KIB
-"""Most bytes of the compressed frames of one request, opened, that are no values: headers, keys and message headers.
+"""Most bytes, uncompressed, of one request's compressed frames that are no values: headers, keys and message headers.
 
-They are looked at one by one, at 30 to 60 ms a MiB, and a few KiB on the wire can open to any number of them.
+They are checked one by one, at 30 to 60 ms a MiB, and a few KiB on the wire can hold any number of them.
 """
 
 OPENED_FRAME = 256
-"""What each compressed frame counts as in that, beside what is in it: opening the smallest takes 8 µs."""
+"""What each compressed frame adds to that, beside its contents: opening the smallest takes 8 µs."""
 
 GROUP_BYTES = 4 * MIB
 """A group is cut at this size; one record that is larger makes a group of its own."""
@@ -58,7 +58,7 @@ MAX_ATTRIBUTE = 1 * MIB
 """Most bytes of a message's key and headers together, encoded."""
 
 RUNS_REMEMBERED = 64
-"""Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes what replay gives."""
+"""Runs kept of a producer in a partition. Part of the fold's meaning: changing it changes the result of a replay."""
 
 STARTS_KEPT = 4096
 """Newest starts whose nonces are kept: an hour of starting once a second, 90 KB of a checkpoint. Part of the fold's
@@ -68,15 +68,15 @@ SLICED_COMMIT_BYTES = 16 * MIB
 """A commit of more bytes than this is copied to its partitions in slices."""
 
 INDEX_INTERVAL_BYTES = 16 * KIB
-"""A sparse index holds one entry for about this many bytes of log."""
+"""A sparse index has one entry for about this many bytes of log."""
 
 CHECKPOINT_JOURNAL_BYTES = 256 * MIB
 CHECKPOINT_INTERVAL = 60_000_000
 IDLE_MARK_AFTER = 100_000
-"""After this much idleness a MARK record is forced, the proof that all before it was."""
+"""After this much idleness a MARK record is forced, which proves that all before it was forced."""
 
 EARLIEST_TIME = 10**14
-"""µs since 1970: 1973-03-03. A time before it is one in seconds or milliseconds by mistake; no message is so old."""
+"""µs since 1970: 1973-03-03. A smaller time is one in seconds or milliseconds by mistake; no message is so old."""
 
 assert BLOCK & (BLOCK - 1) == 0
 assert GROUP_BYTES % BLOCK == 0

@@ -1,9 +1,8 @@
-"""The embedded log: the engine in the thread of a program, without the service. Every call is forced when it
-returns.
+"""The embedded log: the engine in the thread of a program, without the service. Every call is forced when it returns.
 
 The service can open a directory that was made here. The embedded log can open a directory of the service until the
-service has journaled records for which the embedded log has no fold, such as producers and groups; then it is
-refused, so that none of them are lost.
+service has journaled records for which the embedded log has no fold, such as producers and groups. Then the log refuses
+the directory, so that none of them are lost.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _READ_BYTES = 1 << 20
 
 
 def open_log(path: str | os.PathLike[str], settings: JournalSettings | None = None) -> Log:
-    """Open the log in a directory, which is made if it does not exist, and recover what it holds.
+    """Open the log in a directory and recover its contents; a missing directory is made.
 
     Raises ``OSError`` if the directory cannot be made or read, :class:`journal.errors.DirectoryLocked` if another
     process has it open, :class:`journal.errors.ForeignDirectory` if it holds files of something else, and a

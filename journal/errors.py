@@ -1,10 +1,10 @@
 """The tree of errors of the journal and of everything above it.
 
-The type of an error says whose fault it is and whether the outcome is known:
+The type of an error says which side caused it and whether the outcome is known:
 
-* :class:`RequestRefused`: *your fault*, or a limit. Nothing has changed.
-* :class:`StorageUnavailable`: *our side*. Nothing has changed, a later try may succeed.
-* :class:`CorruptData`: bytes on disk are not what was written. Nothing is guessed or destroyed.
+* :class:`RequestRefused`: the request is wrong, or exceeds a limit. Nothing has changed.
+* :class:`StorageUnavailable`: the broker or its machine cannot do it now. Nothing has changed; a later try may succeed.
+* :class:`CorruptData`: bytes on disk are not those that were written. Nothing is guessed or destroyed.
 * :class:`OutcomeUnknown`: the change may or may not have happened; the message says how to find out.
 
 Every message says what happened, to what, what state things are in now, and what to do.
@@ -16,10 +16,10 @@ from journal.xid import Xid
 
 
 class TxBrokerError(Exception):
-    """The root: everything that this project raises on purpose."""
+    """The base class of all errors that this project raises on purpose."""
 
 
-# -- your fault: the request is refused, nothing has changed -------------------------------------
+# -- the request is refused, nothing has changed --------------------------------------------------
 
 
 class RequestRefused(TxBrokerError):
@@ -27,19 +27,21 @@ class RequestRefused(TxBrokerError):
 
 
 class Misuse(RequestRefused):
-    """A call makes no sense: its order, or what it was given. Nothing was sent, and nothing has changed."""
+    """A call in the wrong order, or with arguments that it cannot use. Nothing was sent, and nothing has changed."""
 
 
 class WrongType(Misuse, TypeError):
-    """A call was given something of a type that it does not take; the message names the parameter and both types."""
+    """A call got an argument of a type that it does not accept; the message names the parameter and both types."""
 
 
 class WrongValue(Misuse, ValueError):
-    """A call was given a value that it does not take; the message names the parameter, and what it takes."""
+    """A call got an argument with a value that it does not accept; the message names the parameter and what it
+    accepts.
+    """
 
 
 class InvalidFrame(RequestRefused):
-    """Bytes that claim to be message frames are not: wrong length, checksum, count or flag."""
+    """Bytes that should be message frames are not: wrong length, checksum, count or flag."""
 
 
 class MessageTooLarge(RequestRefused):
@@ -47,7 +49,9 @@ class MessageTooLarge(RequestRefused):
 
 
 class CompressionUnavailable(RequestRefused):
-    """A batch is compressed, or should be, in a way for which a package is missing here; the message says which."""
+    """A batch is compressed, or should be, with a codec whose package is missing here; the message names the
+    package.
+    """
 
 
 class InvalidName(RequestRefused):
@@ -55,7 +59,7 @@ class InvalidName(RequestRefused):
 
 
 def reserved(topic: str) -> InvalidName:
-    """The error for changing a topic that the engine keeps for itself."""
+    """Return the error for changing a topic that the engine keeps for itself."""
     return InvalidName(
         f"topic {topic!r} is the broker's own: names that begin with 'txbroker.' are, and nobody else makes, fills or "
         "deletes such a topic; reading it is fine. Nothing was changed. Use another name"
@@ -67,11 +71,11 @@ class InvalidSetting(RequestRefused):
 
 
 class PlatformUnsupported(RequestRefused, ImportError):
-    """What was imported runs on Linux only; the message says what this system lacks, and what does run on it."""
+    """The imported module runs on Linux only; the message says what this system lacks, and which parts run on it."""
 
 
 class ForeignDirectory(RequestRefused):
-    """The directory holds files of something else, and no data of ours: a start would fill it with its own."""
+    """The directory holds files of something else, and no data of txbroker: a start would add its own files to them."""
 
 
 class LogClosed(RequestRefused):
@@ -91,9 +95,9 @@ class UnknownPartition(RequestRefused):
 
 
 class OffsetOutOfRange(RequestRefused):
-    """The offset is below the start of the log (retention took it) or beyond its end.
+    """The offset is below the start of the log (retention removed it) or beyond its end.
 
-    ``start`` and ``end`` are the offsets of the first message that can be read and of the next one to come.
+    ``start`` and ``end`` are the offsets of the first message that can be read and of the next message to come.
     """
 
     def __init__(self, message: str, start: int, end: int) -> None:
@@ -121,7 +125,7 @@ class TransactionCommitted(RequestRefused):
 class HeuristicOutcome(RequestRefused):
     """The prepared transaction was ended by a person or the orphan policy, without its coordinator.
 
-    ``by`` whom, ``why``, and when (``wall``: µs since 1970 UTC, 0 if it is not known).
+    ``by`` and ``why`` say who did it and why, ``wall`` when: µs since 1970 UTC, 0 if it is not known.
     """
 
     by: str = ""
@@ -150,11 +154,11 @@ class HeuristicallyCommitted(HeuristicOutcome, TransactionCommitted):
 
 
 class OutcomeForgotten(RequestRefused):
-    """The transaction ended long ago and how it ended has been evicted. It was *not* just rolled back."""
+    """The transaction ended long ago, and its outcome has been evicted. It was *not* just rolled back."""
 
 
 class ContentMismatch(RequestRefused):
-    """Count or checksum of what arrived differs from what the client says it sent: rollback only."""
+    """Count or checksum of what arrived differs from what the client says it sent: it can only be rolled back."""
 
 
 class LimitExceeded(RequestRefused):
@@ -162,15 +166,15 @@ class LimitExceeded(RequestRefused):
 
 
 class ProducerFenced(RequestRefused):
-    """A newer producer of the same name is at work; this one must stop."""
+    """A newer producer of the same name is active; this one must stop."""
 
 
 class UnknownProducer(RequestRefused):
-    """The producer id is not known or has expired: what it has sent can no longer be told apart."""
+    """The producer id is not known or has expired: the broker can no longer recognise repetitions of its messages."""
 
 
 class SequenceOutOfOrder(RequestRefused):
-    """A producer's sequence number is not the next one: something before it was lost or refused."""
+    """A producer's sequence number is not the next one: a message before it was lost or refused."""
 
 
 class GenerationFenced(RequestRefused):
@@ -181,7 +185,7 @@ class OffsetPending(RequestRefused):
     """The group's offset is held by an undecided transaction; the message names it."""
 
 
-# -- our side: nothing has changed, a later try may succeed ---------------------------------------
+# -- storage or memory is unavailable: nothing has changed, a later try may succeed -----------------
 
 
 class StorageUnavailable(TxBrokerError):
@@ -189,11 +193,11 @@ class StorageUnavailable(TxBrokerError):
 
 
 class DiskFull(StorageUnavailable):
-    """Free space is below the low-water mark: new work is refused, finishing and reading work."""
+    """Free space is below the low-water mark: new work is refused; ending transactions and reading work."""
 
 
 class MemoryExhausted(StorageUnavailable):
-    """The byte budget of the buffer pool is used up for the moment."""
+    """The byte budget of the buffer pool is used up at present."""
 
 
 class DirectoryLocked(StorageUnavailable):
@@ -207,14 +211,14 @@ NEXT_STEP = (
     "Keep the directory as it is: 'txbroker verify DIR' says what else is damaged, 'txbroker repair DIR --dry-run' "
     "what could be kept"
 )
-"""What a refused start advises beside restoring a copy: the end of its message."""
+"""The advice of a refused start beside restoring a copy: the end of its message."""
 
 WHAT_ELSE = "'txbroker verify DIR' (once the broker is stopped, or on a copy) says what else is damaged"
-"""What is advised where damage is met at work."""
+"""The advice where damage is found while the broker runs."""
 
 
 class CorruptData(TxBrokerError):
-    """Bytes on disk are not what was written there, and that cannot be the trace of a crash.
+    """Bytes on disk are not what was written there, and no crash can have caused that.
 
     ``path`` is relative to the data directory, ``position`` in bytes from the file's start.
     """
@@ -230,11 +234,11 @@ class CorruptJournal(CorruptData):
 
 
 class UnknownFormat(CorruptJournal):
-    """A checkpoint is of a format version that is not known here: it may well be sound."""
+    """A checkpoint has a format version that is unknown here: it may well be sound."""
 
 
 class Irreparable(CorruptData):
-    """No way is known to make the directory one that starts without guessing. Nothing was changed."""
+    """The directory cannot be repaired to one that starts without guessing. Nothing was changed."""
 
 
 class CorruptSegment(CorruptData):
@@ -247,7 +251,7 @@ class CorruptSegment(CorruptData):
 
 
 class UnprovenLog(CorruptSegment):
-    """A partition's log holds sound messages that the journal does not prove: they are not what was written together.
+    """A partition's log holds sound messages that the journal does not prove: log and journal do not belong together.
 
     Journal and checkpoints are of an earlier moment than the log; a start would delete the messages.
     """
@@ -259,7 +263,7 @@ class UnprovenLog(CorruptSegment):
 class OutcomeUnknown(TxBrokerError):
     """The change may or may not be durable. Recovery, or asking again, decides; never assume either.
 
-    ``xid`` is that of the transaction, if it has one: ``wait_outcome(xid)`` tells how it ended.
+    ``xid`` is the transaction's, if it has one: ``wait_outcome(xid)`` returns how it ended.
     """
 
     xid: Xid | None = None
@@ -274,4 +278,4 @@ class JournalPoisoned(OutcomeUnknown):
 
 
 class LockLost(OutcomeUnknown):
-    """The data directory, or its lock's file, was removed or replaced under its owner, which must stop and recover."""
+    """The data directory or its lock file was removed or replaced while in use; its owner must stop and recover."""

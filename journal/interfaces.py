@@ -1,4 +1,4 @@
-"""The contracts between the parts of the journal (zope interfaces) and the seams tests plug into."""
+"""The contracts between the parts of the journal (zope interfaces), and the interfaces that tests replace."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ class IFile(Interface):
         """Return ``length`` bytes from ``position``; fewer only where the file ends."""
 
     def read_now(position: int, length: int) -> bytes | None:
-        """As :meth:`read`, but None if that would wait for the disk, or if the platform cannot tell.
+        """As :meth:`read`, but None if that would wait for the disk, or if the platform cannot know.
 
-        Never waits: after None, call :meth:`read` where waiting does no harm.
+        Never waits: after None, call :meth:`read` on a thread that may wait.
         """
 
     def forget_cached(position: int, length: int) -> None:
-        """Let the next read of these bytes come from the disk, as far as the platform can; unforced ones stay."""
+        """Let the next read of these bytes come from the disk, as far as the platform can; unforced bytes stay
+        cached.
+        """
 
     def write_some(position: int, buffers: Sequence[bytes | memoryview]) -> int:
         """Write the start of ``buffers`` (at most IOV_MAX of them) at ``position``; may be short.
 
-        Returns how many bytes were written, at least one. Use
-        :func:`journal.vfs.filesystem.write_fully`, which goes on after short writes.
+        Returns how many bytes were written, at least one. Use :func:`journal.vfs.filesystem.write_fully`, which
+        continues after short writes.
         """
 
     def force() -> None:
@@ -42,52 +44,54 @@ class IFile(Interface):
         """Cut or extend with zeros to ``length`` bytes. Unforced."""
 
     def close() -> None:
-        """Give the descriptor back. Forces nothing. A second close does nothing."""
+        """Close the descriptor. Forces nothing. A second close does nothing."""
 
 
 class ILock(Interface):
-    """A held exclusive lock of a directory, by a file in it."""
+    """An exclusive lock of a directory, held by a file in it."""
 
     def check() -> None:
-        """Raise :class:`journal.errors.LockLost` if file or directory was removed or replaced since it was taken."""
+        """Raise :class:`journal.errors.LockLost` if file or directory was removed or replaced since the lock
+        was taken.
+        """
 
     def release() -> None:
-        """Let go of the lock. A second release does nothing."""
+        """Release the lock. A second release does nothing."""
 
 
 class IFilesystem(Interface):
-    """All that the engine asks of an operating system's files. Paths are relative, with ``/``.
+    """All calls of the engine on files of the operating system. Paths are relative, with ``/``.
 
-    Creating, renaming and unlinking are durable only after :meth:`force_directory` of the parent.
-    Every failure is an ``OSError``.
+    Creating, renaming and unlinking are durable only after :meth:`force_directory` of the parent. Every failure is an
+    ``OSError``.
     """
 
     def open(path: str, create: bool = False, writable: bool = True) -> Any:
         """Return the :class:`IFile`; with ``create`` a missing file is made (parents must exist)."""
 
     def rename(old: str, new: str) -> None:
-        """Give a file a new name, replacing whatever had it, atomically."""
+        """Give a file a new name, replacing a file that had it, atomically."""
 
     def unlink(path: str) -> None:
         """Remove a file."""
 
     def make_directory(path: str) -> None:
-        """Make a directory; parents must exist; one that exists already is fine."""
+        """Make a directory; parents must exist. Does nothing if it exists already."""
 
     def remove_directory(path: str) -> None:
         """Remove an empty directory."""
 
     def list_directory(path: str) -> list[str]:
-        """Names in a directory, sorted. ``""`` is the root."""
+        """Return the names in a directory, sorted. ``""`` is the root."""
 
     def exists(path: str) -> bool:
-        """Whether a file or directory has that name."""
+        """Return whether a file or directory has that name."""
 
     def force_directory(path: str) -> None:
         """Return once all names in the directory are on disk. ``""`` is the root."""
 
     def force_files(files: Sequence[Any]) -> None:
-        """Force some :class:`IFile`, in any order or at once; if it raises, any of them may not be forced."""
+        """Force several :class:`IFile`, in any order or at once. If it raises, any of them may be unforced."""
 
     def lock(path: str) -> Any:
         """Take an exclusive lock on a file (made if missing) and on its directory; returns an :class:`ILock`.
@@ -97,7 +101,7 @@ class IFilesystem(Interface):
         """
 
     def free_bytes() -> int:
-        """Bytes that can still be written to the disk."""
+        """Return how many bytes can still be written to the disk."""
 
 
 class IBuffer(Interface):
@@ -106,10 +110,10 @@ class IBuffer(Interface):
     view: memoryview = Attribute("The memory; not to be used after release.")
 
     def retain() -> None:
-        """Take one more reference: one more release is due."""
+        """Take one more reference, which needs one more release."""
 
     def release() -> None:
-        """Give a reference back, exactly once; with the last one the memory goes back."""
+        """Release a reference, exactly once; the last release frees the memory."""
 
 
 class IBufferAllocator(Interface):
@@ -121,83 +125,85 @@ class IBufferAllocator(Interface):
         """Return an :class:`IBuffer` of ``size`` bytes; raises ``MemoryExhausted`` over the budget."""
 
     def available() -> int:
-        """How many more bytes may be allocated or reserved now."""
+        """Return how many more bytes may be allocated or reserved now."""
 
     def reserve(size: int) -> None:
-        """Count bytes that are held elsewhere; raises ``MemoryExhausted`` over the budget."""
+        """Count bytes that are held outside of the pool; raises ``MemoryExhausted`` over the budget."""
 
     def unreserve(size: int) -> None:
         """Stop counting bytes that were reserved."""
 
     def trim() -> None:
-        """Give back to the system what was not needed since the last call."""
+        """Give memory back to the system that was not needed since the last call."""
 
 
 class IClock(Interface):
     """Two clocks: one for ages and time-outs, one for people."""
 
     def monotonic() -> int:
-        """Microseconds that only ever grow; the zero point has no meaning."""
+        """Return microseconds that only ever grow; the zero point has no meaning."""
 
     def seconds() -> float:
-        """The same clock in seconds, at a third of the price: for how long something takes, on the hot path."""
+        """Return the same clock in seconds, at a third of the cost, to time things on the hot path."""
 
     def wall() -> int:
-        """Microseconds since 1970 UTC, as the operating system believes. Never decides an outcome."""
+        """Return microseconds since 1970 UTC by the operating system. Never decides an outcome."""
 
 
 class IFold(Interface):
-    """A kind of state that is a fold over the journal.
+    """A part of the state that is a fold over the journal.
 
-    ``apply`` is total and deterministic: it reads no clock, limit or configuration, and asserts the
-    results which the record carries.
+    ``apply`` is total and deterministic: it reads no clock, limit or configuration, and asserts the results which the
+    record carries.
     """
 
     name: str = Attribute("The fold's name in checkpoints; never changed once released.")
     handles: tuple[type, ...] = Attribute("The record types that it wants to see.")
 
     def apply(lsn: int, record: Any, data: bytes | memoryview) -> Any:
-        """Take one record into the state. ``data`` are the frames that it carries, already stamped.
+        """Apply one record to the state. ``data`` are the frames that it carries, already stamped.
 
         Returns None, or a :class:`journal.transactions.commit_application.Applied` if it ended a transaction.
         """
 
     def snapshot() -> Iterator[Any]:
-        """Rows (of what msgpack can hold) that :meth:`restore` rebuilds the state from.
+        """Return rows (of values that msgpack can hold) from which :meth:`restore` rebuilds the state.
 
         The rows are those of the moment of the call, however late they are drawn.
         """
 
     def restore(rows: Iterable[Any]) -> None:
-        """Replace the state by what :meth:`snapshot` gave."""
+        """Replace the state by the rows of a :meth:`snapshot`."""
 
 
 class IRunFold(IFold):
-    """A fold that takes many sends to a partition at once when the journal is replayed.
+    """A fold that can apply many sends to a partition at once when the journal is replayed.
 
-    It makes nothing of their LSNs, nor of the order of sends to different partitions.
+    Its state does not depend on their LSNs, nor on the order of sends to different partitions.
     """
 
     def apply_run(run: Any) -> None:
-        """What ``apply`` does with each record of a :class:`journal.log.message_run.MessageRun` in turn."""
+        """Do what ``apply`` does with each record of a :class:`journal.log.message_run.MessageRun` in turn."""
 
 
 class ICommitFold(IFold):
-    """A fold to which prepares and commits of most transactions mean nothing, and which knows to which they do."""
+    """A fold that ignores prepares and commits of most transactions, and knows which ones it needs."""
 
     def concerned() -> Any:
-        """The numbers of those whose prepare or commit changes something; a set, or a view of a mapping's keys."""
+        """Return the numbers of transactions whose prepare or commit changes something; a set, or a view of a mapping's
+        keys.
+        """
 
 
 class IForcePolicy(Interface):
-    """Says when a partition's tail is written to its segment and forced."""
+    """Decides when a partition's tail is written to its segment and forced."""
 
     def due(messages: int, age: int) -> bool:
-        """Whether a tail with that many unflushed messages, the oldest ``age`` µs old, is due."""
+        """Return whether a tail is due that has ``messages`` unflushed messages, the oldest ``age`` µs old."""
 
 
 class IHousekeeping(Interface):
-    """What is done beside the engine's cycle: :class:`journal.engine.housekeeping.Housekeeping`."""
+    """The work beside the engine's cycle: :class:`journal.engine.housekeeping.Housekeeping`."""
 
     free_bytes: int = Attribute("How many bytes of the disk were free at the last look.")
     reserve_bytes: int = Attribute("How many of them are not for new work.")
@@ -205,38 +211,40 @@ class IHousekeeping(Interface):
     pins: int = Attribute("How many pins keep files from being removed.")
 
     def jobs(now: int) -> list[Any]:
-        """What is due on files."""
+        """Return the jobs on files that are due."""
 
     def finish(job: Any) -> None:
-        """A job has run."""
+        """Note that a job has run."""
 
     def retain(now: int) -> int:
-        """Let logs start later where retention says so; returns how many moved."""
+        """Move the starts of logs forward as retention requires; return how many moved."""
 
     def mark_if_idle(now: int) -> bool:
         """Queue a MARK if nothing has been forced for a while."""
 
     def want_flush() -> None:
-        """Flush all that may be."""
+        """Flush all tails that may be flushed."""
 
     def pin() -> Any:
-        """Remove no file; a :class:`journal.engine.garbage.Pin`. Raises DiskFull where space is scarce."""
+        """Keep all files from being removed; return a :class:`journal.engine.garbage.Pin`. Raises DiskFull if space is
+        scarce.
+        """
 
     def unpin(pin: Any) -> None:
-        """Let a pin go."""
+        """Release a pin."""
 
     def request_checkpoint() -> None:
-        """Let a checkpoint be due at the next look."""
+        """Make a checkpoint due at the next call of :meth:`jobs`."""
 
     def run_inline() -> None:
-        """Run what is due on this thread."""
+        """Run the due jobs on this thread."""
 
     def checkpoint_inline() -> None:
         """Write a checkpoint on this thread."""
 
 
 class IJournal(Interface):
-    """The journal's files, as the writer sees them."""
+    """The journal's files, for the writer."""
 
     def write(group: Any) -> None:
         """Write one group at the end; rolls to a new file when the current one is full."""
@@ -257,16 +265,15 @@ class IMessageStore(Interface):
     end_offset: int = Attribute("The offset that the next accepted message gets.")
 
     def append(frames: bytes | memoryview, count: int, time: int) -> memoryview:
-        """Copy frames to the tail, stamp them from ``end_offset`` on; return the stamped bytes."""
+        """Copy frames to the tail and stamp them from ``end_offset`` on; return the stamped bytes."""
 
     def publish(end: int) -> bool:
-        """Let readers see all below ``end``; return whether now as many wait as the force policy leaves in memory."""
+        """Let readers see all messages below ``end``; return whether the force policy now wants the tail flushed."""
 
     def read(offset: int, max_bytes: int) -> bytes:
-        """Whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
+        """Return whole frames from the one that holds ``offset`` on, at most ``max_bytes`` but at least one.
 
-        Empty at the high watermark. Raises ``OffsetOutOfRange`` outside the log, ``CorruptSegment`` for
-        damaged bytes.
+        Empty at the high watermark. Raises ``OffsetOutOfRange`` outside the log, ``CorruptSegment`` for damaged bytes.
         """
 
 
@@ -282,7 +289,7 @@ class ITransactionStore(Interface):
         seen: int = 0,
         owner: str = "",
     ) -> int:
-        """Stage frames for a partition inside a transaction; the first add begins it. Returns the LSN."""
+        """Stage frames for a partition in a transaction; the first add begins it. Returns the LSN."""
 
     def prepare(number: Any, xid: Any, totals: Any, seen: int = 0, owner: str = "") -> None:
         """Make the transaction survive everything until it is committed or rolled back."""
@@ -290,7 +297,7 @@ class ITransactionStore(Interface):
     def commit(
         number: Any, cause: Any, totals: Any = None, seen: int = 0, by: str = "", why: str = ""
     ) -> Any:
-        """Decide for: its messages become visible everywhere at once, when the decision is forced."""
+        """Commit: its messages become visible everywhere at once, when the decision is forced."""
 
     def rollback(number: Any, cause: Any, by: str = "", why: str = "") -> Any:
-        """Decide against: nothing of it is ever seen. Returns how it ended, None if it had ended or never begun."""
+        """Roll back: its messages never become visible. Returns how it ended, None if it had ended or never begun."""

@@ -1,4 +1,4 @@
-"""How far one stage of a start has come, how fast, and how long it may still take: for people who wait for it."""
+"""The progress of one stage of a start, its speed and its remaining time, for people who wait for it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from journal.constants import MIB
 from journal.interfaces import IClock
 
 Progress = Callable[[str], object]
-"""Is told now and then; whoever wants to stop the start raises from it."""
+"""Is called now and then with a line of progress; it may raise to stop the start."""
 
 BYTES_STEP = 4 * MIB
 THINGS_STEP = 256
 
 
 class Meter:
-    """Counts bytes, or ``things`` if these are named, up to ``total``, and says so every some MiB or hundred.
+    """Counts bytes, or ``things`` if these are named, up to ``total``, and reports every few MiB or hundred.
 
     ``say`` gets a line such as ``replaying the journal: 37 % of 512 MiB, 130 MiB/s, 3 s left``.
     """
@@ -32,7 +32,7 @@ class Meter:
         self._began = clock.monotonic()
 
     def advance(self, amount: int) -> None:
-        """So much more is about to be done; hence the first call says that the stage begins."""
+        """Count ``amount`` that is about to be done; so the first call reports that the stage begins."""
         if self._done >= self._next:
             self._next = self._done + self._step
             self._say(str(self))

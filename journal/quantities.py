@@ -1,4 +1,4 @@
-"""Durations, sizes and counts as people write them, in configuration files, options and settings: one grammar for all.
+"""Durations, sizes and counts as people write them in configuration files, options and settings: one grammar for all.
 
 ::
 
@@ -26,7 +26,7 @@ from journal.errors import InvalidSetting
 
 
 class Quantity(StrEnum):
-    """What a number means."""
+    """The kind of quantity that a number is."""
 
     DURATION = "duration"
     SIZE = "size"
@@ -54,7 +54,7 @@ SIZE_UNITS: Final = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1024 * MIB, "TiB": 1
 LONGEST: Final = 36_600 * TIME_UNITS["d"]
 """µs in a hundred years: nothing takes longer."""
 LARGEST: Final = 1 << 62
-"""Bytes, or of whatever else; what is larger does not fit where it is kept."""
+"""Bytes, or another unit; a larger number does not fit into its field."""
 
 _DURATION = re.compile(r"(?:\d{1,20}(?:us|ms|s|m|h|d|w))+", re.ASCII)
 _SIZE = re.compile(r"(\d{1,20})(B|KiB|MiB|GiB|TiB)?", re.ASCII)
@@ -63,7 +63,7 @@ _WRITTEN_IN = ("d", "h", "m", "s", "ms", "us")
 
 @cache
 def quantities_of(part: type[msgspec.Struct]) -> dict[str, Quantity]:
-    """What the number in each field means, by the field's type; fields that hold no number are left out."""
+    """Return the quantity of the number in each field, by the field's type; fields that hold no number are left out."""
     found = {}
     for field, hint in get_type_hints(part, include_extras=True).items():
         kinds = (hint, *get_args(hint))
@@ -77,7 +77,7 @@ def quantities_of(part: type[msgspec.Struct]) -> dict[str, Quantity]:
 
 
 def duration(text: str) -> int:
-    """``7d``, ``90s``, ``1h30m`` in µs; raises ``ValueError``, for a bare number too, unless it is 0."""
+    """Return ``7d``, ``90s``, ``1h30m`` in µs; raises ``ValueError``, for a bare number too, unless it is 0."""
     if text == "0":
         return 0
     if not _DURATION.fullmatch(text):
@@ -92,7 +92,7 @@ def duration(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """``65536``, ``64KiB``, ``1GiB`` in bytes; raises ``ValueError``."""
+    """Return ``65536``, ``64KiB``, ``1GiB`` in bytes; raises ``ValueError``."""
     match = _SIZE.fullmatch(text)
     if not match:
         raise ValueError(
@@ -103,7 +103,7 @@ def size(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """``500``; raises ``ValueError``."""
+    """Return ``500`` as a number; raises ``ValueError``."""
     if not _is_bare(text):
         raise ValueError(f"{text!r} is not a whole number: write one without a unit, like 500")
     return _within(text, int(text), LARGEST, str(LARGEST))
@@ -119,7 +119,7 @@ _READ: Final = {Quantity.DURATION: duration, Quantity.SIZE: size, Quantity.COUNT
 
 
 def read(quantity: Quantity, value: object) -> int:
-    """The number in µs or bytes for text, or for a number of a file: that is a size, a count, or a duration of 0.
+    """Return the number in µs or bytes for text, or for a number in a file: a size, a count, or a duration of 0.
 
     Raises ``ValueError``.
     """
@@ -134,7 +134,7 @@ _LIKE: Final = {Quantity.DURATION: '"90s" or "7d"', Quantity.SIZE: '"64KiB" or 6
 
 
 def written(quantity: Quantity, value: int) -> str:
-    """The number as :func:`read` takes it, exactly; it must not be negative."""
+    """Return the number exactly as :func:`read` takes it; it must not be negative."""
     if quantity is Quantity.SIZE:
         unit = next(unit for unit in reversed(SIZE_UNITS) if value % SIZE_UNITS[unit] == 0) if value else "B"
         return str(value) if unit == "B" else f"{value // SIZE_UNITS[unit]}{unit}"
@@ -155,7 +155,7 @@ def _is_bare(text: str) -> bool:
 
 
 def micros(value: object) -> int:
-    """Seconds, or a ``timedelta``, as µs, to the nearest; raises ``ValueError`` for anything else."""
+    """Return seconds, or a ``timedelta``, as µs, to the nearest; raises ``ValueError`` for anything else."""
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=1)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -177,7 +177,9 @@ def check_range(
     optional: bool = False,
     state: str = "nothing was changed",
 ) -> None:
-    """Raise :class:`InvalidSetting` unless ``value`` is an int within ``bounds``, both allowed, or an optional None."""
+    """Raise :class:`InvalidSetting` unless ``value`` is an int within ``bounds`` (inclusive), or None where
+    optional.
+    """
     least, greatest = bounds
     if (value is None and optional) or (type(value) is int and least <= value <= greatest):
         return
@@ -188,5 +190,5 @@ def check_range(
 
 
 def shown(quantity: Quantity, value: Any) -> str:
-    """A value for the text of an error, whatever it is."""
+    """Return any value as text for an error."""
     return written(quantity, value) if type(value) is int and value >= 0 else repr(value)

@@ -1,4 +1,4 @@
-"""Random ids. A name may come again with another thing behind it; an id does not."""
+"""Random ids. A name may be used again for another thing; an id is never used again."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ ID_BYTES: Final = 16
 
 
 def new_id() -> bytes:
-    """Return 16 random bytes, which nobody can guess and nothing else has."""
+    """Return 16 random bytes, which cannot be guessed and which nothing else has."""
     return secrets.token_bytes(ID_BYTES)

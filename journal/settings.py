@@ -26,16 +26,16 @@ RANGES: Final[dict[str, tuple[int, int]]] = {
 """Least and greatest value of each setting, both allowed."""
 
 OPTIONAL = frozenset({"retention_bytes", "retention_age", "max_message_bytes"})
-"""Settings that may be None: no limit of the topic's own."""
+"""Settings that may be None: the topic has no limit of its own."""
 
 
 class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
     """Storage settings of a topic. Sizes are in bytes, times in µs.
 
-    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment, ``segment_bytes``
-    when a segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at least (None: everything).
-    ``max_message_bytes`` is the largest frame, also opened (None: the broker's limit). ``check_compressed`` says
-    whether a compressed batch is opened when it arrives, to count what it holds (1), or the client is believed (0).
+    ``force_messages`` and ``force_interval`` say when a partition's tail goes to its segment, ``segment_bytes`` when a
+    segment rolls. ``retention_bytes`` and ``retention_age`` say what is kept at least (None: everything).
+    ``max_message_bytes`` is the largest frame, also uncompressed (None: the broker's limit). With ``check_compressed``
+    1 a compressed batch is opened when it arrives, to count its messages; with 0 the client's count is believed.
     Appended fields get defaults, so that older checkpoints stay readable.
     """
 
@@ -54,13 +54,13 @@ class TopicSettings(msgspec.Struct, array_like=True, frozen=True):
 
 
 QUANTITIES: Final = quantities_of(TopicSettings)
-"""What each number means."""
+"""The quantity of each number."""
 
 
 class TopicChoices(TypedDict, total=False):
-    """The settings of a topic as keyword arguments; what is left out has its default.
+    """The settings of a topic as keyword arguments; each one that is left out has its default.
 
-    Durations are seconds or a ``timedelta``, sizes are bytes. :class:`TopicSettings` says what each of them means.
+    Durations are seconds or a ``timedelta``, sizes are bytes. :class:`TopicSettings` describes each of them.
     """
 
     force_messages: int
@@ -73,7 +73,7 @@ class TopicChoices(TypedDict, total=False):
 
 
 def topic_settings(choices: TopicChoices) -> TopicSettings:
-    """The settings that were chosen, checked; raises :class:`InvalidSetting`, for a name that there is not, too."""
+    """Return the chosen settings, checked; raises :class:`InvalidSetting`, for an unknown name, too."""
     return TopicSettings(**{name: _chosen(name, value) for name, value in choices.items()})  # type: ignore[arg-type]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def span(what: str, first: int, last: int | None) -> str:
-    """``offset 3``, ``offsets 3 to 5``, or ``offsets from 3 on`` if ``last`` is None. Both ends are inclusive.
+    """Return ``offset 3``, ``offsets 3 to 5``, or ``offsets from 3 on`` if ``last`` is None. Both ends are inclusive.
 
-    A range that holds nothing is told as that, and never as one that ends before it begins.
+    An empty range is named as empty, and never as one that ends before it begins.
     """
     if last is None:
         return f"{what}s from {first} on"
@@ -16,5 +16,5 @@ def span(what: str, first: int, last: int | None) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """``1 message``, ``2,000 messages``."""
+    """Return ``1 message``, ``2,000 messages``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

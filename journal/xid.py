@@ -26,7 +26,7 @@ class Xid(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def readable(part: bytes) -> str:
-    """A part of an xid for people: as text where it is printable ASCII, else ``0x`` and hex."""
+    """Return a part of an xid for people: as text if it is printable ASCII, else ``0x`` and hex."""
     text = part.decode("ascii", "replace")
     if text.isascii() and text.isprintable() and ":" not in text and not text.startswith("0x"):
         return text

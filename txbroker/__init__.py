@@ -65,7 +65,7 @@ __all__ = [  # noqa: PLE0604
 
 
 def __dir__() -> list[str]:
-    """The public names too, loaded or not."""
+    """Return the public names too, loaded or not."""
     return sorted({*globals(), *__all__})
 
 

@@ -1,4 +1,6 @@
-"""The command line, as ``txbroker`` and as ``python -m txbroker``; names what to install where it is missing."""
+"""The command line, as ``txbroker`` and as ``python -m txbroker``; it names missing packages and how to install
+them.
+"""
 
 from __future__ import annotations
 

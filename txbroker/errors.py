@@ -1,4 +1,4 @@
-"""Every error a program that uses txbroker may see: the journal's tree, and the network's additions.
+"""All errors that a program which uses txbroker may see: those of the journal, and those of the network.
 
 ``OutcomeUnknown`` is the only answer to "did it happen?" that is neither yes nor no; see docs/guarantees.md.
 """
@@ -20,7 +20,7 @@ from journal.errors import (
 
 
 class PeerViolation(TxBrokerError):
-    """The other side sent bytes that are not the protocol. The connection is closed."""
+    """The peer sent bytes that break the protocol. The connection is closed."""
 
 
 class VersionRefused(RequestRefused):
@@ -28,15 +28,17 @@ class VersionRefused(RequestRefused):
 
 
 class BrokerReplaced(RequestRefused):
-    """Behind the address is another broker, or the same with other data or an older copy; nothing was sent to it."""
+    """Another broker answers at the address, or the same one with other data or an older copy; nothing was sent
+    to it.
+    """
 
 
 class UnknownGroup(RequestRefused):
-    """There is no group of that name, or not the one that was meant: it was deleted, and made anew meanwhile."""
+    """There is no group of that name, or it is another one than was meant: that one was deleted, and a new one made."""
 
 
 class PositionMoved(RequestRefused):
-    """A group does not stand where it was expected to when it was to be moved; nothing has moved."""
+    """A group's position is not the expected one; nothing has moved."""
 
 
 class CertificateRefused(RequestRefused):
@@ -44,7 +46,7 @@ class CertificateRefused(RequestRefused):
 
 
 class ConnectionUnavailable(StorageUnavailable):
-    """No connection to the broker; nothing was sent. A later try may succeed."""
+    """There is no connection to the broker; nothing was sent. A later try may succeed."""
 
 
 class ConnectionClosed(RequestRefused):
@@ -52,22 +54,22 @@ class ConnectionClosed(RequestRefused):
 
 
 class BufferFull(RequestRefused):
-    """The client's own bound on unanswered bytes is reached and the caller chose not to wait."""
+    """The client's own bound on unanswered bytes is reached, and the caller chose not to wait."""
 
 
 class RequestTimedOut(OutcomeUnknown):
-    """No answer in time. Whether the change happened is not known; the message says how to find out."""
+    """No answer came in time. Whether the change happened is not known; the message says how to find out."""
 
 
 class DeliveryPending(TxBrokerError):
-    """Row and messages are both committed; the broker could not be told in time and shows the messages later.
+    """Row and messages are both committed, but the broker did not answer in time, so the messages become visible later.
 
     That happens by itself. Do not do the work again.
     """
 
 
 class HeuristicMixed(HeuristicOutcome):
-    """XA's ``XA_HEURMIX``: somebody ended a prepared branch the other way than its coordinator had decided.
+    """XA's ``XA_HEURMIX``: a prepared branch was ended the other way than its coordinator had decided.
 
     The other participants did as decided. ``participants`` names those that did not; the coordinator's log keeps it
     until a person has made them agree. Nothing was undone.
@@ -83,11 +85,11 @@ class DecisionTableMissing(RequestRefused):
 
 
 class DecisionTableRefused(RequestRefused):
-    """The table ``txbroker_decision`` is of another layout, or of a copy of the database; nothing was decided."""
+    """The table ``txbroker_decision`` has another layout, or belongs to a copy of the database; nothing was decided."""
 
 
 class DecisionNotDurable(RequestRefused):
-    """The database is set so that it could lose a committed decision; the message says which setting."""
+    """The settings of the database allow it to lose a committed decision; the message names the setting."""
 
 
 class ProcessForked(Misuse):
@@ -95,6 +97,6 @@ class ProcessForked(Misuse):
 
 
 def by_name(name: str) -> type[TxBrokerError]:
-    """The error class of that name, for answers off the wire; ``RequestRefused`` for one not known here."""
+    """Return the error class of that name, for answers off the wire; ``RequestRefused`` for an unknown name."""
     found = globals().get(name, getattr(_journal_errors, name, RequestRefused))
     return found if isinstance(found, type) and issubclass(found, TxBrokerError) else RequestRefused

@@ -1,4 +1,4 @@
-"""The packages that come with this one, ``journal`` and ``spark``: are they ours? Others have such names, too."""
+"""A check that the packages ``journal`` and ``spark`` are those of this project: others have these names, too."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from os.path import join
 from typing import Final
 
 MARKER: Final = "part_of_txbroker"
-"""A file that our packages hold, so that neither has to be imported to be known."""
+"""A file that this project's packages hold, so that they are recognised without being imported."""
 
 
 def check_neighbours() -> None:
-    """Raise ImportError if ``import journal`` gives another's package, warn if ``import spark`` does; 0.1 ms."""
+    """Raise ImportError if ``import journal`` gives another package, and warn if ``import spark`` does; takes
+    0.1 ms.
+    """
     if hidden := foreign("journal"):
         raise ImportError(
             f"{hidden} hides the package journal that txbroker stands on; nothing of txbroker was imported. Rename it, "
@@ -30,7 +32,7 @@ def check_neighbours() -> None:
 
 
 def foreign(name: str) -> str:
-    """The file or folder that is imported by that name and is not ours; "" if it is ours, or if there is none."""
+    """Return the file or folder that is imported by a name and is not this project's; "" if there is none."""
     module = sys.modules.get(name)
     spec = find_spec(name) if module is None else module.__spec__
     if spec is None:
@@ -39,7 +41,7 @@ def foreign(name: str) -> str:
 
 
 def _is_ours(spec: ModuleSpec) -> bool:
-    read = getattr(spec.loader, "get_data", None)  # of files and of zip archives
+    read = getattr(spec.loader, "get_data", None)  # files and zip archives have it
     if read is None:
         return False
     for folder in spec.submodule_search_locations or []:

@@ -1,4 +1,4 @@
-"""What to install for a package that a command needs and that is missing."""
+"""The package to install for a missing one that a command needs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PROVIDED_BY: Final = {
     "markupsafe": "txbroker[cli]",
     "twisted": "txbroker[server]",
 }
-"""What to install for the packages that commands use and a client does without."""
+"""The packages to install for those that commands use and a client does not need."""
 
 
 def what_to_install(error: ModuleNotFoundError) -> str:
-    """What brings the package that is missing; "" if nothing of this project does."""
+    """Return what installs the missing package; "" if no extra of this project does."""
     return PROVIDED_BY.get((error.name or "").partition(".")[0], "")

@@ -1,4 +1,4 @@
-"""A logger that says less for as long as a command works, and not a moment longer."""
+"""A logger that logs less while a command runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def quieted(name: str, least: int = logging.ERROR) -> Iterator[None]:
-    """Within the ``with``, the logger ``name`` lets only records of ``least`` or more through.
+    """Within the ``with``, let the logger ``name`` log only records of level ``least`` or more.
 
-    Its level is put back however the block ends: a command may be one of many in a process, and what is
-    silenced for good hides the next one's warnings.
+    Its level is restored however the block ends: a command may be one of many in a process, and a logger that stays
+    silent hides the next one's warnings.
     """
     logger = logging.getLogger(name)
     before = logger.level

@@ -35,7 +35,7 @@ class _Wake(Protocol):
 
 
 class _EventWake:
-    """A wake-up by an eventfd. The call that makes the descriptor gives it its owner, all in C: no interrupt comes in."""
+    """A wake-up by an eventfd. The call that makes the descriptor also owns it, in C: no interrupt comes in."""
 
     def __init__(self) -> None:
         self._file: list[FileIO] = []
