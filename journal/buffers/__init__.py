@@ -1,4 +1,4 @@
-"""Pooled memory within a byte budget: where message bytes live between the socket and the disk."""
+"""Pooled memory within a byte budget, for message bytes on their way between the socket and the disk."""
 
 from journal.buffers.allocator import PooledAllocator
 from journal.buffers.buffer import POISON, Buffer

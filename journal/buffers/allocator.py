@@ -1,11 +1,12 @@
-"""The pooled allocator: a cache for each thread, an arena for all, a budget over both.
+"""The pooled allocator: a cache for each thread, one arena for all, and a budget over both.
 
-After Netty's ``PooledByteBufAllocator`` (4.1), which is after jemalloc (J. Evans, BSDCan 2006): size classes, chunks
-that are buddy trees of pages, pages in parts, lists of chunks by usage, thread caches. Huge memory is not pooled, but
-counted.
+It follows Netty's ``PooledByteBufAllocator`` (4.1), which follows jemalloc (J. Evans, BSDCan 2006): size classes,
+chunks that are buddy trees of pages, pages in parts, lists of chunks by usage, thread caches. Huge memory is not
+pooled, but counted.
 
-Threads: any may allocate, release, trim and look at any time; what a thread releases goes to its own cache, whoever
-allocated it. To reserve is for one thread. The broker does all of it on the reactor, where tails are made and dropped.
+Threads: any thread may allocate, release, trim and read figures at any time; released memory goes to the cache of the
+releasing thread, whichever thread allocated it. Only one thread may reserve. The broker does all of it on the reactor,
+where tails are made and dropped.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from journal.interfaces import IBufferAllocator
 
 @implementer(IBufferAllocator)
 class PooledAllocator:
-    """Memory of together at most ``budget`` bytes, counted in pages of 8 KiB; over it, :class:`MemoryExhausted`.
+    """Pooled memory of at most ``budget`` bytes in all, counted in pages of 8 KiB; over it, :class:`MemoryExhausted`.
 
-    With ``poison`` memory is filled with 0xDE when it is released, so that a slice used too late shows. ``leaks``
-    watches for buffers that are never released.
+    With ``poison`` released memory is filled with 0xDE, so that a late use of a slice shows. ``leaks`` watches for
+    buffers that are never released.
     """
 
     def __init__(self, budget: int, poison: bool = False, leaks: LeakDetector | None = None) -> None:
@@ -37,32 +38,33 @@ class PooledAllocator:
         self._caches = self.pool.caches
 
     def allocate(self, size: int) -> Buffer:
-        """Return a buffer of ``size`` bytes, of any content. Raises :class:`MemoryExhausted`; then nothing has changed.
+        """Return a buffer of ``size`` bytes with arbitrary content. Raises :class:`MemoryExhausted` without any change.
 
-        With its release 0.7 µs if the thread's cache has one of that class.
+        Together with its release it takes 0.7 µs if the thread's cache has a block of that class.
         """
         if 0 <= size <= LARGEST_CACHED:
             blocks = self._caches.blocks[NUMBERS[size]]
             if blocks:
                 try:
                     block = blocks.pop()
-                except IndexError:  # another thread is emptying all caches: memory is short
+                except IndexError:  # another thread is emptying all caches, because memory is short
                     return self._allocate(size)
                 start = block[1]
                 return block[4](self.pool, block, block[0][start : start + size])  # type: ignore[no-any-return]
         return self._allocate(size)
 
     def available(self) -> int:
-        """How many more bytes may be allocated or reserved now; what caches hold goes back first."""
+        """Return how many more bytes may be allocated or reserved now; memory in caches is freed first."""
         arena = self._arena
         with arena.lock:
             self.pool.empty_caches()
             return arena.available
 
     def reserve(self, size: int) -> None:
-        """Count ``size`` bytes that are held elsewhere. Raises :class:`MemoryExhausted`; then nothing has changed.
+        """Count ``size`` bytes that are held outside of the pool. Raises :class:`MemoryExhausted` without any change.
 
-        Like :meth:`unreserve` for one thread only, and so without a lock: every message of a transaction comes by.
+        Like :meth:`unreserve` it is for one thread only, and so needs no lock: it runs for every message of a
+        transaction.
         """
         arena = self._arena
         if arena.reserved + size <= arena.unbacked:
@@ -86,7 +88,7 @@ class PooledAllocator:
 
     @property
     def kept(self) -> int:
-        """Bytes that nobody uses and that the system still backs with memory."""
+        """Unused bytes that the system still backs with memory."""
         return self._arena.kept
 
     @property
@@ -96,14 +98,14 @@ class PooledAllocator:
         return leaks.found if leaks is not None else 0
 
     def trim(self) -> None:
-        """Give back what nobody has needed since the last call; to be called every now and then.
+        """Give memory back that was not needed since the last call; to be called regularly.
 
-        Caches give it to the arena, the arena to the system, beyond a reserve.
+        Caches give it to the arena, the arena to the system, except a reserve.
         """
         self.pool.trim()
 
     def usage(self) -> Usage:
-        """What there is of what; changes nothing."""
+        """Return how much memory there is of each kind; changes nothing."""
         with self._arena.lock:
             return self._arena.usage()
 

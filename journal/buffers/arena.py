@@ -1,7 +1,8 @@
-"""Where memory comes from that no cache has: chunks, pages in parts, maps of their own for what is huge; the budget.
+"""The arena, which supplies memory that no cache has: chunks, pages in parts, separate maps for huge memory; the
+budget.
 
-Netty has several arenas so that threads do not wait for each other's lock; here all threads share the interpreter's, so
-there is one.
+Netty has several arenas so that threads do not wait for each other's lock. Here all threads share the interpreter's
+lock, so there is one.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ from journal.errors import MemoryExhausted
 from journal.vfs.c_library import give_back_freed_memory
 
 RESERVE: Final = 1 * MIB
-"""Memory that stays at hand, although nobody has needed it for a while."""
+"""Unused memory that is kept although it was not needed for a while."""
 
 HUGE: Final = len(SIZES)
-"""Stands for a class where memory is larger than a chunk."""
+"""The class number of memory that is larger than a chunk."""
 
 
 Block = tuple[memoryview, int, int, Chunk | Subpage | None, Callable[..., Any]]
-"""Memory that was given out: in which map, from which position on, its class, to whom it is to be given back, and what
-buffers are made of it."""
+"""Allocated memory: its map, its position there, its class, the place that takes it back, and the kind of its
+buffers.
+"""
 
 
 def extent(block: Block) -> memoryview:
-    """All of the memory of a block."""
+    """Return all of the memory of a block."""
     memory, start, number, _, _ = block
     return memory if number == HUGE else memory[start : start + SIZES[number]]
 
 
 class Usage(NamedTuple):
-    """How much there is of what, in bytes, and how many chunks.
+    """How much memory there is of each kind, in bytes, and how many chunks.
 
-    ``used`` are pages in use, with what caches hold and with the free parts of pages, and what is huge; ``fragmented``
-    are these free parts. ``kept`` are pages that are not in use, and still backed by the system's memory.
+    ``used`` are pages in use, including those in caches and the free parts of pages, and huge memory; ``fragmented``
+    are these free parts. ``kept`` are pages that are not in use and still backed by the system's memory.
     """
 
     used: int
@@ -53,10 +55,10 @@ class Usage(NamedTuple):
 
 
 class Arena:
-    """At most ``budget`` bytes in use and reserved; what is kept beside them makes way for them.
+    """At most ``budget`` bytes in use and reserved; memory kept beside them is given back when they need the budget.
 
-    What is counted are whole pages: a part of a page counts when it needs another page. All calls need ``lock``, but
-    those of properties.
+    Whole pages are counted: a part of a page counts when it needs another page. All calls need ``lock``, except those
+    of properties.
     """
 
     def __init__(self, budget: int) -> None:
@@ -65,19 +67,19 @@ class Arena:
         self.free = budget
         """Bytes that are not used; some may be reserved."""
         self.reserved = 0
-        """Bytes held elsewhere that are to be counted; one thread's to change, lock or not."""
+        """Bytes held outside that are counted; only one thread changes it, with or without the lock."""
         self.unreserved = 0
-        """Bytes that were, and that the C library may have kept since; likewise."""
+        """Bytes that were held outside, and that the C library may have kept since; changed by the same thread."""
         self._huge = 0
         self._least_free = budget
         self._depth = max(0, DEEPEST - ((budget - 1) // PAGE).bit_length())
         self.chunks = ChunkLists()
         self._pages: tuple[OrderedDict[Subpage, None], ...] = tuple(OrderedDict() for _ in range(FIRST_RUN))
-        """Pages with a free part, by class; the one that has had one for longest is used first."""
+        """Pages with a free part, by class; the one that has had a free part for longest is used first."""
 
     @property
     def used(self) -> int:
-        """Bytes of pages in use, and of what is huge."""
+        """Bytes of pages in use, and of huge memory."""
         return self.budget - self.free
 
     @property
@@ -87,16 +89,18 @@ class Arena:
 
     @property
     def unbacked(self) -> int:
-        """Bytes of the budget that no memory of the system is behind: to be reserved without anything making way."""
+        """Bytes of the budget that no memory of the system backs: they can be reserved without giving kept
+        memory back.
+        """
         return self.budget - self._huge - self.chunks.backed * PAGE
 
     @property
     def kept(self) -> int:
-        """Bytes that are not used and may still have the system's memory."""
+        """Bytes that are not used and may still be backed by the system's memory."""
         return self.free - self.unbacked
 
     def take(self, size: int, kind: Callable[..., Any]) -> Block | None:
-        """Give memory out, for buffers of a kind; None if the budget has no room.
+        """Return memory for buffers of a kind; None if the budget has no room.
 
         Raises :class:`MemoryExhausted` if the system has none. In either case nothing has changed.
         """
@@ -139,13 +143,13 @@ class Arena:
             self._huge -= len(memory)
 
     def make_way(self) -> None:
-        """Give back what is kept, as far as it would exceed the budget beside what is used and reserved."""
+        """Give kept memory back, as far as it would exceed the budget beside used and reserved memory."""
         surplus = self.reserved - self.unbacked
         if surplus > 0:
             self.chunks.shed(-(-surplus // PAGE))
 
     def trim(self) -> None:
-        """Give back what is kept and has not been needed since the last call, beyond the reserve.
+        """Give back kept memory that was not needed since the last call, except the reserve.
 
         So memory that is taken and released again and again stays, as with jemalloc's decay.
         """
@@ -154,7 +158,7 @@ class Arena:
         self._have_freed_given_back()
 
     def usage(self) -> Usage:
-        """What there is."""
+        """Return how much memory there is of each kind."""
         free = sum(page.free_bytes for pages in self._pages for page in pages)
         return Usage(self.used, self.reserved, self.kept, free, len(self.chunks))
 
@@ -177,7 +181,9 @@ class Arena:
         return found
 
     def _have_freed_given_back(self) -> None:
-        """See to it that what was held elsewhere, and is free, does not stay resident beside what is taken here."""
+        """Have freed memory that was held outside given back, so that it is not resident beside the memory
+        taken here.
+        """
         if self.unreserved >= CHUNK:
             self.unreserved = 0
             give_back_freed_memory()

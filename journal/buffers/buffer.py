@@ -1,4 +1,4 @@
-"""What ``allocate`` returns: a view of pooled memory, and the duty to give it back."""
+"""Buffers, which ``allocate`` returns: a view of pooled memory, which the caller must release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Buffer:
     """One allocation. After the last :meth:`release` any use of ``view`` raises ``ValueError``.
 
     Any thread may release it, but no two threads may hold the same reference. Slices of ``view`` must be gone by then:
-    they see what the next owner writes.
+    they would show what the next owner writes.
     """
 
     __slots__ = ("_block", "_pool", "_references", "view")
@@ -36,16 +36,16 @@ class Buffer:
         self.view = view
 
     def retain(self) -> None:
-        """Take one more reference: the memory goes back with the last."""
+        """Take one more reference: the last release frees the memory."""
         if not self._references:
             raise RuntimeError(f"a buffer was retained that had been released{self._story()}")
         self._references += 1
 
     def release(self) -> None:
-        """Give a reference back.
+        """Release a reference.
 
-        Raises ``RuntimeError`` for one too many (somebody's bytes were at stake), and ``BufferError`` while the view
-        itself is being read or written elsewhere; then nothing has been given back.
+        Raises ``RuntimeError`` for one release too many (other data may have been overwritten), and ``BufferError``
+        while the view itself is being read or written elsewhere; then nothing has been released.
         """
         references = self._references - 1
         if references:
@@ -73,18 +73,20 @@ class Buffer:
 
 
 class WatchedBuffer(Buffer):
-    """A buffer that knows where it was allocated, says so if it is lost, and is poisoned where that is wanted."""
+    """A buffer that remembers where it was allocated, reports it if it is lost, and is poisoned if the
+    allocator poisons.
+    """
 
     __slots__ = ("_living", "_site")
 
     def __init__(self, pool: Pool, block: Block, view: memoryview) -> None:
         super().__init__(pool, block, view)
         self._site = allocation_site()
-        # The collector clears this before it calls us, if it is the allocator's end, too: nothing is lost then.
+        # The collector clears this before it calls us, also when the allocator itself ends: nothing is lost then.
         self._living = weakref.ref(pool)
 
     def release(self) -> None:
-        """As of any buffer; before that its memory is filled with 0xDE if the allocator poisons."""
+        """Release as any buffer does; if the allocator poisons, fill the memory with 0xDE first."""
         if self._references == 1 and self._pool.poison:
             poison(self._block)
         super().release()

@@ -1,9 +1,9 @@
-"""A chunk: 16 MiB from the system as 2,048 pages, given out in runs that a buddy tree keeps apart and merges again.
+"""A chunk: 16 MiB from the system as 2,048 pages, allocated in runs that a buddy tree splits and merges.
 
-The buddy system is Knowlton's ("A Fast Storage Allocator", CACM 8 (10), 1965); a chunk's shape (depths 0 to 11, a run's
+The buddy system is Knowlton's ("A Fast Storage Allocator", CACM 8 (10), 1965). A chunk's shape (depths 0 to 11, a run's
 length by its depth) is that of Netty's ``PoolChunk``, which walks a heap of depths. Here the free nodes of a depth are
-the bits of one integer: there is no walk to the smallest free node that is large enough. Of several the lowest is
-taken, as in jemalloc, so that a chunk drains from its top.
+the bits of one integer, so no walk is needed to find the smallest free node that is large enough. Of several nodes the
+lowest is taken, as in jemalloc, so that a chunk empties from its top.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from journal.buffers.size_classes import CHUNK, DEEPEST, PAGE, PAGES
 NONE: Final = -1
 
 _RUNS: Final = tuple((1 << (PAGES >> depth)) - 1 for depth in range(DEEPEST + 1))
-"""As many ones as a run at that depth has pages."""
+"""For each depth, as many one bits as a run at that depth has pages."""
 _DOWN_TO: Final = tuple((2 << depth) - 1 for depth in range(DEEPEST + 1))
-"""The depths from 0 to that one, as bits."""
+"""For each depth, the depths from 0 to it, as bits."""
 
 
 class Chunk:
-    """``memory`` is all of it. ``used`` counts the pages that are given out, ``backed`` these and those that may still
-    have the system's memory, because they once were.
+    """One chunk. ``memory`` is all of it. ``used`` counts the allocated pages, ``backed`` the pages that are or were
+    allocated and may still have the system's memory.
 
-    One of a larger ``depth`` is but a node of the tree: half a chunk, a quarter, for a pool that is smaller than one.
-    Making a chunk raises ``OSError`` if the system has no memory. The map goes when the last view of it does.
+    A chunk of a larger ``depth`` is only a node of the tree: half a chunk, a quarter, for a pool that is smaller than
+    one. Making a chunk raises ``OSError`` if the system has no memory. The map is released with the last view of it.
     """
 
     __slots__ = ("_clean", "_fitting", "_free", "_map", "_touched", "backed", "memory", "used")
@@ -41,12 +41,12 @@ class Chunk:
         self._fitting = 1 << depth
         """The depths at which there is a free node, as bits."""
         self._touched = 0
-        """Pages from here on have never been given out."""
+        """Pages from here on have never been allocated."""
         self._clean = 0
         """Pages below that which the system has taken back, as bits."""
 
     def allocate(self, depth: int) -> int:
-        """Take a run of that depth; return its first page, :data:`NONE` if there is none."""
+        """Allocate a run of that depth; return its first page, :data:`NONE` if there is none."""
         fitting = self._fitting & _DOWN_TO[depth]
         if not fitting:
             return NONE
@@ -57,7 +57,7 @@ class Chunk:
         free[at] = nodes = nodes & (nodes - 1)
         if not nodes:
             self._fitting ^= 1 << at
-        for below in range(at + 1, depth + 1):  # the left half is divided on, the right one becomes free
+        for below in range(at + 1, depth + 1):  # the left half is split further, the right one becomes free
             node <<= 1
             free[below] = 2 << node
             self._fitting |= 1 << below
@@ -74,7 +74,7 @@ class Chunk:
         return page
 
     def release(self, page: int, depth: int) -> None:
-        """Take a run back; it becomes one with its buddy, as often as that is free too."""
+        """Free a run; it merges with its buddy as long as that is free too."""
         self.used -= PAGES >> depth
         free = self._free
         node = page >> (DEEPEST - depth)
@@ -90,9 +90,9 @@ class Chunk:
         self._fitting |= 1 << depth
 
     def purge(self) -> None:
-        """Let the system have the memory of all pages that are not given out; they read as zeros from now on.
+        """Give the system the memory of all pages that are not allocated; they read as zeros from now on.
 
-        As jemalloc does with what it calls dirty pages.
+        jemalloc does this with its dirty pages.
         """
         self.backed = self.used
         for depth, nodes in enumerate(self._free):

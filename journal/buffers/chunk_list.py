@@ -1,8 +1,8 @@
-"""Chunks by how much of them is in use, so that full ones are left alone and nearly empty ones drain.
+"""Chunks in lists by usage, so that full ones are not searched and nearly empty ones become empty.
 
-Six lists, as Netty's ``PoolChunkList``: init, 0, 25, 50, 75 and 100 %. Their ranges overlap, so that a chunk at a
-threshold does not wander to and fro. Runs are taken first from chunks that are half full, last from those nearly full
-(where the search fails most often), and from empty ones only if others have no room.
+There are six lists, as in Netty's ``PoolChunkList``: init, 0, 25, 50, 75 and 100 %. Their ranges overlap, so that a
+chunk at a threshold does not move to and fro. Runs are taken first from chunks that are half full, last from those
+nearly full (where the search fails most often), and from empty ones only if others have no room.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ RANGES: Final = (
     (PAGES * 3 // 4, PAGES),
     (PAGES, PAGES + 1),
 )
-"""At least so many pages of a chunk in use, and fewer than so many, list by list."""
+"""For each list, the least number of pages in use and the number that is too many."""
 
 _ORDER: Final = (3, 2, 1, 0, 4)
 
 
 class ChunkLists:
-    """All chunks of an arena. New ones, and those that have been emptied again, are in the first list.
+    """All chunks of an arena. New chunks, and those that have become empty again, are in the first list.
 
-    ``backed`` counts pages as a :class:`~journal.buffers.chunk.Chunk` does, of all of them.
+    ``backed`` counts pages as a :class:`~journal.buffers.chunk.Chunk` does, of all chunks.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ChunkLists:
         return chain.from_iterable(self.lists)
 
     def allocate(self, depth: int) -> tuple[Chunk, int] | None:
-        """A run of that depth: its chunk and its first page; None if no chunk has one."""
+        """Return a run of that depth, as its chunk and its first page; None if no chunk has one."""
         for place in _ORDER:
             for chunk in self.lists[place]:
                 backed = chunk.backed
@@ -58,21 +58,21 @@ class ChunkLists:
         return None
 
     def release(self, chunk: Chunk, page: int, depth: int) -> None:
-        """Take a run back."""
+        """Free a run."""
         chunk.release(page, depth)
         place = self._place[chunk]
         if chunk.used < RANGES[place][0]:
             self._move(chunk, place)
 
     def add(self, chunk: Chunk) -> None:
-        """Take in a chunk of which nothing is in use."""
+        """Add a chunk of which nothing is in use."""
         self._place[chunk] = 0
         self.lists[0].append(chunk)
 
     def shed(self, pages: int) -> None:
-        """Give the system back so many pages that are backed and not in use, or more, from the emptiest chunks first.
+        """Give at least that many unused backed pages back to the system, from the emptiest chunks first.
 
-        A chunk of which nothing is in use goes as a whole.
+        A chunk of which nothing is in use is given back as a whole.
         """
         for chunk in sorted(self, key=_used):
             if pages <= 0:

@@ -1,7 +1,8 @@
-"""Finding buffers that nobody released: some are watched, and say where they were allocated if they are collected.
+"""Detection of buffers that are never released: some are watched, and report their allocation when they are collected.
 
-After Netty's ``ResourceLeakDetector``, which samples allocations. Here memory is, when it leaves the arena: all buffers
-that are made of it are watched then, while it goes round in caches. So allocating from these costs nothing more.
+It follows Netty's ``ResourceLeakDetector``, which samples allocations. Here blocks of memory are sampled when they
+leave the arena: all buffers that are made of such a block are watched, while it moves through caches. So an allocation
+from a cache costs nothing more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import FrameType
 from typing import Final
 
 EVERY: Final = 128
-"""As Netty has it."""
+"""The same rate as Netty's."""
 
 _HERE: Final = str(Path(__file__).parent)
 _FRAMES: Final = 5
@@ -24,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 def warn(report: str) -> None:
-    """A report as Python has it of files that are not closed: for tests, which make an error of every warning."""
+    """Report by a warning, as Python does for files that are not closed. Tests turn every warning into an error."""
     warnings.warn(report, ResourceWarning, stacklevel=3)
 
 
 class LeakDetector:
-    """Watches one of ``every`` blocks of memory; ``report`` is told of buffers that are lost, ``found`` counts them."""
+    """Watches one of ``every`` blocks of memory; ``report`` is called for lost buffers, ``found`` counts them."""
 
     def __init__(self, every: int = EVERY, report: Callable[[str], object] = _log.error) -> None:
         self.every = every
@@ -38,7 +39,7 @@ class LeakDetector:
         self._left = every
 
     def is_due(self) -> bool:
-        """Whether the memory that is about to leave the arena is to be watched."""
+        """Return whether the block that is about to leave the arena is to be watched."""
         self._left -= 1
         if self._left > 0:
             return False
@@ -46,7 +47,7 @@ class LeakDetector:
         return True
 
     def lost(self, size: int, site: str) -> None:
-        """A watched buffer was collected and had not been released."""
+        """Report a watched buffer that was collected without having been released."""
         self.found += 1
         self._report(
             f"a buffer of {size} bytes was lost, not released: its part of pool_bytes is gone until the next start. It "
@@ -55,7 +56,7 @@ class LeakDetector:
 
 
 def allocation_site() -> str:
-    """The callers outside of this package, innermost first."""
+    """Return the callers outside of this package, innermost first."""
     found: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _FRAMES:

@@ -1,8 +1,8 @@
-"""Which sizes there are: a request is rounded up to one of 47 classes, so that freed memory fits the next who asks.
+"""The size classes: a request is rounded up to one of 47, so that freed memory fits later requests.
 
 The classes are those of Netty 4.1 before it took jemalloc 4's; they go back to the first jemalloc (J. Evans, "A
 Scalable Concurrent malloc(3) Implementation for FreeBSD", BSDCan 2006). *Tiny* ones are 16 bytes apart and below 512,
-*small* ones double to 4 KiB, both are parts of a page; then there are runs of pages that double, up to a whole chunk.
+*small* ones double to 4 KiB; both are parts of a page. Larger ones are runs of pages that double, up to a whole chunk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _numbers() -> bytes:
 
 
 NUMBERS: Final = _numbers()
-"""The class of each size up to :data:`LARGEST_TABLED`: 19 ns, where to compute it takes a µs."""
+"""The class of each size up to :data:`LARGEST_TABLED`: a look-up takes 19 ns, computing it takes a µs."""
 
 assert SIZES[-1] == CHUNK
 assert len(SIZES) == 47
@@ -47,19 +47,19 @@ assert all(PAGE // size for size in SIZES[:FIRST_RUN])
 
 
 def class_of(size: int) -> int:
-    """The number of the smallest class that holds ``size`` bytes, which must be from 0 to :data:`CHUNK`."""
+    """Return the number of the smallest class that holds ``size`` bytes, which must be from 0 to :data:`CHUNK`."""
     if size <= LARGEST_TABLED:
         return NUMBERS[size]
     return FIRST_RUN + ((size - 1) // PAGE).bit_length()
 
 
 def depth_of(number: int) -> int:
-    """At which depth of a chunk's tree runs of that class are; that of one page for parts of pages."""
+    """Return the depth in a chunk at which runs of that class are; for parts of pages, the depth of one page."""
     return DEEPEST - max(0, number - FIRST_RUN)
 
 
 def rounded(size: int) -> int:
-    """The bytes that a request of ``size`` is given; beyond a chunk, whole pages."""
+    """Return the bytes that a request of ``size`` gets; beyond a chunk, whole pages."""
     if size > CHUNK:
         return -(-size // PAGE) * PAGE
     return SIZES[class_of(size)]

@@ -1,6 +1,7 @@
-"""What a thread has released and is likely to want again: given out without a lock, and without a look at the budget.
+"""The cache of blocks that a thread has released and will probably need again, used without a lock and without a check
+of the budget.
 
-Netty's ``PoolThreadCache`` (jemalloc's ``tcache``): a short stack for each size class up to 32 KiB.
+It follows Netty's ``PoolThreadCache`` (jemalloc's ``tcache``): a short stack for each size class up to 32 KiB.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ LIMITS: Final = tuple(
 )
 """How many blocks of each class a cache holds; the last is :data:`journal.buffers.arena.HUGE`.
 
-Netty's are an eighth of this: ten thousand partitions that are flushed release as many buffers of one class at a time.
+Netty's are an eighth of this. A flush of ten thousand partitions releases as many buffers of one class at a time.
 """
 
 
 class ThreadCache:
     """Stacks of blocks by class, ``blocks[number]``.
 
-    Its thread appends and pops at the top; :meth:`drain` and :meth:`trim` may be called on any other meanwhile, because
-    one append or pop of a list is atomic, and whatever a pop returns is the caller's alone.
+    Its thread appends and pops at the top. :meth:`drain` and :meth:`trim` may be called on another thread meanwhile,
+    because one append or pop of a list is atomic, and what a pop returns belongs to the caller alone.
     """
 
     __slots__ = ("_seen", "blocks", "thread")
@@ -38,13 +39,13 @@ class ThreadCache:
         self._seen: list[list[Block]] = [[] for _ in LIMITS]
 
     def drain(self) -> list[Block]:
-        """Take out everything."""
+        """Remove and return all blocks."""
         return [block for blocks in self.blocks for block in _bottom(blocks, len(blocks))]
 
     def trim(self) -> list[Block]:
-        """Take out what was here at the last call and has been here since: that far down nobody has come.
+        """Remove and return the blocks that were here at the last call and all the time since: so many were not needed.
 
-        Netty counts allocations for that; to compare each stack with what it was costs them nothing.
+        Netty counts allocations for that; comparing each stack with its earlier state costs the allocations nothing.
         """
         found = []
         for number, blocks in enumerate(self.blocks):
@@ -59,13 +60,13 @@ def _bottom(blocks: list[Block], most: int) -> list[Block]:
     try:
         while len(found) < most:
             found.append(blocks.pop(0))
-    except IndexError:  # the thread whose cache it is has taken the last one
+    except IndexError:  # the cache's own thread has taken the last one
         return found
     return found
 
 
 def _alike(blocks: list[Block], before: list[Block]) -> int:
-    """How many of them, from the bottom, are the very same."""
+    """Return how many blocks, from the bottom, are the very same."""
     for number, (block, other) in enumerate(zip(blocks, before, strict=False)):
         if block is not other:
             return number

@@ -1,1 +1,1 @@
-"""Checkpoints: the rows of their folds, and which one a start stands on."""
+"""Checkpoints: the rows of their folds, and the choice of the one that a start uses."""

@@ -1,6 +1,6 @@
-"""Which checkpoint a start stands on: the newest that is sound; an unsound one is told, and the one before it is used.
+"""The choice of the checkpoint that a start uses: the newest sound one. Unsound ones are reported.
 
-Sound is one whose bytes are as they were written, and whose rows are of the form in which their folds keep them.
+A checkpoint is sound if its bytes are as they were written and its rows have the form in which their folds keep them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from journal.formats.witness import Witness
 from journal.interfaces import IFilesystem
 
 KEPT = 2
-"""How many are kept."""
+"""How many checkpoints are kept."""
 
 
 class CheckpointChoice(NamedTuple):
-    """``newest`` is the newest sound one, None if there never was any.
+    """The chosen checkpoint. ``newest`` is the newest sound one, None if there never was any.
 
-    ``kept`` are the headers of it and of the sound one before it, oldest first; ``notes`` what is to be told.
+    ``kept`` are the headers of it and of the sound one before it, oldest first; ``notes`` are lines to report.
     """
 
     newest: Checkpoint | None
@@ -30,7 +30,7 @@ class CheckpointChoice(NamedTuple):
 
 
 def choose_checkpoint(filesystem: IFilesystem, witness: Witness) -> CheckpointChoice:
-    """Read the checkpoints from the newest on; raises :class:`CorruptJournal` if there are some and none is sound."""
+    """Read the checkpoints, newest first; raises :class:`CorruptJournal` if there are some and none is sound."""
     names = filesystem.list_directory(filenames.CHECKPOINT_DIRECTORY)
     lsns = sorted(lsn for name in names if (lsn := filenames.parse_checkpoint_file(name)) is not None)
     newest: Checkpoint | None = None

@@ -1,4 +1,4 @@
-"""The rows of a checkpoint's folds: each must be of the form in which its fold keeps it, whatever checksums say."""
+"""The check of a checkpoint's rows: each must have the form in which its fold keeps it, even if all checksums agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from journal.interfaces import IFilesystem
 
 
 def read_sound(filesystem: IFilesystem, lsn: int, checksum: Callable[[bytes], int] = crc32c) -> Checkpoint:
-    """As :func:`journal.formats.checkpoint.read_checkpoint`, with the rows of all folds in the table as their types.
+    """Read a checkpoint as :func:`journal.formats.checkpoint.read_checkpoint`, with rows as the types of their folds.
 
     Raises :class:`CorruptJournal` for rows of no known form, too.
     """
@@ -41,7 +41,7 @@ def read_sound(filesystem: IFilesystem, lsn: int, checksum: Callable[[bytes], in
 
 
 def _position(filesystem: IFilesystem, path: str, fold: str, number: int) -> int:
-    """Where the section begins that has this row of a fold."""
+    """Return the position of the section that has this row of a fold."""
     before = 0
     for position, section in walk_sections(filesystem, path):
         if isinstance(section, Rows) and section.fold == fold:

@@ -1,4 +1,4 @@
-"""What the C library keeps of the memory that Python's bytes leave behind. Only glibc knows these calls."""
+"""Control of the C library's freed memory, which Python's bytes objects leave behind. Only glibc has these calls."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Final
 from journal.constants import MIB
 
 KEPT: Final = 32 * MIB
-"""Freed memory up to this size is kept for reuse; the C library allows no more for its second use below."""
+"""Freed memory up to this size is kept for reuse; this is the most that the C library allows for the call below."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 
 def keep_freed_memory() -> None:
-    """Let the C library reuse the memory of large answers and requests instead of giving it back each time.
+    """Let the C library reuse the memory of large answers and requests instead of returning it each time.
 
-    Measured here: 1 MiB fetches cost the broker 0.46 instead of 1.1 ns of processor time a byte, batches of
-    64 KiB 205 instead of 245 µs each; the rest went to page faults.
+    Measured here: 1 MiB fetches cost the broker 0.46 instead of 1.1 ns of processor time a byte, batches of 64 KiB 205
+    instead of 245 µs each; the difference were page faults.
     """
     _call("mallopt", _M_TRIM_THRESHOLD, KEPT)
     _call("mallopt", _M_MMAP_THRESHOLD, KEPT)
 
 
 def give_back_freed_memory() -> None:
-    """Give freed memory back to the system, also from between what is in use, which the C library never does by itself.
+    """Return freed memory to the system, also memory between blocks in use, which the C library never does by itself.
 
-    3 ms for 130 MiB, 0.01 ms for nothing.
+    It takes 3 ms for 130 MiB, 0.01 ms for nothing.
     """
     _call("malloc_trim", ctypes.c_size_t(KEPT))
 
 
 def _call(name: str, *arguments: object) -> None:
-    """Call what only glibc has; elsewhere the C library's own ways stand."""
+    """Call a function that only glibc has; elsewhere do nothing."""
     try:
         function = getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):

@@ -11,14 +11,14 @@ from journal.interfaces import IClock
 
 @implementer(IClock)
 class SystemClock:
-    """Both clocks in microseconds; :class:`journal.testing.ManualClock` is the one that tests step."""
+    """Both clocks in microseconds; tests step a :class:`journal.testing.ManualClock` instead."""
 
     def monotonic(self) -> int:
-        """Microseconds that only ever grow."""
+        """Return microseconds that only ever grow."""
         return time.monotonic_ns() // 1000
 
     seconds = staticmethod(time.monotonic)
 
     def wall(self) -> int:
-        """Microseconds since 1970 UTC."""
+        """Return microseconds since 1970 UTC."""
         return time.time_ns() // 1000

@@ -1,7 +1,7 @@
-"""The lock of a data directory: held on the directory itself and on a file in it, and looked at while it is held.
+"""The lock of a data directory: held on the directory itself and on a file in it, and checked while it is held.
 
-The directory's own lock cannot be removed, so nobody gets in beside its holder. The file's is there for people, who
-find the holder's process id in it; a holder whose file or directory is replaced finds that out by :meth:`OSLock.check`.
+The directory's own lock cannot be removed, so no second holder can get in. The file's lock is for people, who find the
+holder's process id in it. If the file or the directory is replaced, the holder notices it by :meth:`OSLock.check`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from journal.vfs.linux import fcntl
 _FILE_MODE = 0o640
 _HELD = (errno.EAGAIN, errno.EACCES)
 _NO_SUCH_LOCK = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system answers that has no locks of directories: NFS takes exclusive ones on writable files only."""
+"""The errors of a file system without locks of directories: NFS takes exclusive locks on writable files only."""
 
 
 @implementer(ILock)
 class OSLock:
-    """Held ``flock``s. They go with the process, however that ends; children made by fork share them."""
+    """Held ``flock`` locks. They end with the process, however it ends; children made by fork share them."""
 
     __slots__ = ("_held",)
 
@@ -45,18 +45,19 @@ class OSLock:
                 raise LockLost(lost_message(str(path), "has been replaced by another one"))
 
     def release(self) -> None:
-        """Let go of the lock. The file stays, for the next holder."""
+        """Release the lock. The file stays, for the next holder."""
         held, self._held = self._held, []
         for _, descriptor in reversed(held):
-            with suppress(OSError):  # a directory, or a file open for reading
+            with suppress(OSError):  # of a directory, or of a file open for reading
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
 
 def take(path: Path) -> OSLock:
-    """Lock the directory of ``path`` and then ``path``, a file made if missing, and write our process id into that.
+    """Lock the directory of ``path`` and then ``path``, a file made if missing, and write our process id into it.
 
-    Raises :class:`DirectoryLocked` if another holds either, :class:`StorageUnavailable` where a directory has no lock.
+    Raises :class:`DirectoryLocked` if another process holds either, :class:`StorageUnavailable` where directories have
+    no locks.
     """
     held = _taken(path, fcntl.LOCK_EX, os.O_RDWR | os.O_CREAT)
     _, file = held[-1]
@@ -67,16 +68,16 @@ def take(path: Path) -> OSLock:
 
 
 def take_for_reading(path: Path) -> OSLock:
-    """Keep the directory of ``path`` and ``path`` from being locked while others may read too. Writes nothing.
+    """Keep the directory of ``path`` and ``path`` from being locked, while other readers are allowed. Writes nothing.
 
-    The file may be missing, as in a copy. Where directories have no locks there is no broker to be kept out. Raises
-    :class:`DirectoryLocked`.
+    The file may be missing, as in a copy. Where directories have no locks, no broker can run that must be kept out.
+    Raises :class:`DirectoryLocked`.
     """
     return OSLock(_taken(path, fcntl.LOCK_SH, os.O_RDONLY | os.O_NONBLOCK))
 
 
 def _taken(path: Path, kind: int, flags: int) -> list[tuple[Path, int]]:
-    """Lock the directory and then the file, which is opened with these flags. All is closed again if that fails."""
+    """Lock the directory and then the file, which is opened with these flags; on a failure close both again."""
     held: list[tuple[Path, int]] = []
     try:
         directory = _open(held, path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -101,7 +102,7 @@ def _taken(path: Path, kind: int, flags: int) -> list[tuple[Path, int]]:
 
 
 def locked_message(directory: str, owner: str) -> str:
-    """What :class:`DirectoryLocked` says, on every file system."""
+    """Return the text of :class:`DirectoryLocked`, the same on every file system."""
     return (
         f"{directory} is locked by process {owner}: another program has this data directory open. Nothing was "
         "read or changed. Stop that process, or use another directory. Removing files does not help: the directory "
@@ -110,7 +111,7 @@ def locked_message(directory: str, owner: str) -> str:
 
 
 def lost_message(path: str, what: str) -> str:
-    """What :class:`LockLost` says, on every file system."""
+    """Return the text of :class:`LockLost`, the same on every file system."""
     return (
         f"{path}, by which this data directory is locked, {what}: another program may be at work here. Nothing more is "
         "accepted, and this process must stop; what it acknowledged is on disk, of what it was asked last that is not "
@@ -134,7 +135,7 @@ def _lock(descriptor: int, kind: int, path: Path) -> None:
 
 
 def _holder(descriptor: int, path: Path) -> str:
-    """The process that holds a lock on an open file, from the kernel's table, else what it wrote into ``path``."""
+    """Return the process that holds a lock on an open file, from the kernel's table, else the id in ``path``."""
     status = os.fstat(descriptor)
     file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with suppress(OSError), open("/proc/locks", encoding="ascii") as table:

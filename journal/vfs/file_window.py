@@ -1,4 +1,4 @@
-"""Files that are only read: opened and closed again, and a window at a time from start to end in bounded memory."""
+"""Files that are only read: opened and closed again, or read from start to end through a window in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from journal.constants import MIB
 from journal.interfaces import IFile, IFilesystem
 
 WINDOW_BYTES = 4 * MIB
-"""How much is read at once. 512 MiB of journal: 0.40 s in reads of 64 MiB, each into fresh memory that the kernel must
-map and clear first; 0.10 s in reads of 4 MiB, whose memory the C library gives out again."""
+"""How many bytes are read at once. 512 MiB of journal: 0.40 s in reads of 64 MiB, each into new memory that the kernel
+must map and clear first; 0.10 s in reads of 4 MiB, whose memory the C library reuses.
+"""
 
 
 class FileWindow:
-    """``read(position, length)`` gives the bytes of the file, fewer only where it ends; ``size`` is its length."""
+    """A window over a file. ``read(position, length)`` returns its bytes, fewer only at its end; ``size`` is
+    its length.
+    """
 
     __slots__ = ("_bytes", "_read", "_start", "_view", "size")
 
@@ -28,14 +31,14 @@ class FileWindow:
 
     @classmethod
     def of(cls, data: bytes) -> Self:
-        """A window that shows all of some bytes."""
+        """Return a window over all of some bytes."""
         return cls(lambda position, length: data[position : position + length], len(data), len(data))
 
     def at(self, position: int, length: int) -> memoryview:
-        """``length`` bytes from ``position`` on; fewer only where the file ends. Good for as long as it is held."""
+        """Return ``length`` bytes from ``position`` on; fewer only where the file ends. Valid as long as it is held."""
         start = position - self._start
         if not 0 <= start <= start + length <= len(self._view) and position < self.size:
-            # The old window goes before the new one is read, so that its memory can be used again.
+            # The old window is dropped before the new one is read, so that its memory can be reused.
             self._view = memoryview(b"")
             self._view = memoryview(self._read(position, max(length, self._bytes)))
             self._start, start = position, 0
@@ -44,7 +47,7 @@ class FileWindow:
 
 @contextmanager
 def opened(filesystem: IFilesystem, path: str) -> Iterator[IFile]:
-    """A file for reading alone, for as long as the context lasts."""
+    """Open a file for reading, for as long as the context lasts."""
     file = filesystem.open(path, writable=False)
     try:
         yield file
@@ -54,18 +57,18 @@ def opened(filesystem: IFilesystem, path: str) -> Iterator[IFile]:
 
 @contextmanager
 def window(filesystem: IFilesystem, path: str) -> Iterator[FileWindow]:
-    """A file's bytes, a few MiB in memory at a time, for as long as the context lasts."""
+    """Open a window over a file, a few MiB in memory at a time, for as long as the context lasts."""
     with opened(filesystem, path) as file:
         yield FileWindow(file.read, file.size())
 
 
 def read_some(filesystem: IFilesystem, path: str, position: int, length: int) -> bytes:
-    """Some bytes of a file; fewer only where it ends."""
+    """Return some bytes of a file; fewer only where it ends."""
     with opened(filesystem, path) as file:
         return bytes(file.read(position, length))
 
 
 def file_size(filesystem: IFilesystem, path: str) -> int:
-    """A file's length in bytes."""
+    """Return a file's length in bytes."""
     with opened(filesystem, path) as file:
         return int(file.size())

@@ -1,4 +1,4 @@
-"""Every system call on files: :class:`OSFilesystem`, and what works on the files of any file system."""
+"""All system calls on files: :class:`OSFilesystem`, and functions for the files of any file system."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IOV_MAX = 1024
 """Linux takes at most this many buffers in one call."""
 
 FORCED_AT_ONCE = 8
-"""More threads than these gain nothing."""
+"""More threads than these make forces no faster."""
 
 _READ_NOW_FLAG: int | None = getattr(os, "RWF_NOWAIT", None)
 _FILE_MODE = 0o640
@@ -40,8 +40,8 @@ def check_path(path: str) -> str:
 def write_fully(file: IFile, position: int, buffers: Sequence[bytes | memoryview]) -> int:
     """Write all of ``buffers``, one after the other from ``position`` on; return how many bytes that was.
 
-    Goes on after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError``
-    of the system call, or EIO when a call made no progress; then any part may have been written.
+    It continues after short writes without copying a buffer. Memoryviews must be of bytes. Raises the ``OSError`` of
+    the system call, or EIO if a call made no progress; then any part may have been written.
     """
     pending = [buffer for buffer in buffers if len(buffer)]
     start = position
@@ -71,9 +71,9 @@ def zero_fill(file: IFile, start: int, length: int, step: int = MIB) -> None:
 
 @implementer(IFile)
 class OSFile:
-    """A file descriptor. Safe to read from several threads at once; close it when none uses it any more.
+    """An open file by its descriptor. Several threads may read it at once; close it when no thread uses it any more.
 
-    Every ``OSError`` names the file, which the system's own do not for calls on descriptors.
+    Every ``OSError`` names the file; the system's own errors for calls on descriptors do not.
     """
 
     __slots__ = ("_descriptor", "path")
@@ -98,7 +98,7 @@ class OSFile:
         return b"".join(parts)
 
     def read_now(self, position: int, length: int) -> bytes | None:
-        """As :meth:`read`, but None if that would wait for the disk (or cannot be known here)."""
+        """As :meth:`read`, but None if that would wait for the disk (or the platform cannot know)."""
         self._check(position)
         if _READ_NOW_FLAG is None:
             return None
@@ -118,7 +118,7 @@ class OSFile:
         return bytes(view[:got])
 
     def forget_cached(self, position: int, length: int) -> None:
-        """Let the next read of these bytes come from the disk; a hint, and unforced ones stay in the cache."""
+        """Let the next read of these bytes come from the disk; it is a hint, and unforced bytes stay in the cache."""
         os.posix_fadvise(self._descriptor, position, length, os.POSIX_FADV_DONTNEED)
 
     def write_some(self, position: int, buffers: Sequence[bytes | memoryview]) -> int:
@@ -138,7 +138,7 @@ class OSFile:
             raise self._named(error) from None
 
     def size(self) -> int:
-        """The file's length in bytes."""
+        """Return the file's length in bytes."""
         try:
             return os.fstat(self._descriptor).st_size
         except OSError as error:
@@ -152,7 +152,7 @@ class OSFile:
             raise self._named(error) from None
 
     def close(self) -> None:
-        """Give the descriptor back. Any later use but another close raises EBADF."""
+        """Close the descriptor. Any later use except another close raises EBADF."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -161,7 +161,7 @@ class OSFile:
         return OSError(error.errno, error.strerror, self.path)
 
     def _check(self, position: int = 0) -> None:
-        # The calls with flags take -1 for "where the last one ended"; fdatasync(-1) raises ValueError.
+        # The calls with flags take -1 for "where the last call ended"; fdatasync(-1) raises ValueError.
         if position < 0 or self._descriptor < 0:
             number = errno.EINVAL if self._descriptor >= 0 else errno.EBADF
             raise OSError(number, os.strerror(number), self.path)
@@ -177,13 +177,14 @@ class OSFilesystem:
 
     def open(self, path: str, create: bool = False, writable: bool = True) -> OSFile:
         """Return the file; with ``create`` a missing one is made."""
-        mode = os.O_RDWR if writable else os.O_RDONLY | os.O_NONBLOCK  # or a pipe would wait for a writer
+        # or opening a pipe would wait for a writer
+        mode = os.O_RDWR if writable else os.O_RDONLY | os.O_NONBLOCK
         flags = os.O_CLOEXEC | mode | (os.O_CREAT if create else 0)
-        # Three times a flush of a new log, and joined by pathlib it takes as long as the call.
+        # This runs three times for a flush of a new log; joining by pathlib takes as long as the call.
         try:
             descriptor = os.open(full := self._above + check_path(path), flags, _FILE_MODE)
         except FileNotFoundError:
-            if os.path.islink(full):  # whoever lists the directory finds it, so it has not gone away
+            if os.path.islink(full):  # the directory lists it, so it has not been removed
                 raise OSError(errno.ENXIO, "A link to nothing", path) from None
             raise
         if not writable and not stat.S_ISREG(kind := os.fstat(descriptor).st_mode):
@@ -194,7 +195,7 @@ class OSFilesystem:
         return OSFile(path, descriptor)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file a new name, replacing whatever had it, atomically."""
+        """Give a file a new name, replacing a file that had it, atomically."""
         os.rename(self._full(old), self._full(new))
 
     def unlink(self, path: str) -> None:
@@ -202,7 +203,7 @@ class OSFilesystem:
         os.unlink(self._full(path))
 
     def make_directory(self, path: str) -> None:
-        """Make a directory; one that exists already is fine."""
+        """Make a directory. Does nothing if it exists already."""
         full = self._full(path)
         try:
             os.mkdir(full, _DIRECTORY_MODE)
@@ -218,11 +219,11 @@ class OSFilesystem:
         os.rmdir(self._full(path))
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(self._full(path)))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory has that name; an ``OSError`` where that cannot be found out."""
+        """Return whether a file or directory has that name; raises ``OSError`` if that cannot be found out."""
         try:
             os.stat(self._full(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -237,27 +238,28 @@ class OSFilesystem:
         _force_directory(self._full(path))
 
     def force_files(self, files: Sequence[IFile]) -> None:
-        """Force them, some at once: a file system makes one commit, and a disk one flush, of what comes together.
+        """Force files, several at once: a file system makes one commit, and a disk one flush, of forces at the same
+        time.
 
-        512 files with 26 KB each on a busy disk: 0.4 to 1.8 s one after the other, 0.07 to 0.14 s so.
+        512 files with 26 KB each on a busy disk: 0.4 to 1.8 s one after the other, 0.07 to 0.14 s at once.
         """
         with ThreadPoolExecutor(FORCED_AT_ONCE) as threads:
             for _ in threads.map(_force_file, files):
-                pass  # raises what a force raised
+                pass  # raises the error of a force
 
     def lock(self, path: str) -> OSLock:
         """Take an exclusive lock on a file and its directory, and write our process id into the file."""
         return directory_lock.take(self._full(path))
 
     def read_lock(self, path: str) -> OSLock:
-        """Keep a file and its directory from being locked while others may read too; the file may be missing.
+        """Keep a file and its directory from being locked, while other readers are allowed; the file may be missing.
 
         Raises :class:`DirectoryLocked` if it is locked. Writes nothing.
         """
         return directory_lock.take_for_reading(self._full(path))
 
     def free_bytes(self) -> int:
-        """Bytes that can still be written to the disk by a process without privileges."""
+        """Return how many bytes a process without privileges can still write to the disk."""
         numbers = os.statvfs(self.root)
         return numbers.f_bavail * numbers.f_frsize
 

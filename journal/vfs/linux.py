@@ -1,4 +1,4 @@
-"""What the storage needs of Linux. Importing this module elsewhere raises :class:`PlatformUnsupported`."""
+"""The Linux calls that the storage needs. Importing this module elsewhere raises :class:`PlatformUnsupported`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from journal.errors import PlatformUnsupported
 
 CALLS: Final = ("fdatasync", "posix_fadvise", "pwritev", "statvfs", "O_DIRECTORY")
-"""What the storage takes from :mod:`os` and not every system has."""
+"""The calls of :mod:`os` that the storage needs and that not every system has."""
 
 
 def unsupported(why: str) -> PlatformUnsupported:
-    """The error for the broker, the coordinator and the embedded log on another system, or one that lacks a call."""
+    """Return the error for the broker, the coordinator and the embedded log on a system that lacks a call."""
     return PlatformUnsupported(
         f"txbroker's broker, its coordinator and the embedded log run on Linux only, and {why}. Nothing was opened. "
         "The clients need none of it: txbroker.connect() and txbroker.atomic() work with a broker on another machine"

@@ -1,4 +1,4 @@
-"""Open files within a limit, so that ten thousand partitions do not run out of descriptors."""
+"""Open files within a limit, so that ten thousand partitions do not exhaust the descriptors."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ class _Open:
 
 
 class OpenFiles:
-    """Files that are in use are *pinned* and never closed; of the others the longest unused go first.
+    """Open files. Files in use are *pinned* and never closed; of the others the longest unused are closed first.
 
-    Whoever writes keeps its pin until it has forced what it wrote, or leaves that to :meth:`force` with
-    :meth:`release_unforced`. So no file is ever closed with unforced writes and the force goes through the
-    descriptor that wrote: a later one would cover the same bytes, but if the kernel fails to write them and drops the
-    file from memory between the two, nobody is told. All threads may call this (hence the one lock in the journal:
-    the reactor opens for a read, a reader thread gives back); no system call is made under it.
+    A thread that writes keeps its pin until it has forced what it wrote, or leaves that to :meth:`force` with
+    :meth:`release_unforced`. So no file is closed with unforced writes, and the force goes through the descriptor that
+    wrote. A later descriptor would cover the same bytes. But if the kernel fails to write them and drops the file from
+    memory between the two, the error is lost. All threads may call this (so here is the one lock of the journal: the
+    reactor opens files for a read, a reader thread gives them back). No system call is made under the lock.
     """
 
     def __init__(self, filesystem: IFilesystem, limit: int = DEFAULT_LIMIT) -> None:
         self.filesystem = filesystem
         self._limit = limit
-        self._lock = RLock()  # a plan that is collected amid a call gives its file back here
+        self._lock = RLock()  # a plan that is garbage-collected during a call gives its file back here
         self._pinned: dict[str, _Open] = {}
         self._idle: OrderedDict[str, _Open] = OrderedDict()
         self._unforced: dict[str, _Open] = {}
-        """Idle too, and not to be closed before they are forced."""
+        """Unused files, too, that must not be closed before they are forced."""
         self._directories: set[str] = set()
-        """Those with names that are not forced."""
+        """The files whose names are not forced."""
         self._forgotten: dict[int, _Open] = {}
 
     def __len__(self) -> int:
-        """How many files are open."""
+        """Return how many files are open."""
         return len(self._pinned) + len(self._idle) + len(self._unforced) + len(self._forgotten)
 
     def acquire(self, path: str, create: bool = False) -> IFile:
-        """Return the file, open and pinned; give it back with :meth:`release`. Raises ``OSError``."""
+        """Return the file, open and pinned; release it with :meth:`release`. Raises ``OSError``."""
         with self._lock:
             found = self._pin(path)
         if found is not None:
@@ -63,15 +63,15 @@ class OpenFiles:
         return (found or opened).file
 
     def release(self, file: IFile) -> None:
-        """Give back one pin. Raises ``RuntimeError`` if there is none."""
+        """Release one pin. Raises ``RuntimeError`` if there is none."""
         with self._lock:
             surplus = self._unpin(file)
         self._close(surplus)
 
     def release_unforced(self, file: IFile, new: bool = False) -> None:
-        """Give back one pin of a file that was written to; :meth:`force` forces it, and its name if it is ``new``.
+        """Release one pin of a file that was written to; :meth:`force` forces it, and its name if it is ``new``.
 
-        Also done here, when half of all files that may be open wait for it. Raises ``OSError``.
+        If half of all files that may be open wait for a force, they are forced here. Raises ``OSError``.
         """
         with self._lock:
             self._pinned[file.path].unforced = True
@@ -84,7 +84,7 @@ class OpenFiles:
             self._force_files()
 
     def force(self) -> None:
-        """Return once all that was left to this is on disk, names too.
+        """Return once all files left to this are on disk, names too.
 
         Raises ``OSError``; then the process must stop.
         """
@@ -107,7 +107,7 @@ class OpenFiles:
         self._close(surplus)
 
     def forget(self, path: str) -> None:
-        """Close the file as soon as nobody uses it: its name is about to go or to mean something else."""
+        """Close the file as soon as it is not in use: its name is about to be removed or reused."""
         with self._lock:
             surplus = []
             if path in self._idle:
@@ -120,7 +120,7 @@ class OpenFiles:
         self._close(surplus)
 
     def close(self) -> None:
-        """Close every file that nobody uses, forced or not: what comes now is a start, which writes again."""
+        """Close every file that is not in use, forced or not: the next step is a start, which writes again."""
         with self._lock:
             surplus = [*self._idle.values(), *self._unforced.values()]
             self._idle.clear()

@@ -1,1 +1,1 @@
-"""The write-ahead log: the journal's files as they are written and read, and where they end at a start."""
+"""The write-ahead log: writing and reading the journal's files, and finding their end at a start."""

@@ -1,6 +1,7 @@
-"""Which journal files are needed, where what they hold ends, and whether that end is torn or corrupt.
+"""The scan for the journal's end: which files are needed, where their records end, and whether that end is torn or
+corrupt.
 
-Reads only: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
+It only reads: a refusal leaves all evidence as it was. See ``docs/recovery.md``.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from journal.wal.writer import Journal
 
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """A journal file as pass 1 has found it: its groups, of one torn at the end what is sound of it, and that end.
+    """A journal file after pass 1: its groups, the sound part of one that is torn at the end, and that end.
 
-    ``end_lsn`` is how far the next file says that it goes, None for the newest.
+    ``end_lsn`` is where the file ends according to the next file, None for the newest.
     """
 
     path: str
@@ -36,7 +37,7 @@ class ScannedFile:
     end_lsn: int | None
 
     def unproven(self, size: int) -> list[tuple[int, int]]:
-        """(position, end) of the groups that no later force is known to cover; ``size`` is the file's."""
+        """Return (position, end) of the groups that no later force is known to cover; ``size`` is the file's."""
         proven = self.end.proven
         return [(g.position, min(g.end, size)) for g in self.groups if g.next_lsn - 1 > proven]
 
@@ -48,9 +49,9 @@ def scanned(reader: FileReader, end_lsn: int | None) -> ScannedFile:
 
 
 class JournalScan:
-    """Pass 1 of a start. ``journal`` is told which groups there are, ``notes`` get what people should know.
+    """Pass 1 of a start. ``journal`` gets the groups that were found, ``notes`` get lines for people.
 
-    ``witness`` is what was said outside of the journal about its end.
+    ``witness`` is what is known of the journal's end outside of it.
     """
 
     def __init__(
@@ -67,12 +68,12 @@ class JournalScan:
         self.notes = notes
         self._progress = progress
         self.dead: list[str] = []
-        """Files below all that is needed; the older checkpoint may still need them."""
+        """Files below all needed ones; the older checkpoint may still need them."""
 
     def scan(self, checkpoint: Checkpoint | None) -> list[ScannedFile]:
-        """All files that are needed above a checkpoint, oldest first.
+        """Return all files that are needed above a checkpoint, oldest first.
 
-        Raises :class:`CorruptJournal` for what cannot be the trace of a crash.
+        Raises :class:`CorruptJournal` for damage that no crash can have caused.
         """
         lsns = journal_lsns(self._filesystem)
         self._check_newest(lsns)
@@ -102,7 +103,7 @@ class JournalScan:
         return scans
 
     def _check_newest(self, lsns: list[int]) -> None:
-        """Nothing in the journal would tell that its newest file had ever been there."""
+        """Check the witness: nothing in the journal would show that its newest file had ever existed."""
         newest = self._witness.newest
         if lsns and newest > lsns[-1]:
             path = filenames.journal_file(newest)
@@ -130,9 +131,9 @@ class JournalScan:
         return header
 
     def _needed_headers(self, lsns: list[int], checkpoint: Checkpoint | None) -> list[FileHeader]:
-        """The headers of the files with records that may be needed, oldest first; read from the newest backwards.
+        """Return the headers of files with records that may be needed, oldest first; read from the newest backwards.
 
-        Files before them may be there or not, in any order: a power cut may have undone some of their removals.
+        Files before them may exist or not, in any order: a power cut may have undone some of their removals.
         """
         if not lsns and (
             checkpoint is not None
@@ -159,7 +160,7 @@ class JournalScan:
         return []
 
     def _checkpoint_missing(self, oldest: FileHeader, needed: int) -> CorruptJournal:
-        """It is not the journal that lacks something: all that it has gone without is in that checkpoint."""
+        """Return the error for a missing checkpoint: all that the journal lacks is in that checkpoint."""
         path = filenames.checkpoint_file(self._witness.checkpoint)
         return CorruptJournal(
             f"{path} is missing or damaged, though {filenames.WITNESS} says that it was there. Without it records from "
@@ -194,7 +195,7 @@ class JournalScan:
         return scan
 
     def _proof_of_damage(self, scan: ScannedFile, size: int) -> str:
-        """What shows that the scan has not ended where the file's records did; empty if nothing does."""
+        """Return the proof that the scan ended before the file's records do; "" if there is none."""
         end = scan.end
         if end.proof or scan.end_lsn is not None:
             return end.proof
@@ -206,7 +207,7 @@ class JournalScan:
 
 
 def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: Witness) -> str:
-    """The path of what shows that a journal file was written in another data directory; empty if nothing does.
+    """Return the path of the file which proves that a journal file is of another data directory; "" if none does.
 
     LSNs and start numbers begin alike everywhere. Salts are random: each start has its own.
     """
@@ -220,7 +221,7 @@ def stranger(header: FileHeader, checkpoint: CheckpointHeader | None, witness: W
 def own_witness(
     headers: Sequence[FileHeader], checkpoint: CheckpointHeader | None, witness: Witness
 ) -> Witness:
-    """The witness, or one that says nothing if it contradicts a file that the checkpoint knows."""
+    """Return the witness, or one without contents if it contradicts a file that the checkpoint knows."""
     for header in headers:
         if (
             checkpoint is not None

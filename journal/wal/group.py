@@ -1,4 +1,4 @@
-"""A journal group as the engine fills and publishes it, and the times of one that somebody has asked about."""
+"""A journal group as the engine fills and publishes it, and its times if a request has asked for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Deliver = Callable[[Any], None]
 
 @dataclass(slots=True, eq=False)
 class GroupTimes:
-    """When a group's way went on: its writing began, it was written, forced, shown. µs of ``clock``, 0 for not yet."""
+    """The times of a group's steps: its writing began, it was written, forced, shown. µs of ``clock``, 0 for
+    not yet.
+    """
 
     clock: IClock
     begun: int = 0
@@ -26,14 +28,14 @@ class GroupTimes:
 
 @dataclass(slots=True, eq=False)
 class Group(JournalGroup):
-    """A journal group with what publishing it does: ends to show to readers, answers to deliver."""
+    """A journal group with what publishing it does: high watermarks to move, answers to deliver."""
 
     ends: dict[MessageStore, int] = field(default_factory=dict)
     waiters: list[tuple[Deliver, Any]] = field(default_factory=list)
     times: GroupTimes | None = None
 
     def timed(self, clock: IClock) -> GroupTimes:
-        """Have its times noted from now on."""
+        """Have its times recorded from now on."""
         times = self.times
         if times is None:
             times = self.times = GroupTimes(clock)
@@ -47,7 +49,7 @@ class Group(JournalGroup):
     def write(self, journal: Journal, now: Callable[[], float]) -> float:
         """Write and force it, on the writer's thread; see :meth:`journal.engine.engine.Engine.write`.
 
-        ``times`` may come while this is under way, hence the look before each; calling ``_passed`` for nothing took
+        ``times`` may be set while this runs, hence the check before each step; calling ``_passed`` for nothing took
         more instructions than both calls of ``now``.
         """
         begun = now()

@@ -1,7 +1,7 @@
-"""The one reader of the journal's files: their headers, groups and records as they lie there, and what ends them.
+"""The one reader of the journal's files: it yields their headers, groups and records, and where and why they end.
 
-A start stops at damage, a verification tells of it, a repair collects what is sound around it, a scrub reads in slices,
-a dump prints all. They differ in what they make of these events, and in the checksum's implementation.
+A start stops at damage, a verification reports it, a repair collects the sound parts around it, a scrub reads in
+slices, a dump prints everything. They differ in what they do with these events, and in the checksum's implementation.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _NO_END = 1 << 64
 
 
 class FileStart(NamedTuple):
-    """What a journal file begins with; ``damaged`` are the copies of its header that are not used, ``size`` is in
-    bytes.
+    """The beginning of a journal file; ``damaged`` are the copies of its header that are not used, ``size`` is
+    in bytes.
     """
 
     header: FileHeader
@@ -47,7 +47,7 @@ class FileStart(NamedTuple):
 
 
 class Group(NamedTuple):
-    """A group: where its header is, what that says, and how many of its records are sound and count, from the first on.
+    """A group: the position and contents of its header, and how many of its records, from the first on, are sound.
 
     ``beyond`` says that it was found behind damage, where no start would look for it.
     """
@@ -69,12 +69,12 @@ class Group(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of its records count."""
+        """Whether all of its records are sound."""
         return self.sound == self.header.records
 
 
 class JournalEntry(NamedTuple):
-    """A record of the journal and where it lies; ``data`` are its frames.
+    """A record of the journal and its position; ``data`` are its frames.
 
     ``beyond`` says that it was found behind damage, where no start would look for it.
     """
@@ -89,7 +89,9 @@ class JournalEntry(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A record in a group with a sound header that is not sound, or not known here: it and what follows it there."""
+    """A record in a group with a sound header that is not sound, or of an unknown kind. Later ones there are
+    lost, too.
+    """
 
     position: int
     lsn: int
@@ -98,13 +100,13 @@ class Damage(NamedTuple):
 
 
 class FileEnd(NamedTuple):
-    """Where and why the records of a file end: ``next_lsn`` is the LSN after the last one, ``problem`` empty if the
-    next file says just that.
+    """Where and why the records of a file end: ``next_lsn`` is the LSN after the last one, ``problem`` is empty if the
+    next file begins there.
 
-    ``proof`` is what in the journal's files shows that there had been more, empty if nothing does: then it is at most
-    the trace of a crash. ``proven`` is the highest LSN known to have been forced. ``is_torn``: the header of a group
-    there is sound, its body is not. ``header_is_damaged``: a group began there whose header is not what was written; no
-    crash leaves such a one, for it lies in one sector.
+    ``proof`` is what in the journal's files shows that there had been more, empty if nothing does: then the end is at
+    most the trace of a crash. ``proven`` is the highest LSN known to have been forced. ``is_torn``: the header of a
+    group there is sound, its body is not. ``header_is_damaged``: a group began there whose header is not what was
+    written; no crash leaves such a header, because it lies in one sector.
     """
 
     position: int
@@ -117,7 +119,7 @@ class FileEnd(NamedTuple):
 
 
 def journal_lsns(filesystem: IFilesystem) -> list[int]:
-    """The first LSNs of the journal files, oldest first, by their names."""
+    """Return the first LSNs of the journal files, oldest first, by their names."""
     if not filesystem.exists(filenames.JOURNAL_DIRECTORY):
         return []
     names = filesystem.list_directory(filenames.JOURNAL_DIRECTORY)
@@ -125,7 +127,7 @@ def journal_lsns(filesystem: IFilesystem) -> list[int]:
 
 
 def journal_files(filesystem: IFilesystem) -> list[str]:
-    """Paths of the journal files, oldest first."""
+    """Return the paths of the journal files, oldest first."""
     return [filenames.journal_file(lsn) for lsn in journal_lsns(filesystem)]
 
 
@@ -139,7 +141,7 @@ def file_start(filesystem: IFilesystem, path: str, checksum: Checksum = crc32c) 
 
 
 class FileReader:
-    """Reads one file from its bytes. ``end_lsn`` is how far the next file says that it goes, None for the newest."""
+    """Reads one file. ``end_lsn`` is where it ends according to the next file, None for the newest."""
 
     def __init__(
         self,
@@ -160,7 +162,9 @@ class FileReader:
     def events(
         self, from_lsn: int = 0, beyond: bool = False
     ) -> Iterator[Group | JournalEntry | Damage | FileEnd]:
-        """What :meth:`groups` yields, and behind each group its records from ``from_lsn`` on, and damage of these."""
+        """Yield the events of :meth:`groups`, and after each group its records from ``from_lsn`` on, and their
+        damage.
+        """
         for each in self.groups(beyond):
             yield each
             if isinstance(each, Group) and each.beyond:
@@ -171,8 +175,8 @@ class FileReader:
     def groups(
         self, beyond: bool = False, position: int = FIRST_GROUP, lsn: int = 0
     ) -> Iterator[Group | FileEnd]:
-        """The groups from that of ``lsn`` (the first) at ``position`` on, one torn at the end with what is sound of it,
-        and the end. With ``beyond`` those that lie behind it follow.
+        """Yield the groups from that of ``lsn`` (the first) at ``position`` on, a torn one with its sound records, and
+        the end. With ``beyond`` the groups behind the end follow.
         """
         lsn, end_lsn = lsn or self.header.first_lsn, self._end_lsn or _NO_END
         proven, problem, is_torn, is_damaged = self.header.previous_end - 1, "", False, False
@@ -198,7 +202,7 @@ class FileReader:
             yield from self._beyond(position + BLOCK, lsn)
 
     def records(self, group: Group, from_lsn: int = 0) -> Iterator[JournalEntry]:
-        """The records of a group that count, from ``from_lsn`` on.
+        """Yield the sound records of a group, from ``from_lsn`` on.
 
         Raises :class:`CorruptJournal` for one that is not sound, or of a kind that is not known here.
         """
@@ -212,7 +216,7 @@ class FileReader:
             position += length
 
     def told(self, group: Group, from_lsn: int = 0) -> Iterator[JournalEntry | Damage]:
-        """The same, with the damage at which they end instead of the error."""
+        """Yield the same records, and the damage at which they end instead of the error."""
         try:
             yield from self.records(group, from_lsn)
         except CorruptJournal as error:
@@ -220,12 +224,14 @@ class FileReader:
             yield Damage(error.position, lsn, group.next_lsn - 1, self._reason(error))
 
     def body(self, group: Group) -> bytes | None:
-        """All records of a group in one piece, if all count and its checksum covers them; they are read again."""
+        """Return all records of a group in one piece, if all are sound and its checksum covers them; they are
+        read again.
+        """
         data = self._body(group)
         return bytes(data) if group.is_whole and self._checksum(data) == group.header.body_crc else None
 
     def group_header(self, position: int) -> GroupHeader | None:
-        """The header of a group of this start at a block boundary; None if there is no sound one."""
+        """Return the header of a group of this start at a block boundary; None if there is no sound one."""
         found = self._bytes_of.at(position, GROUP_HEADER_BYTES)
         return unpack_group_header(found, 0, self.header.salt, self._checksum)
 
@@ -239,7 +245,7 @@ class FileReader:
         return len(body) == group.header.length and self._checksum(body) == group.header.body_crc
 
     def _sound_records(self, group: Group) -> tuple[int, str]:
-        """How many records of a group are sound, from the first on, and what is wrong behind them."""
+        """Return how many records of a group are sound, from the first on, and the problem behind them."""
         count = 0
         try:
             for _ in self.records(group._replace(sound=group.header.records)):
@@ -253,9 +259,9 @@ class FileReader:
         return str(error).removeprefix(f"{self.path}: ")
 
     def _resembles_group(self, position: int, lsn: int) -> bool:
-        """Whether two of the three fields that tell the group of ``lsn`` from other bytes are its own.
+        """Return whether two of the three fields by which the group of ``lsn`` is recognised are its own.
 
-        Groups left by an earlier use of the file have only the magic: what they say was forced is below this file.
+        Groups left by an earlier use of the file have only the magic: their forced LSN is below this file.
         """
         found = group_fields(self._bytes_of.at(position, GROUP_HEADER_BYTES))
         if found is None:
@@ -266,7 +272,7 @@ class FileReader:
     # -- what lies behind --------------------------------------------------------------------------
 
     def _proof(self, position: int, lsn: int) -> str:
-        """What shows that the record of ``lsn`` had been forced, though it is not there."""
+        """Return the proof that the missing record of ``lsn`` had been forced; "" if there is none."""
         if self._end_lsn is not None:
             return (
                 f"the next file says that it goes on to LSN {self._end_lsn - 1}"
@@ -277,15 +283,15 @@ class FileReader:
         return f"a later group at {found} proves that it had been forced" if found is not None else ""
 
     def _group_that_proves(self, position: int, lsn: int) -> int | None:
-        """The position of a later group that says that the record of ``lsn`` had been forced; None if there is none.
+        """Return the position of a later group which says that the record of ``lsn`` had been forced; None without one.
 
-        Only block boundaries are looked at. Groups left by an earlier use of the file have lower LSNs or another salt,
+        It looks only at block boundaries. Groups left by an earlier use of the file have lower LSNs or another salt,
         and do not count.
         """
         end = self._bytes_of.size - GROUP_HEADER_BYTES
         for start in range(position, end, _LOOKED_AT):
             if _MAGIC_BYTE not in bytes(self._bytes_of.at(start, _LOOKED_AT)[::BLOCK]):
-                continue  # as nearly everywhere: what is ready for groups to come is zeros
+                continue  # as at nearly all boundaries: space for later groups is zeros
             for at in range(start, min(start + _LOOKED_AT, end), BLOCK):
                 header = self.group_header(at)
                 if header is not None and header.first_lsn > lsn <= header.forced_lsn:
@@ -293,7 +299,7 @@ class FileReader:
         return None
 
     def _beyond(self, position: int, lsn: int) -> Iterator[Group]:
-        """Groups of this start behind the end, oldest first."""
+        """Yield the groups of this start behind the end, oldest first."""
         while position + GROUP_HEADER_BYTES <= self._bytes_of.size:
             header = self.group_header(position)
             if header is None or header.first_lsn < lsn:

@@ -1,7 +1,7 @@
-"""The journal's files as they are written: one group after the other, filled with zeros, rolled, forced, recycled.
+"""The writer of the journal's files: groups one after the other, zero-filled ahead, rolled, forced, recycled.
 
-Used by the writer only (a thread of its own in the service), but for what says otherwise. What the bytes are is
-in :mod:`journal.formats.journal_headers`; what they mean is no concern of this module.
+Only the writer (in the service a thread) uses it, except where a method says otherwise.
+:mod:`journal.formats.journal_headers` defines the bytes; this module does not interpret records.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Measured: 2,000 pieces of 80 bytes take 73 µs in two pwritev calls, 20 µs join
 """
 
 RECYCLED_FILES = 4
-"""Dead files kept for reuse: a checkpoint's worth. Zero-filling a new one would write every byte twice."""
+"""How many dead files are kept for reuse: a checkpoint's worth. Zero-filling a new one would write every byte twice."""
 
 
 @dataclass(slots=True, eq=False)
 class JournalGroup:
-    """Records that are written and forced together. Filled on the reactor, then only read by the writer."""
+    """Records that are written and forced together. The reactor fills it, then the writer only reads it."""
 
     first_lsn: int
     forced_lsn: int = 0
@@ -57,7 +57,7 @@ class JournalGroup:
 
 @dataclass(slots=True)
 class _Written:
-    """A journal file and where the groups in it are: parallel arrays of first LSNs and positions."""
+    """A journal file and the positions of its groups: parallel arrays of first LSNs and positions."""
 
     header: FileHeader
     path: str
@@ -84,7 +84,7 @@ class Journal:
     # -- files -------------------------------------------------------------------------------------
 
     def adopt(self, header: FileHeader, path: str, groups: list[tuple[int, int]]) -> None:
-        """Take in a file that recovery has read; ``groups`` are (first LSN, position)."""
+        """Add a file that recovery has read; ``groups`` are (first LSN, position)."""
         written = _Written(header, path)
         for lsn, position in groups:
             written.lsns.append(lsn)
@@ -97,13 +97,13 @@ class Journal:
         self._roll(first_lsn, previous_end)
 
     def _roll(self, first_lsn: int, previous_end: int) -> None:
-        """Make the next file: header forced under another name, renamed, directory forced; then it is ours."""
+        """Make the next file: force its header under another name, rename it, force the directory."""
         filesystem = self._filesystem
         self.force()
         previous_first = self._files[-1].header.first_lsn if self._files else 0
         path = filenames.journal_file(first_lsn)
         if self.spare_exists():
-            # Out of the flusher's way, which may rename another spare to that name at any moment.
+            # Under a name that the flusher does not use: it may rename another spare to that name at any moment.
             filesystem.rename(filenames.SPARE_NEXT, filenames.SPARE_ROLLING)
         spare = filesystem.open(filenames.SPARE_ROLLING, create=True)
         size = max(spare.size(), FIRST_GROUP)
@@ -162,8 +162,8 @@ class Journal:
     def force(self) -> None:
         """Return once everything written is on disk. A failure poisons the journal for good.
 
-        After a failed fdatasync the kernel has dropped the dirty pages, so a second one that succeeds means
-        nothing (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+        After a failed fdatasync the kernel has dropped the dirty pages, so a second one that succeeds proves nothing
+        (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
         """
         if self.poisoned:
             raise JournalPoisoned(self.poisoned)
@@ -185,11 +185,11 @@ class Journal:
     # -- ahead of need and clean-up (flusher thread) -----------------------------------------------------
 
     def spare_exists(self) -> bool:
-        """Whether the next file lies ready."""
+        """Return whether the next file is ready."""
         return self._filesystem.exists(filenames.SPARE_NEXT)
 
     def fill_spare(self) -> None:
-        """Make a recycled file the next one, or zero-fill and force one, under another name until it is done."""
+        """Make a recycled file the next one, or zero-fill and force a new one, under another name until it is done."""
         recycled = self._recycled()
         if recycled:
             self._filesystem.rename(recycled[0], filenames.SPARE_NEXT)
@@ -208,17 +208,17 @@ class Journal:
         return [filenames.recycled_file(lsn) for lsn in lsns if lsn is not None]
 
     def drop_unfilled(self) -> None:
-        """Give back what a spare that could not be filled has taken of a full disk."""
+        """Remove a spare that could not be filled, which takes space on a full disk."""
         if self._filesystem.exists(filenames.SPARE_FILLING):
             self._filesystem.unlink(filenames.SPARE_FILLING)
 
     @property
     def newest_lsn(self) -> int:
-        """The first LSN of the newest file. Any thread."""
+        """Return the first LSN of the newest file. Any thread may call this."""
         return self._files[-1].header.first_lsn
 
     def closed_files(self) -> list[tuple[str, int]]:
-        """The paths of the files that are no longer written, and the LSN after the last valid record of each."""
+        """Return the paths of the files that are no longer written, and the LSN after the last valid record of each."""
         pairs = zip(self._files, self._files[1:], strict=False)
         return [(file.path, after.header.previous_end) for file, after in pairs]
 
@@ -230,10 +230,10 @@ class Journal:
         return dead
 
     def remove(self, paths: list[str], keep: int = RECYCLED_FILES) -> None:
-        """Unlink dead files, but for as many as bring the recycled ones to ``keep``.
+        """Unlink dead files, except as many as bring the recycled ones to ``keep``.
 
-        A recycled file loses its old name durably before anyone may write to it: its new header must never be
-        found under that.
+        A recycled file loses its old name durably before it may be written to: its new header must never be found under
+        the old name.
         """
         filesystem = self._filesystem
         room = keep - len(self._recycled())
@@ -250,10 +250,10 @@ class Journal:
     # -- reading back --------------------------------------------------------------------------------
 
     def group_records(self, lsn: int) -> tuple[int, list[JournalEntry]]:
-        """(first LSN, records) of the group that holds ``lsn``; only for what has been written.
+        """Return (first LSN, records) of the group that holds ``lsn``; only for groups that have been written.
 
-        Of one that was torn those before the tear. Raises :class:`CorruptJournal` if the bytes are no longer what was
-        written.
+        Of a torn group it returns the records before the tear. Raises :class:`CorruptJournal` if the bytes are no
+        longer what was written.
         """
         written = self._files[bisect_right(self._files, lsn, key=_first_lsn) - 1]
         number = bisect_right(written.lsns, lsn) - 1
